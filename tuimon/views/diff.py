@@ -1,4 +1,4 @@
-"""Logs and folders of runs compared, and that as plain text: no colours, for an e-mail or a wider terminal."""
+"""Comparison of logs and folders of runs, as plain text without colours, for an e-mail or a wider terminal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WIDTH, MOST_WIDTH = 78, 120
 _NAME = 17
 _FIGURE = 11
 _CHANGE = 12
-_BESIDE_CODE = 36  # columns of a line's figures
-#: An increase by more than so many times is shown as a factor: +60077 % is harder to read than 602x.
+_BESIDE_CODE = 36  # columns of the figures beside a line of code
+#: Increases above this ratio are shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
-#: Instead of an interval from less than a tenth to more than ten times as much.
+#: Shown for an interval that reaches from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
-#: What a line does, unless that is simply its work; and what was waited for.
+#: Words for what a line does, unless that is simply its work; in ``_VIA``, for whom a wait waits.
 _DOING: dict[Doing, str] = {
     "collate": "collate",
     "draw": "indices",
@@ -64,7 +64,7 @@ _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than
 
 
 def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: bool = False) -> Comparison:
-    """Compare what ``choose_all`` has found on each side. Raises UnreadableLog where a side has none, NotComparable."""
+    """Compare the logs that ``choose_all`` found. Raises UnreadableLog if a side has none, NotComparable."""
     left_out = {error.message: None for run in (*before, *after) for error in run.left_out}
     sides: list[list[Run]] = [[], []]
     for side, runs in zip(sides, (before, after), strict=True):
@@ -130,7 +130,7 @@ def _side(name: str, side: Side, width: int) -> list[str]:
 
 
 def _titled(title: str, lines: Iterable[str]) -> list[str]:
-    """Lines below their title; nothing where there are none."""
+    """The title with its lines below; nothing without lines."""
     lines = list(lines)
     return [title, *lines] if lines else []
 
@@ -155,7 +155,7 @@ def _figure(row: Row, value: float | None) -> str:
 
 
 def _change(row: Row) -> str:
-    """The change in percent of what it was; where that was nothing, in its unit. With ``~`` where it may be chance."""
+    """The change in percent of the value before, or in its unit if that was 0; ``~`` marks what may be chance."""
     if row.difference is None:
         return ABSENT
     sign = "~" if row.significant is False else ""
@@ -176,7 +176,7 @@ def _interval(row: Row) -> str:
 
 
 def _signed(ratio: float) -> str:
-    """A change in percent; what has become many times as much as ``660x``."""
+    """A change in percent, or as ``660x`` if the value has become many times as large."""
     if ratio > _MANY_TIMES:
         return f"{factor(1 + ratio)}x"
     digits = 1 if abs(ratio) < 0.0995 else 0
@@ -187,7 +187,7 @@ def _signed(ratio: float) -> str:
 
 
 def _line(change: LineChange, width: int) -> str:
-    """``data, worker: photos.py:31 out = cv(img)  24.0 -> 0.40  -23.60 ms``; waits by who did it."""
+    """``data, worker: photos.py:31 out = cv(img)  24.0 -> 0.40  -23.60 ms``; waits with their cause."""
     kind = [change.phase, *(_VIA[each] for each in change.via), _DOING.get(change.doing, "")]
     where = ", ".join(filter(None, kind))
     if change.file:

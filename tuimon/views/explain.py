@@ -16,9 +16,9 @@ from tuimon.views.format import count
 if TYPE_CHECKING:
     from markupsafe import Markup  # comes with jinja2
 
-#: Without what ends the sentence around it.
+#: A web address, without the punctuation that ends the sentence around it.
 _ADDRESS = re.compile(r"https://[^\s()]+[^\s().,;:]")
-#: How the name of a token's type begins, and its kind: the first that fits.
+#: Beginning of a token type's name -> kind of the token; the first that fits counts.
 _KINDS = (
     ("Token.Comment", "comment"),
     ("Token.Operator.Word", "keyword"),
@@ -51,7 +51,7 @@ class Item(NamedTuple):
 
 
 class CodeBlock(NamedTuple):
-    """Code, with what it is."""
+    """Code with its label."""
 
     label: str
     language: str
@@ -90,7 +90,7 @@ def parts_of(page: Page) -> Iterator[Part]:
 
 def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
     """The lines of code, each as pairs (text, kind): comment, keyword, string, number, name, or nothing."""
-    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  (milliseconds that the screen's start is spared)
+    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  (saves milliseconds at the screen's start)
 
     row: list[tuple[str, str]] = []
     for token, text in get_lexer_by_name(language).get_tokens(code):

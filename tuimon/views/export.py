@@ -50,7 +50,7 @@ def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
             session.add(record)
         for event in _events(record, session):
             pid = event["pid"]
-            if pid not in numbers:  # an id within 32 bits: its own, where no other node's process came with it
+            if pid not in numbers:  # within 32 bits: its own pid, unless another node's process has that
                 numbers[pid] = own_id(pid) if own_id(pid) not in taken else _PIDS + len(numbers)
                 taken.add(numbers[pid])
             event["pid"] = numbers[pid]
@@ -61,7 +61,7 @@ def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
 
 def _events(record: Record, session: Session) -> Iterator[_Event]:
     match record:
-        case RunNode():  # facts that a node has once
+        case RunNode():  # facts recorded once for a node
             yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
         case Process():
             command = f"{record.role} {' '.join(record.command)[:80]}"
@@ -101,7 +101,7 @@ def _counter(record: Record, name: str, values: dict[str, float]) -> _Event:
 
 
 def _instant(record: Record, scope: str, name: str) -> _Event:
-    """``scope``: "p", of its process, or "g", of all."""
+    """An instant event; ``scope``: "p" for its process, "g" for all."""
     return {"ph": "i", "s": scope, "name": name, "pid": record.pid, "tid": own_id(record.pid), "ts": record.t * 1e6}
 
 
@@ -125,7 +125,7 @@ def title_of(session: Session, pid: int) -> str:
 class Selection(Struct, frozen=True):
     """The part of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
 
-    ``phase`` may be a user range as well: its path or its name; after RANGE also one that is called like a phase.
+    ``phase`` may also be the path or name of a user range; after RANGE also of one that is called like a phase.
     """
 
     phase: str | None = None
@@ -145,7 +145,7 @@ class Selection(Struct, frozen=True):
 class ThreadProfile(Struct):
     """The samples of one thread: stacks of frames, root first, and how often each was seen.
 
-    ``of``: whose it is where there are several, ``rank 3 on node2``; ids are those of its node.
+    ``of``: rank and node of its process, if there are several: ``rank 3 on node2``; ids are those on its node.
     """
 
     pid: int
@@ -159,7 +159,7 @@ class ThreadProfile(Struct):
 def thread_profiles(records: Iterable[Record], selection: Selection) -> list[ThreadProfile]:
     """The selected samples by thread, trainers' main threads first.
 
-    Only samples of training threads lie in phases and ranges: with one selected, no other thread is given.
+    Only samples of training threads lie in phases and ranges: if one is selected, other threads are left out.
     """
     gathered = _Gathered(records, selection)
     out = []
@@ -171,7 +171,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         title = title_of(gathered.session, pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
         for node, count in _of_part(counts, selection.phase, gathered.session, pid):
-            own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without our hooks
+            own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without tuimon's hooks
             profile.stacks.append((own or node.frames, count))
         if profile.stacks:
             out.append(profile)
@@ -199,7 +199,7 @@ class _Gathered:
         self.names: dict[_Thread, str] = {}
         self._merged: dict[_Thread, _Counts] = {}
         self._roles: dict[_Thread, str] = {}
-        early: list[Stacks] = []  # imports and set-up are in no phase, where markers show when steps begin
+        early: list[Stacks] = []  # before the first step: imports and set-up, in no phase of a marked process
         for record in records:
             self.session.add(record)
             if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
@@ -232,7 +232,7 @@ class _Gathered:
         return pid in self.session.trainers() and tid == self.session.training_tid(pid)
 
     def role(self, pid: int, tid: int) -> str:
-        """The role as shown; the thread's name where no Threads record lists it."""
+        """The role as shown on the screen; the thread's name if no Threads record lists the thread."""
         unlisted = "main" if self.is_trainer_main(pid, tid) else self.names[pid, tid] or "thread"
         return self._roles.get((pid, tid), unlisted)
 

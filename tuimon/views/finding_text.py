@@ -28,7 +28,7 @@ from tuimon.views.format import (
 if TYPE_CHECKING:
     from tuimon.views.report_types import FindingJson, FixJson, PlaceJson, Report
 
-#: Fixes of a finding that lines of text show; all of them are behind ``v``, in JSON and on the page.
+#: Most fixes of a finding in plain text; key ``v``, JSON and the HTML page show all of them.
 MOST_FIXES = 3
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
@@ -72,13 +72,13 @@ NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 #: An unknown gain is not a small one.
 NONE_KNOWN = "No fix is known to gain 5 % or more; what the first one gains is unknown."
-#: Nor is one of which only the least is small.
+#: Nor is a gain small of which only the lower bound is.
 NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
 def only_minor(finding: FindingJson) -> str:
     """The verdict on a training whose findings are all minor, by the first of them."""
-    from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
+    from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (loaded already where there is a finding; the first frame has none)
 
     estimated = finding.estimated_speedup
     if finding.fixes and estimated is None and finding.speedup_at_least is None:
@@ -127,7 +127,7 @@ def is_open(high: float | None) -> bool:
 
 
 def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The rules that could not judge, by the reason why; of pairs (rule, reason)."""
+    """The rules that could not judge, by reason; ``unjudged`` are pairs (rule, reason)."""
     rules: dict[str, list[str]] = {}
     for rule, reason in unjudged:
         rules.setdefault(reason, []).append(rule)
@@ -135,12 +135,12 @@ def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]
 
 
 def sentence(text: str) -> str:
-    """The text with a capital where a word begins it, and as it is where code does: ``save() takes ...``."""
+    """The text with a capital at its beginning, unless it begins with code: ``save() takes ...``."""
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
-#: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
+#: Suffix of a figure's name -> how its value is written, and what replaces the suffix; the first that fits counts.
 _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("gpu_ms_per_step", ms, "gpu_span_per_step"),  # idle time included
     ("_ms_per_step", ms, "_per_step"),
@@ -220,7 +220,7 @@ Evidence = Mapping[str, float | int | str | None]
 
 
 def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
-    """The known figures, as ``evidence_text``; both bounds of a share in one: ``("GPU idle", "72 to 86 %")``."""
+    """The known figures by ``evidence_text``; both bounds of a share in one row: ``("GPU idle", "72 to 86 %")``."""
     rows = []
     for name, value in evidence.items():
         bounds = _bounds(evidence, name)
@@ -232,14 +232,14 @@ def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def between(low: float, high: float) -> str:
-    """``72 to 86 %``, ``up to 79 %`` if next to nothing is certain; ``unknown`` if anything may be."""
+    """``72 to 86 %``; ``up to 79 %`` if the lower bound is near 0; ``unknown`` if the bounds exclude almost nothing."""
     if says_nothing(low, high):
         return "unknown"
     return f"up to {percent(high)}" if low < min(SMALL, high / 2) else percent_range(low, high, " to ")
 
 
 def _bounds(evidence: Evidence, name: str) -> tuple[float, float] | None:
-    """Both bounds of a share, by the name of either; None where there are not both."""
+    """Both bounds of a share, given the name of either; None if one is missing."""
     low, high = evidence.get(name.replace(_MOST, _LEAST)), evidence.get(name.replace(_LEAST, _MOST))
     if name.replace(_MOST, _LEAST) == name.replace(_LEAST, _MOST):
         return None

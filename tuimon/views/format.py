@@ -13,11 +13,11 @@ from tuimon.text import code_place, ms_text, number_text, size_text
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
-#: Shares below it are shown as none, and bounds that leave no more than it out say nothing.
+#: Smaller shares are shown as none; bounds that exclude no more than this share of the whole say nothing.
 NOTHING = 0.005
 #: The space before a unit.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|GiB|MiB|KiB|Hz|W)(?![\w/]))")
-#: A space that no line is broken at.
+#: A space at which no line is broken.
 _KEPT = "\xa0"
 
 
@@ -43,9 +43,9 @@ def percent(ratio: float | None, digits: int = 0) -> str:
 
 
 def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:
-    """``6.1–25.4 ms``: what is only known to lie between two times; ``25.4 ms`` where these look the same.
+    """``6.1–25.4 ms``: a time known only to lie between two others; ``25.4 ms`` if these look the same.
 
-    In words, with ``to``, one from 0 on is ``up to 25.4 ms``.
+    In words, with ``to=" to "``, a range from 0 is ``up to 25.4 ms``.
     """
     per_unit, unit = (1000, "s") if high_ms >= 10_000 else (1, "ms")
     low, high = number(low_ms / per_unit), number(high_ms / per_unit)
@@ -55,7 +55,7 @@ def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:
 
 
 def percent_range(low: float, high: float, to: str = "–") -> str:
-    """``12–60 %``: what is only known to lie between two ratios; ``12 %`` where these look the same."""
+    """``12–60 %``: a ratio known only to lie between two others; ``12 %`` if these look the same."""
     least, most = percent(min(low, 1.0)), percent(min(high, 1.0))
     if least == most or (low == 0 and most.startswith("<")):
         return most
@@ -70,7 +70,7 @@ def spread_text(texts: Iterable[str]) -> str:
 
 
 def says_nothing(low: float, high: float, whole: float | None = 1.0) -> bool:
-    """True if two bounds leave next to nothing of a whole out."""
+    """True if two bounds exclude next to nothing of a whole."""
     return bool(whole) and high - low >= (1.0 - NOTHING) * (whole or 0.0)
 
 
@@ -118,7 +118,7 @@ def count(value: int | None) -> str:
 
 
 def timed_steps(ratio: float) -> str:
-    """How many steps were timed, the others only counted: ``1 of 13 steps timed``; nothing where all were."""
+    """``1 of 13 steps timed``: how many were timed, the others only counted; empty if all were timed."""
     if ratio > 0.99:
         return ""
     return f"1 of {round(1 / ratio)} steps timed" if 0 < ratio < 0.6 else f"{percent(ratio)} of the steps timed"
@@ -143,7 +143,7 @@ def celsius(value_c: float | None) -> str:
 
 
 def phase_name(name: str) -> str:
-    """A phase as people read it; time that markers cannot split may be of data or of the forward pass."""
+    """A phase's name for people; time that markers cannot split belongs to data or the forward pass."""
     return "data+forward" if name == "between" else name
 
 
@@ -166,7 +166,7 @@ def code(source: str, function: str) -> str:
 
 
 def advice(message: str, hint: str | None, source: str = "") -> str:
-    """A source's report and, if it is known, the fix: ``no driver – install it``; behind its name: ``gpu: no ...``."""
+    """A source's message and its fix, if known: ``no driver – install it``; with ``source``: ``gpu: no ...``."""
     return f"{source}: " * bool(source) + plain(message) + (f" – {plain(hint)}" if hint else "")
 
 
@@ -188,9 +188,9 @@ def freed(text: str) -> str:
 
 
 def wrap(text: str, width: int, later: str | None = None) -> list[str]:
-    """The text as lines of ``width`` characters, longer only by a longer word; at least one.
+    """The text as lines of at most ``width`` characters, unless a word is longer; at least one line.
 
-    ``later``: the indent of all but the first, two more than its own by default.
+    ``later``: the indent of all lines but the first; by default two more than that of the first.
     """
     lines = textwrap.wrap(
         kept_together(text),

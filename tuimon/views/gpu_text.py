@@ -14,20 +14,20 @@ from tuimon.views.report_types import Phase, filled
 if TYPE_CHECKING:
     from tuimon.session.session import SessionView
 
-#: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
+#: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
 STALE_S = 8.0
 _STALE_WINDOWS = 3
 #: With more GPUs than this a record covers several windows.
 _GPUS_A_WINDOW = 2
-#: Bounds that are at most this share of the step apart are a measurement: our choice, half of what makes a GPU idle
-#: enough to be no bottleneck.
+#: Bounds at most this share of the step apart count as a measurement: our choice, half of the idle share from which a
+#: GPU is no bottleneck.
 CLOSE_RATIO = 0.05
 
 UNKNOWN = "unknown"
 
 
 def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow | None]:
-    """The phases of a process and its steps on the GPU's clock, with the GPU's idle time as the verdict knows it."""
+    """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
     table, times = view.phases(pid), view.gpu_time(pid)
     rows, gpu = table.rows if table is not None else (), None
     if table is not None and times is not None:
@@ -57,7 +57,7 @@ def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow |
 
 
 def idle_text(phase: Phase, to: str = "–") -> str | None:
-    """``6.1–25.4 ms`` or ``unknown``, of a phase's span; None without one."""
+    """The GPU's idle time in a phase, ``6.1–25.4 ms`` or ``unknown``; None without a span on the GPU's clock."""
     low_ms, high_ms, span_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high, phase.gpu_ms_per_step
     if low_ms is None or high_ms is None or not span_ms:
         return None
@@ -65,7 +65,7 @@ def idle_text(phase: Phase, to: str = "–") -> str | None:
 
 
 def idle_share_text(times: GpuTimeRow) -> str:
-    """``31–44 %`` of the GPU's time in steps, at least and at most; ``unknown``."""
+    """The GPU's idle share of its time in steps, at least and at most: ``31–44 %``, or ``unknown``."""
     low, high = times.idle_ratio, min(times.idle_ratio + times.maybe_idle_ratio, 1.0)
     return UNKNOWN if says_nothing(low, high) else percent_range(low, high)
 
@@ -77,9 +77,9 @@ def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
 
 
 def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
-    """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses, or of all where that is not known; None if none is.
+    """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses, or of all if these are unknown; None without figures.
 
-    Of a GPU that is cut into MIG instances only these count.
+    If a GPU is cut into MIG instances, only the instances count.
     """
     used = [gpu for gpu in gpus if gpu.used_by_run] or gpus
     cut = {gpu.latest.parent_uuid for gpu in used}
@@ -95,7 +95,7 @@ def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
 
 
 def lead_progress(times: GpuTimeRow | None) -> str | None:
-    """``lead 38.0 ms idle 12–20%``: how far launches run ahead at a backward, and what of its time the GPU idles."""
+    """``lead 38.0 ms idle 12–20%``: how far launches run ahead where backward begins, and the GPU's idle share."""
     if times is None:
         return None
     medians = [lead.median_us for lead in times.leads if lead.boundary == "backward begin"]
@@ -111,7 +111,7 @@ def memory_ratio(gpu: Gpu) -> float | None:
 
 
 def _busy(gpu: GpuRow) -> float | None:
-    """Its utilisation; of a MIG instance without one, the activity of its multiprocessors."""
+    """A GPU's utilisation; if a MIG instance reports none, the activity of its multiprocessors."""
     return gpu.figures.sm_ratio if shows_sms(gpu) else gpu.figures.util_ratio
 
 

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from tuimon.views.report_types import Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-#: Columns of a line at most; without the tag in front of messages.
+#: Most columns of a line, and of a message behind its tag.
 _COLUMNS = 100
 _WIDTH = _COLUMNS - len("[tuimon] ")
-#: While a training starts, a line at most so often: nothing changes but the time.
+#: Seconds between two lines while a training starts: nothing changes but the time.
 _STARTING_S = 10.0
-#: (importance, text): of a line that would be too long the least important parts, of the highest number, go first.
+#: (rank, text): from a line that would be too long, the parts of the highest rank are dropped first.
 _Part = tuple[int, str]
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
 
@@ -62,13 +62,13 @@ class HeadlessView:
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
         self._verdict: str | None = None
         self._starting_s: float | None = None  # time of the last line about a training that starts
-        self._unseen: set[int] = set()  # pids of processes that were named
+        self._unseen: set[int] = set()  # pids of the processes without steps that were reported
         self._reported: dict[str, str] = {}
         self._standstill_s: float | None = None  # time of the stacks that were shown last
         self._histories: dict[int, float] = {}  # times of the memory histories that were shown
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """One line: where the run is; before it, notices of the sources that are new."""
+        """Write a line on where the run is; before it, new notices of the sources."""
         for notice in list(session.notices.values()):
             if self._reported.get(notice.source) != notice.message:
                 self._reported[notice.source] = notice.message
@@ -108,7 +108,7 @@ class HeadlessView:
             self._verdict = first.rule
 
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
-        """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
+        """Write the summary: how the run ended, steps over the whole run, the primary finding, where the log is."""
         for line in summary_lines(session, findings):
             self._write_wrapped(line)
         sampling = session.over("whole").sampling()
@@ -116,7 +116,7 @@ class HeadlessView:
             text = f"stack samples: {sampling_text(sampling)}"
             self.write_message(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
         if log_path:
-            gone = os.path.exists(log_path) and not os.path.isfile(log_path)  # into a pipe or a device
+            gone = os.path.exists(log_path) and not os.path.isfile(log_path)  # written to a pipe or a device
             path = plain(log_path)
             read_it = "" if gone else f"(tuimon report {path})"
             whole = f"log: {path} {read_it}".rstrip()
@@ -128,7 +128,7 @@ class HeadlessView:
         self._write(f"[tuimon] {text}")
 
     def _write_wrapped(self, text: str) -> None:
-        """Write one of the last lines, on as many lines as its words need."""
+        """Write a message on as many lines as its words need."""
         for part in wrap(text, _WIDTH):
             self.write_message(part)
 
@@ -145,21 +145,21 @@ class HeadlessView:
 
 
 def _fresh_line(stream: TextIO) -> str:
-    """Characters that take a terminal's cursor to an empty line, if a progress bar of the training has begun one.
+    """Characters that take a terminal's cursor to an empty line, even from behind a progress bar of the training.
 
     One blank less than the terminal has columns: they stay on the line if the cursor is in its first column, and
-    reach the next line otherwise. Empty if the stream is no terminal.
+    reach the next line otherwise. Empty if the stream is not a terminal.
     """
     try:
         return " " * (os.get_terminal_size(stream.fileno()).columns - 1) + "\r" if stream.isatty() else ""
-    except (OSError, ValueError):  # closed, or nothing with a descriptor
+    except (OSError, ValueError):  # closed, or without a file descriptor
         return ""
 
 
 def progress(session: Session, columns: int | None = None) -> str:
-    """The run at this moment, in so many columns; before the first step, the reason for its wait.
+    """The run at this moment, in at most ``columns``: speed, step time, phases, position in the run, GPUs.
 
-    Speed, step time, phases, the place in the run, GPUs.
+    Before the first step, the reason for its wait.
     """
     pid = session.trainer()
     if pid is None:
@@ -185,7 +185,7 @@ def progress(session: Session, columns: int | None = None) -> str:
 
 
 def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
-    """Pace and phases of the latest steps; of a loop that stands still they mean nothing."""
+    """Pace and phases of the latest steps; meaningless while the loop stands still."""
     steps, table = run.steps(pid), run.phases(pid)
     parts: list[_Part] = []
     if steps is not None and steps.estimated:
@@ -211,7 +211,7 @@ def phases_text(phases: Sequence[PhaseRow | Phase]) -> str:
 
 
 def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
-    """How it ended, the whole run's steps and phases, the primary finding with what to do."""
+    """How the run ended, its steps and phases, the primary finding with what to do."""
     from tuimon.views.report.report import report_of  # noqa: PLC0415  (only at the end of a run)
 
     end, report = session.exit, report_of(session, findings, log="")
@@ -220,13 +220,13 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     lines += [report.progress.text] if report.progress is not None else []
     lines += [phases_text(report.phases)] if report.phases else []
     lines += [f"goodput: {report.goodput.text}"] if report.steps.total and report.goodput is not None else []
-    lines += [report.state.text] if report.state.name == "ended" else []  # without a step
+    lines += [report.state.text] if report.state.name == "ended" else []  # a run that made no step
     tip = end_tip(end, before_torch=ended_before_torch(session)) if end is not None else None
     return [*lines, *([f"tip: {tip}"] if tip is not None else []), *first_finding(findings)]
 
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:
-    """The primary finding, its place, fixes and gain, a line each; none without a finding."""
+    """The primary finding, its place, fixes and gain, a line each; empty without a finding."""
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (only at the end of a run)
 
     if not findings:

@@ -15,19 +15,19 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def json_text(content: object, indent: int | None = None) -> str:
-    """``content`` as JSON and a line end; control characters are ``\\uXXXX``, where JSON would let them stand too."""
+    """``content`` as JSON and a line end; control characters become ``\\uXXXX``, even those that JSON allows."""
     data = _encoded(content)
     text = (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
     return _escaped(text) + "\n"
 
 
 def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
-    """JSON whose numbers have so many significant digits at most."""
+    """JSON whose numbers have at most ``digits`` significant digits."""
     return _mapped(value, lambda leaf: float(f"{leaf:.{digits}g}"), float)
 
 
 def _encoded(content: object) -> bytes:
-    """As UTF-8, which has no form of a file name that is something else: U+FFFD stands for such bytes of it."""
+    """The content as UTF-8; bytes of a file name that are not UTF-8 become U+FFFD."""
     try:
         return msgspec.json.encode(content)
     except UnicodeEncodeError:
@@ -36,7 +36,7 @@ def _encoded(content: object) -> bytes:
 
 
 def _mapped(value: Any, of: Callable[[Any], Any], kind: type) -> Any:  # noqa: ANN401  (JSON)
-    """JSON with another value, and another name, in the place of each of this type."""
+    """JSON with ``of`` applied to each value, and each name, of this type."""
     if isinstance(value, dict):
         return {_mapped(name, of, kind): _mapped(each, of, kind) for name, each in value.items()}
     if isinstance(value, list | tuple):

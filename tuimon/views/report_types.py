@@ -22,7 +22,7 @@ Filled = TypeVar("Filled", bound=Struct)
 
 
 def filled(kind: type[Filled], source: object, **more: object) -> Filled:
-    """A struct of this kind: ``more``, and of its other fields those that ``source`` has; rows in lists likewise."""
+    """A struct with the fields in ``more``, and the others from ``source`` if it has them; rows in lists likewise."""
     values = {}
     for name, written in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
         if name in more or hasattr(source, name):
@@ -132,7 +132,7 @@ class StuckCollective(Struct):
 
 
 class StandstillJson(Struct, omit_defaults=True):
-    """Nothing moved; ``lasted_s`` is null where it went on to the end."""
+    """A time in which nothing moved; ``lasted_s`` is null if it lasted to the end."""
 
     at_s: float
     step: int | None
@@ -144,7 +144,7 @@ class StandstillJson(Struct, omit_defaults=True):
 
 
 class FixJson(Struct):
-    """A fix; gains are step time now / then, as estimated, at least and at most."""
+    """A fix; gains are the step time now divided by that with the fix: estimated, at least, at most."""
 
     action: str
     estimated_speedup: float | None
@@ -174,21 +174,21 @@ class FindingJson(Struct):
 
 
 class StepsJson(Struct, omit_defaults=True):
-    """Steps that were measured; of fast loops not all are timed."""
+    """Steps that were measured; in fast loops not all are timed."""
 
     total: int = field(name="count")
     median_ms: float | None
     p95_ms: float | None
     per_second: float | None
     dropped: int = field(name="dropped_markers")
-    timed_ratio: float | None = field(name="timed_share", default=None)  # absent where all are
+    timed_ratio: float | None = field(name="timed_share", default=None)  # absent if all were timed
 
 
 class Progress(Struct, omit_defaults=True):
-    """How far the run had come: what its loader, its Trainer or its output says, the rest is absent.
+    """How far the run had come, as far as its loader, its Trainer or its output shows it; unknown fields are absent.
 
-    Rates are of the whole run; of one that has not ended, of the last 30 s. Samples and tokens are those of all
-    ``ranks`` that load data, tokens without padding, if a mask shows it. ``left_s``: by that pace.
+    Rates cover the whole run, or the last 30 s if it has not ended. Samples and tokens are those of all ``ranks`` that
+    load data, tokens without padding, if a mask shows it. ``left_s``: the time left at that pace.
     ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
     """
 
@@ -246,7 +246,7 @@ class Phase(Struct, omit_defaults=True, kw_only=True):
 
 
 class NoticeJson(Struct):
-    """A source that delivered nothing, or with gaps."""
+    """A source that delivered nothing, or only with gaps."""
 
     source: str
     level: str
@@ -349,15 +349,15 @@ class SinceStart(Struct):
     gc_s: float | None
     timed_s: float  # length of the steps that were timed ...
     timed_counts: list[int]  # ... and their numbers up to each of ``STEP_BOUNDS``, and beyond the last
-    last_step_unix_s: int | None  # within one window
+    last_step_unix_s: int | None  # exact to one window
 
 
-#: States of a rank or a node that are no news.
+#: States of a rank or a node that need no attention.
 WELL = ("training", "starting", "ended", "writing", "restarted")
 
 
 class Rank(Struct, omit_defaults=True, kw_only=True):
-    """A training process; from ``state`` on among several ranks, ``restarted``: another process has its rank since."""
+    """A training process; from ``state`` on only among several. ``restarted``: another process has its rank now."""
 
     pid: int
     host: str | None = None
@@ -369,11 +369,11 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     gpus: list[str]
     steps: StepsJson
     phases: list[Phase]
-    samples_per_s: float | None = field(name="samples_per_second", default=None)  # its own
+    samples_per_s: float | None = field(name="samples_per_second", default=None)  # of this rank alone
     tokens_per_s: float | None = field(name="tokens_per_second", default=None)
     flops_per_s: float | None = field(name="flops_per_second", default=None)
     mfu_ratio: float | None = field(name="mfu", default=None)
-    left_s: float | None = None  # of the run
+    left_s: float | None = None  # until the run's end
     cpu_ratio: float | None = None  # 1: one core
     rss_bytes: int | None = None
     gpu_time: GpuTimeJson | None = None
@@ -384,15 +384,15 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     state: str | None = None
     behind: int | None = None  # steps behind the first
     late_ms: float | None = None  # by how much its own work is longer than the others', a step
-    wait_ms: float | None = None  # for which it waits for them
-    late_ratio: float | None = None  # the same, as shares of its step
+    wait_ms: float | None = None  # how long it waits for the others, a step
+    late_ratio: float | None = None  # ``late_ms`` and ``wait_ms`` as shares of its step
     wait_ratio: float | None = None
     restarts: int | None = None
-    training: int = 0  # number of the one it belongs to, of several
+    training: int = 0  # number of its training, if there are several
 
     @property
     def is_well(self) -> bool:
-        """True if its state is no news."""
+        """True if its state needs no attention."""
         return self.state is None or self.state in WELL
 
     @property
@@ -402,12 +402,12 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
 
     @property
     def phase_errors(self) -> dict[str, float | None]:
-        """The errors of these that are estimated."""
+        """The error of its share, by phase; only of estimated shares."""
         return {phase.name: phase.error for phase in self.phases if phase.estimated}
 
     @property
     def trouble(self) -> tuple[bool, float]:
-        """Sorts ranks: those that are not well come first, then the latest."""
+        """Sort key: ranks that are not well come first, then those that are late by most."""
         return self.is_well, -(self.late_ms or 0.0)
 
 
@@ -440,7 +440,7 @@ class RankShare(Struct):
 
 
 class RanksSummary(Struct):
-    """Least, median and most of more than 16 ranks."""
+    """Least, median and most over all ranks, if there are more than 16."""
 
     count: int
     steps: list[float] | None
@@ -472,7 +472,7 @@ class UnseenJson(Struct):
 
 
 class SpanJson(Struct):
-    """The steps that phases and findings are of."""
+    """The steps that phases and findings cover."""
 
     first_step: int
     last_step: int
@@ -525,7 +525,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     run: RunJson
     facts: RunFacts
     gpus: list[GpuJson] = []
-    trainings: list[Training] = []  # of several
+    trainings: list[Training] = []  # if there are several
     ranks: list[Rank]
     ranks_summary: RanksSummary | None = None
     state: StateJson
@@ -534,7 +534,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     progress: Progress | None = None
     goodput: GoodputJson | None = None
     span: SpanJson | None
-    phases_of: str = ""  # of several ranks or trainings the one whose steps, phases and ranges these are
+    phases_of: str = ""  # the rank or training with these steps, phases and ranges, if there are several
     phases: list[Phase]
     ranges: list[RangeJson]
     sampling: SamplingJson | None

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 def spread(
     values: Sequence[Value | None], room: int, mean: Callable[[Sequence[Value]], Value], *, whole: bool = False
 ) -> list[Value | None]:
-    """Exactly ``room`` values: few are drawn wider, of many the newest are kept, or all are merged (``whole``).
+    """Exactly ``room`` values: few are repeated; of many, the newest are kept, or all are merged (``whole``).
 
     Example: ``[1, 2]`` becomes ``[1, 1, 2, 2]`` in four columns.
     """

@@ -1,6 +1,6 @@
-"""A run in words, for all views: its state, how far it has come, what took its time, what was taken at a moment.
+"""A run in words, for all views: its state, its progress, its time by part, its standstills, memory and traces.
 
-What is not known is left out.
+Unknown facts are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tuimon.views.report_types import GoodputJson, StateJson, StepsJson
 
 _COMMAND = 60  # longest command line in a sentence
-_TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
+_TOLD_S = 0.05  # seconds; less would be shown as 0.0s
 _STATES: dict[StateName, str] = {
     "starting": "starting",
     "unseen": "no step seen",
@@ -76,7 +76,7 @@ def state_name(state: RunState) -> str:
 def state_details(state: RunState) -> str:
     """``for 14s: importing transformers for 12s``; of a run that ended before any step, ``after 14s: mostly ...``.
 
-    The activity is known by windows of some seconds: the end of an import may be in the same one as a short training.
+    The activity is known for windows of some seconds: one window may hold the end of an import and a short training.
     """
     since = "after" if state.name == "ended" else "for"
     head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
@@ -123,15 +123,15 @@ def survivors_text(pids: Sequence[int]) -> str:
     return f"still running: {shown} (tuimon attach {own_id(pids[0])})" if pids else ""
 
 
-#: What helps a script that runs in the Python of PATH, without its environment.
+#: Advice for a script that runs in the Python of PATH instead of its environment's.
 _NAME_ITS_PYTHON = "is it in the script's environment? tuimon run ENV/bin/python train.py"
 
 
 def end_tip(end: Exit, *, before_torch: bool) -> str | None:
-    """What helps after such an end; None where nothing is known to.
+    """Advice after such an end of a run; None if there is none.
 
-    Headless the output is not read: an exception that came before torch, and with it our hooks, is shown by its exit
-    code alone, 1.
+    Headless, the output is not read: an exception raised before torch is imported, and tuimon's hooks with it, shows
+    only as exit code 1.
     """
     if end.last_line:
         return _NAME_ITS_PYTHON if end.last_line.startswith("ModuleNotFoundError: ") else None
@@ -148,12 +148,12 @@ def unseen_text(unseen: Unseen) -> str:
 
 
 def unseen_reason(unseen: Unseen) -> str:
-    """``no steps were seen: started with -I or -E ...``, for where its process is named already."""
+    """``no steps were seen: started with -I or -E ...``, for a place that already names its process."""
     return f"no steps were seen: {plain(unseen.reason)}"
 
 
 def nodes_text(nodes: Iterable[Node]) -> str | None:
-    """Who writes nothing while others do, or has failed: ``node007 silent for 28s``; None where all are well."""
+    """The nodes that are silent while others write, or have failed: ``node007 silent for 28s``; None without any."""
     known = list(nodes)
     silent = [node for node in known if node.state in ("late", "stopped")]
     failed = [node for node in known if node.state == "ended" and node.exit_code]
@@ -188,13 +188,13 @@ def sampling_text(sampling: Sampling) -> str:
     return " · ".join(parts)
 
 
-#: Groups that one line names, and that a short list shows.
+#: Most groups of equal stacks in one line, and in a short list.
 _IN_LINE = 3
 _LISTED = 8
 
 
 def standstill_head(past: Past, session: Session) -> str:
-    """``nothing moved for 41s, at 1m12s, step 340``; of one that goes on, until the latest record."""
+    """``nothing moved for 41s, from 1m12s on, step 340``; a standstill that goes on counts up to the latest record."""
     until_s = past.ended_s if past.ended_s is not None else session.now_s
     start_s = session.start_s if session.start_s is not None else past.since_s
     step = f", step {count(past.step)}" if past.step is not None else ""
@@ -208,13 +208,13 @@ def standstill_line(past: Past, session: Session) -> str:
 
 
 def list_lines(past: Past) -> list[str]:
-    """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
+    """The stacks of a standstill, a line for each group with its ranks and its code; idle groups are left out."""
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
-        is_named = group.role != "rank" or len(group.ranks) < 2  # "4 ranks" names none
+        is_named = group.role != "rank" or len(group.ranks) < 2  # the text "4 ranks" names none of them
         lines.append(f"  {group_text(group)}{'' if is_named else f' (ranks {rank_list(group.ranks)})'}{source}")
     if len(groups) > _LISTED:
         lines.append(f"  and {len(groups) - _LISTED} more groups (key S in the full screen)")
@@ -233,7 +233,7 @@ _PARTS: dict[Part, str] = {
     "after": "after the last step",
 }
 
-#: One part each; the other parts are grey.
+#: Part of the wall time -> the phase in whose colour it is drawn; the other parts are grey.
 _COLOURS: dict[Part, str] = {
     "training": "forward",
     "compile": "backward",
@@ -241,7 +241,7 @@ _COLOURS: dict[Part, str] = {
     "checkpoint": "optimizer",
     "hang": "data",
 }
-#: Lines of the short form.
+#: Most lines by size, and by growth, in the short form of a memory history.
 _FEW = 3
 
 
@@ -274,7 +274,7 @@ def memory_head(history: MemoryHistory) -> str:
 
 
 def limits_text(history: MemoryHistory) -> list[str]:
-    """The limits of the figures."""
+    """What the figures leave out, and how they were measured."""
     notes = ["the figures leave out what was allocated before the recording"]
     if history.trigger == "asked":
         notes.append("steps are counted from backward to backward; growth is what most steps left behind")
@@ -381,7 +381,7 @@ def _thousands(value: float) -> str:
 
 
 def progress_text(progress: RunProgress) -> str:
-    """All that is known of it; empty where nothing is."""
+    """All that is known of the run's progress; empty if nothing is."""
     rates = rate_texts(progress)
     padding = padding_text(progress)
     if padding and progress.tokens_per_s is not None:

@@ -44,7 +44,7 @@ class Collector:
 
 
 def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
-    """A registry with nothing but these metrics: none of the process that tuimon runs in."""
+    """A registry of these metrics alone, without the library's own about the process that tuimon runs in."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector(snapshot))
     return registry
@@ -89,18 +89,18 @@ class Handler(WSGIRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each scrape, and no more than some of them."""
+    """A thread for each scrape, at most ``AT_A_TIME`` of them."""
 
     daemon_threads = True
     request_queue_size = 128
-    timeout = 0.5  # seconds until the end is noticed
+    timeout = 0.5  # seconds until it is noticed that the server is to close
 
     def __init__(self, address: Address) -> None:
         family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
         self._turns = threading.BoundedSemaphore(AT_A_TIME)
         self._begun_s: dict[socket.socket, float] = {}
-        super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
+        super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # (an IPv6 address has more parts)
 
     def server_bind(self) -> None:
         """Bind like a plain TCP server: HTTPServer looks our name up in the name service, which may take seconds."""
@@ -113,23 +113,23 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         while not self._turns.acquire(timeout=self.timeout):
             for other, begun_s in list(self._begun_s.items()):
                 if time.monotonic() > begun_s + SCRAPE_S:
-                    with contextlib.suppress(OSError):  # it has just ended
+                    with contextlib.suppress(OSError):  # that scrape has just ended
                         other.shutdown(socket.SHUT_RDWR)
         self._begun_s[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
-        """The scrape is over."""
+        """Make room for another scrape."""
         self._begun_s.pop(request, None)
         super().shutdown_request(request)
         self._turns.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A scraper that went away, or sent nonsense, is its own trouble."""
+        """Ignore scrapers that go away or send nonsense."""
 
 
 class MetricsServer:
-    """Listens until it is closed; where that is impossible it says so and tries again."""
+    """Listens until it is closed; if it cannot listen, it reports why and tries again."""
 
     def __init__(self, snapshots: Snapshots, address: Address) -> None:
         self.condition: Condition | None = None
@@ -139,7 +139,7 @@ class MetricsServer:
         self._thread = threading.Thread(target=self._run, name="tuimon-prometheus", daemon=True)
 
     def start(self) -> None:
-        """Listen, or begin to try."""
+        """Begin to listen, on a thread of its own."""
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
@@ -185,7 +185,7 @@ CLOSE_S = 2.0
 
 
 class MetricsView:
-    """Is called by the monitor at every tick; only ``close`` waits."""
+    """Serves metrics; the monitor calls it at every tick, and only ``close`` waits."""
 
     name = "metrics"
 
@@ -195,11 +195,11 @@ class MetricsView:
         self._reported: Condition | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the server."""
         self._server.start()
 
     def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
-        """Take a snapshot if one is wanted; what has changed with the server."""
+        """Take a snapshot if one is wanted; returns what has changed about the server."""
         self._snapshots.offer(session, findings)
         condition = self._server.condition
         if condition is None or condition == self._reported:
@@ -217,6 +217,6 @@ class MetricsView:
         ]
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Show the end, and end."""
+        """Offer the last snapshot, then stop the server."""
         self._snapshots.offer(session, findings, last=True)
         self._server.close(CLOSE_S)

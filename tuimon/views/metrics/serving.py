@@ -1,4 +1,4 @@
-"""Where metrics are served, and how that goes."""
+"""The address at which metrics are served, and the condition of their server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All metrics at one moment, and how a thread that wants them gets them from the one that folds records."""
+"""All metrics at one moment, and their way from the thread that folds records to those that serve them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuimon.views.metrics.table import GPU, METRICS, RANK, Distribution, Metric,
 from tuimon.views.report.report import report_of
 from tuimon.views.report_types import Rank, Report, SinceStart
 
-#: How long a scrape waits for a new snapshot before it gets the one before: the monitor ticks twice a second and more,
-#: but may be stopped, or behind.
+#: Seconds that a scrape waits for a new snapshot before it gets the previous one: the monitor ticks at least twice a
+#: second, but may be stopped, or behind.
 FRESH_S = 2.0
 #: Most causes of throttling of one GPU: the driver knows eight.
 _CAUSES = 8
@@ -26,9 +26,9 @@ _CAUSES = 8
 _BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
 #: Longest label value, in characters: names of GPUs take about 40, UUIDs of MIG instances 100.
 _LONGEST_VALUE = 128
-#: The last word of a field's name, and its unit in that of Prometheus.
+#: Unit at the end of a field's name -> factor to Prometheus's unit.
 _UNITS = {"ms": 1e-3, "us": 1e-6, "mhz": 1e6}
-#: The rows of a report that have a value of each of these labels, with these values.
+#: Label names -> the rows of a report that have these labels, each with its label values.
 _Rows = dict[tuple[str, ...], list[tuple[tuple[str, ...], object]]]
 
 
@@ -61,7 +61,7 @@ class Snapshots:
             self._changed.notify_all()
 
     def fresh(self, timeout_s: float = FRESH_S) -> Snapshot | None:
-        """A snapshot taken from now on; where none comes in time, the latest. None before the first."""
+        """A snapshot taken after this call; if none comes in time, the latest. None before the first."""
         with self._changed:
             if not self._closed:
                 before, self._wanted = self._latest, True
@@ -78,7 +78,7 @@ def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> S
 
 
 def _samples(metric: Metric, rows: _Rows) -> Iterator[MetricSample]:
-    """Of each row that has the value; where the rows lack the last label, one of each of its values."""
+    """A sample for each row that has the value; if rows lack the last label, one for each value of that label."""
     of_each = isinstance(metric.of, Mapping) or metric.labels not in rows
     for labels, row in rows[metric.labels[:-1] if of_each else metric.labels]:
         values: Mapping[str, object]
@@ -96,7 +96,7 @@ def _samples(metric: Metric, rows: _Rows) -> Iterator[MetricSample]:
 
 
 def _value(row: object, path: str) -> object:
-    """The attribute at the end of the path, in Prometheus's unit; None where one on the way is."""
+    """The attribute at the end of the path, in Prometheus's unit; None if an attribute on the way is None."""
     for name in path.split(".") if path else ():
         row = getattr(row, name, None)
     unit = _UNITS.get(path.rpartition("_")[2], 1.0)
@@ -108,7 +108,7 @@ def _rows(report: Report, ranks: Sequence[tuple[str, Rank]]) -> _Rows:
     gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in report.gpus if gpu.stale_s <= WINDOW_S]
     states = Counter(rank.state for rank in report.ranks)
     about = (run.name or "", run.host or "", run.mode or "", run.versions.get("tuimon", ""))
-    found = {finding.rule: finding for finding in reversed(report.findings)}  # of a rule that is listed twice the first
+    found = {finding.rule: finding for finding in reversed(report.findings)}  # the first finding of each rule
     return {
         (): [((), report)],
         ("run", "host", "mode", "version"): [(about, 1)] if run.host is not None else [],
@@ -146,7 +146,7 @@ def _rows(report: Report, ranks: Sequence[tuple[str, Rank]]) -> _Rows:
 
 
 class RankLabels:
-    """Hands out labels. A rank that is started again takes over the label of the one that has ended.
+    """Hands out labels. A rank that is started again takes over the label of its ended process.
 
     A process without a rank gets the lowest free number: alone it is rank 0. If two have the same rank, as two
     trainings in one command do, the second is ``0.1``.

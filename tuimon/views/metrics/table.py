@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """One metric, by the names that Prometheus reads; ``constants`` are labels whose value never differs.
+    """One metric, by the names that Prometheus reads; ``constants`` are labels with a fixed value.
 
-    ``of``: where its value stands in a row of the report with these labels, as a path of attributes; a path for each
-    value of the last label, where the rows lack that one; "": the row is the value.
+    ``of``: path of attributes to its value, in a row of the report with these labels; if the rows lack the last label,
+    a path for each value of that label; "": the row itself is the value.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Metric(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The value of a histogram: how many of all that was counted lie up to each bound, and beyond the last."""
+    """The value of a histogram: how many values lie between each bound and the one before, and beyond the last."""
 
-    counts: tuple[int, ...]  # one more than there are bounds, not added up
+    counts: tuple[int, ...]  # one more than there are bounds; not cumulative
     total: float  # sum of all values
 
 

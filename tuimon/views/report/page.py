@@ -37,7 +37,7 @@ from tuimon.views.report_types import FindingJson, Phase, Rank
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
-#: Values of the chart at most.
+#: Most values of the chart.
 MOST = 480
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
@@ -65,7 +65,7 @@ def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
 
 
 def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[float]) -> list[Row | None]:
-    """The mean step in ms by ``STACKED``, evenly spaced from a moment on; None where no step ended.
+    """The mean step in ms by ``STACKED``, at evenly spaced moments from ``start_s`` on; None where no step ended.
 
     ``between``: how the time that markers cannot split is divided into STACKED.
     """
@@ -88,7 +88,7 @@ def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
             continue
         low, high = min(sum(row[:part]), top), min(sum(row[: part + 1]), top)
         if high > low:
-            above, below = (HEIGHT * (1 - each / top) for each in (high, low))  # both rounded as the neighbour's are
+            above, below = (HEIGHT * (1 - each / top) for each in (high, low))  # rounded like the neighbour's
             boxes.append(f"M{i * width:.1f} {above:.1f}h{width:.1f}V{below:.1f}h{-width:.1f}z")
     return "".join(boxes)
 
@@ -122,7 +122,7 @@ class FlameBox(NamedTuple):
     width: float
     label: str
     title: str
-    is_wide: bool  # so that its label fits, and it can be reached by the keyboard
+    is_wide: bool  # its label fits, and the keyboard can reach it
     phase: str
     user: bool
 
@@ -169,7 +169,7 @@ TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
 _TRACES = 3
 _AROUND = 3  # lines of code before and after a place
-#: Ranks that are shown, those that are not well or hold the others up: about 100 kB.
+#: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN_RANKS = 16

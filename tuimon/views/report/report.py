@@ -43,11 +43,11 @@ from tuimon.views.words import (
     with_work,
 )
 
-#: A run of more ranks has a summary of them.
+#: With more ranks than this, the report has a summary of them.
 FEW = 16
 #: Most trainings that are listed, and most findings of each.
 _TRAININGS, _FINDINGS = 16, 3
-#: The last bucket of the log's histogram, of 1 % wide ones, that lies below each bound.
+#: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
 
 
@@ -148,7 +148,7 @@ def _run(session: Session, log: str) -> types.RunJson:
 
 
 def _span(session: Session, pid: int | None) -> types.SpanJson | None:
-    """The steps that phases, findings and their evidence are of; None without markers."""
+    """The steps that phases, findings and their evidence cover; None without markers."""
     stats = session.step_stats.get(pid) if pid is not None else None
     totals = stats.over() if stats is not None else None
     if stats is None or totals is None or not totals.steps:
@@ -157,7 +157,7 @@ def _span(session: Session, pid: int | None) -> types.SpanJson | None:
 
 
 def _progress(session: Session, pid: int) -> types.Progress | None:
-    """What is known of it; None where nothing is."""
+    """What is known of a process's progress; None if nothing is."""
     made = run_progress(session, pid)
     epoch, left, printed = made.epoch, made.left, made.printed
     progress = filled(
@@ -175,7 +175,7 @@ def _progress(session: Session, pid: int) -> types.Progress | None:
 
 
 def goodput_of(session: Session) -> types.GoodputJson | None:
-    """The parts of the wall time, in order; None before any of it."""
+    """The parts of the wall time, in order; None before any time has passed."""
     divided = goodput(session)
     if divided is None:
         return None
@@ -302,7 +302,7 @@ def _spread(values: Sequence[float]) -> list[float] | None:
 
 
 def _trainings(session: Session) -> list[types.Training]:
-    """As they began; nothing of a run of one."""
+    """The trainings in the order in which they began; empty if there is only one."""
     rows = training_rows(session)
     return [
         filled(
@@ -319,7 +319,7 @@ def _trainings(session: Session) -> list[types.Training]:
 
 
 def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
-    """The findings on the training of a process, by itself."""
+    """The findings on the training that a process belongs to, judged by itself."""
     chosen = session.chosen
     session.focus_on(pid)
     try:

@@ -87,7 +87,7 @@ def _advice(report: Report) -> str:
     return f"To do: {plain(fix.action)}{gain}"
 
 
-#: The end of a log that holds none.
+#: Shown if a log does not hold the end of its run.
 NO_END = "the recording stops before the end of the run"
 
 
@@ -99,12 +99,12 @@ def end_of(run: RunJson) -> Exit | None:
 
 
 def has_verdict(findings: Sequence[FindingJson]) -> bool:
-    """True if the first finding is the verdict: there is one, and its fix gains enough."""
+    """True if there is a finding and the first one, the verdict, is not minor."""
     return bool(findings) and not is_minor(findings[0].rule, findings[0].severity)
 
 
 def final_verdict(findings: Sequence[FindingJson]) -> str:
-    """The verdict that stands, as ``verdict_name`` writes it."""
+    """The verdict on the whole run, as ``verdict_name`` writes it."""
     if not has_verdict(findings):
         return verdict_name(None)
     first = findings[0]

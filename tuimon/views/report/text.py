@@ -22,7 +22,7 @@ from tuimon.views.words import ended_text, last_state_text, steps_text, survivor
 
 _WIDTH = 78
 _BAR = 24
-#: So many ranks are listed if they do not fit a page.
+#: Ranks that are listed when not all fit a page.
 _WORST = 8
 #: A rank is late from this share of its step on: our choice, half of what makes a warning.
 _LATE_SHARE = 0.05
@@ -97,7 +97,7 @@ def _phase(phase: Phase) -> str:
     bar = "#" * round(_BAR * min(max(phase.share, 0.0), 1.0)) if phase.name != "eval" else "share of the loop's time"
     share = ("~" if phase.estimated else "") + percent(phase.share)
     error = f"  +- {percent(phase.error)}" if phase.error else ""
-    # it belongs to no step; where samples show it nobody counts its batches
+    # evaluation belongs to no step; if only samples show it, its batches are not counted
     each = " a batch" if phase.name == "eval" and phase.ms_per_step is not None else ""
     return f"  {plain(phase.name):<10} {bar:<{_BAR}} {share:>7} {ms(phase.ms_per_step):>10}{each}{error}"
 
@@ -115,7 +115,7 @@ def _on_gpu(phases: list[Phase]) -> list[str]:
 
 
 def _ranks(report: Report) -> list[list[str]]:
-    """A line for each rank; of many, for those that matter, and one for all."""
+    """A line for each rank; with many ranks, for those that matter, and one for all."""
     ranks, summary = report.ranks, report.ranks_summary
     if len(ranks) < 2:
         return []
@@ -160,7 +160,7 @@ def _rank(rank: Rank) -> list[str]:
     steps, late = rank.steps, _late_ms(rank)
     facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}" + (f", late by {ms(late)}" if late else "")
     if rank.phases and not steps.total:
-        facts = "inferred from stacks:"  # nothing counts its steps
+        facts = "inferred from stacks:"  # its steps are not counted
     return _wrap(f"  {name}{where}{state}: {facts}  {shares_text(rank.phases)}")
 
 
@@ -180,7 +180,7 @@ def _ranges(ranges: list[RangeJson]) -> list[str]:
 
 
 def _findings(findings: list[FindingJson]) -> list[list[str]]:
-    """All findings whole; of the verdict, which stands above already, what else is known."""
+    """All findings in full; of the verdict, whose first lines stand above, only the rest."""
     if not has_verdict(findings):
         return [[*_first_lines(finding), *_more_lines(finding)] for finding in findings]
     more = _more_lines(findings[0])
@@ -199,7 +199,7 @@ def _first_lines(finding: FindingJson) -> list[str]:
 
 
 def _more_lines(finding: FindingJson) -> list[str]:
-    """Its further places, other fixes and evidence."""
+    """A finding's further places, other fixes and evidence."""
     lines = _places(finding.where[1:5])
     for fix in finding.fixes[1:MOST_FIXES]:
         lines += _wrap(f"Or: {fix_text(fix)}", "  ")
@@ -218,7 +218,7 @@ def _places(where: Sequence[CodePlace]) -> list[str]:
 
 
 def _changes(report: Report) -> list[str]:
-    """When the verdict changed, and the one that stands: over the whole run it may be another than the last."""
+    """When the verdict changed, and the verdict over the whole run, which may differ from the last one."""
     changes = report.changes
     lines = ["How the verdict changed"] if changes else []
     for change in changes[:20]:

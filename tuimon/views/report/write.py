@@ -1,4 +1,4 @@
-"""Reports as text and JSON, whole or brief enough for programs to take in at once, and files of the report now."""
+"""Reports as text and JSON, whole or brief enough for a language model, and files of the report at this moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuimon.views.report_types import Report
 DIGITS = 5
 #: Textual's SVG loads a font from a public server.
 _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
-#: A clip a line and a reference to it in each piece of text: the pieces have their lengths anyway.
+#: Textual's clip path for each line, and the references to it: each piece of text has its length anyway.
 _LINE_CLIPS = re.compile(r'\s*<clipPath id="[\w-]+-line-\d+">.*?</clipPath>', re.DOTALL)
 _CLIPPED = re.compile(r' clip-path="url\(#[\w-]+-line-\d+\)"')
 _BLANK = re.compile(r"<text [^>]*>(?:&#160;|\s)*</text>\n?")
@@ -30,7 +30,7 @@ _ID = re.compile(r"terminal-\d+-")
 
 #: The size of a brief report in bytes: about 2,000 tokens of a language model.
 MOST_BYTES = 6000
-#: What it is cut to: rows of each list but these, of a rank these fields.
+#: Rows kept of each list, fewer until the size fits; lists and structs that are never cut; fields kept of a rank.
 _ROWS = (16, 8, 4, 2, 1, 0)
 _WHOLE = frozenset(("command", "evidence", "facts", "findings", "median_ms", "notices", "parts", "phases", "steps"))
 _OF_RANK = ("pid", "host", "rank", "world_size", "markers", "gpus", "steps", "state", "late_ms", "wait_ms", "training")
@@ -65,7 +65,7 @@ def _cut(value: Any, name: str, most: int, left_out: Counter[str]) -> Any:  # no
     if isinstance(value, dict):
         return {key: _cut(each, key, most, left_out) for key, each in value.items()}
     if isinstance(value, list):
-        most = max(most, name == "ranks")  # one stays in any case
+        most = max(most, name == "ranks")  # at least one rank stays
         left_out.update({name: len(value[most:])} if value[most:] else {})
         return [_cut(each, "", most, left_out) for each in value[:most]]
     return value

@@ -51,7 +51,7 @@ class TuimonApp(TerminalApp[Leave]):
     """Watches one run, which goes on when the app is left unless the user has it ended."""
 
     AUTO_FOCUS = "#threads"
-    #: Those that the last line shows have a description, the most important first.
+    #: The last line shows the bindings that have a description, the most important first.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit"),
         Binding("ctrl+q", "leave", show=False),
@@ -92,7 +92,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.board = Board()
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
-        self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
+        self._pointed_s: float | None = None  # when the stacks of the latest notice of a hang were taken
         header = monitor.session.header
         self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
@@ -101,8 +101,8 @@ class TuimonApp(TerminalApp[Leave]):
         yield self.board
 
     def on_mount(self) -> None:
-        """Be woken by signals; show the session at once; one timer for everything."""
-        # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
+        """Wake up at signals, show the session at once, and start the one timer."""
+        # not add_signal_handler: its handlers end with the loop, and a shell's second SIGHUP would kill tuimon
         self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
         self._check_signals()
         self._show()
@@ -111,11 +111,11 @@ class TuimonApp(TerminalApp[Leave]):
             self.notify("no markers: phases are inferred from samples. I: measure them", markup=False, timeout=10)
 
     def on_unmount(self) -> None:
-        """No signal wakes us any more."""
+        """Wake up at signals no longer."""
         self._signals.notify = None
 
     def _check_signals(self) -> None:
-        """A signal to leave: give the terminal back as it was; a training that was started here goes on."""
+        """After a signal to leave, give the terminal back as it was; a training that was started here goes on."""
         if self._signals.hung_up:
             self.leave_lost_terminal()
         elif self._signals.ended_by is not None:
@@ -148,11 +148,11 @@ class TuimonApp(TerminalApp[Leave]):
         return Leave(code, f"The training ended with exit code {code}" if code else None)
 
     def on_ready(self) -> None:
-        """The first frame comes first."""
+        """Begin once the first frame is drawn."""
         self.call_after_refresh(self._begin)
 
     def tick(self) -> None:
-        """Let the monitor fold what has come, then show it."""
+        """Let the monitor fold new records, then show the session."""
         paused = self.board.title_line.paused
         is_due = self._pacing.is_due(self.monitor.tick(), paused)
         self.board.output.read_output()
@@ -173,13 +173,13 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.show(self.monitor.session, self.monitor.findings)
 
     def action_help(self) -> None:
-        """Show the keys; behind them what every number means."""
+        """Show the keys; Enter there explains every number."""
         from tuimon.views.tui.sheets.help import HelpSheet
 
         self.push_screen(HelpSheet())
 
     def action_findings(self) -> None:
-        """All findings whole, what changed, what could not be judged."""
+        """Show all findings in full, how the verdict changed, and what could not be judged."""
         from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 
         self.push_screen(FindingsSheet(self.monitor))
@@ -191,7 +191,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.push_screen(Sheet("Standstill: where all ranks are", partial(standstill_lines, self.monitor.session)))
 
     def _point_to_stacks(self) -> None:
-        """Point to the stacks, once for each hang."""
+        """Notify the user, once for each hang, that key S shows the stacks."""
         past = next(reversed(self.monitor.session.standstills.past), None)
         if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
             return
@@ -201,7 +201,7 @@ class TuimonApp(TerminalApp[Leave]):
             self.notify(text, severity="warning", markup=False, timeout=15)
 
     def action_memory(self) -> None:
-        """Which lines allocate what nobody frees."""
+        """Show which lines allocate memory that is not freed."""
         from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 
         self.push_screen(MemorySheet(self.monitor))
@@ -246,7 +246,7 @@ class TuimonApp(TerminalApp[Leave]):
         ask_to_inject(self, hooks)
 
     def action_profile(self, mode: Mode) -> None:
-        """Show where the time goes: of the thread that was chosen, else of the one that the verdict blames."""
+        """Show where the time of the chosen thread goes, else of the thread that the verdict blames."""
         from tuimon.views.tui.profile.profile_pane import blamed
 
         profile, session = self.board.profile, self.monitor.session
@@ -260,7 +260,7 @@ class TuimonApp(TerminalApp[Leave]):
         profile.focus()
 
     async def action_ranks(self) -> None:
-        """The ranks of the training, a row each: who holds the others up; and other trainings of the run."""
+        """Show the ranks of the training, a row each, and the other trainings of the run."""
         ranks, session = self.board.ranks, self.monitor.session
         if self.board.zoomed == "ranks":
             await self.action_step_back()
@@ -273,7 +273,7 @@ class TuimonApp(TerminalApp[Leave]):
         ranks.focus()
 
     async def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
-        """All panes show this process from now on."""
+        """Show the chosen process in all panes from now on."""
         self.monitor.session.focus_on(message.pid)
         await self.action_step_back()
         self._show()
@@ -293,12 +293,12 @@ class TuimonApp(TerminalApp[Leave]):
         await self.board.open_filter()
 
     def action_zoom(self) -> None:
-        """The focused pane alone, or all again."""
+        """Show the focused pane alone, or all panes again."""
         focused = self.focused.id if self.focused else None
         self.board.zoom(None if self.board.zoomed or focused not in PANES or focused == "verdict" else focused)
 
     async def action_step_back(self) -> None:
-        """Out of the filter's input, the zoom, or the filter."""
+        """End the zoom, else clear the filter and close its input."""
         if self.board.zoomed and not self.board.query("#filter"):
             self.board.zoom(None)
             self.board.threads.focus()
@@ -329,10 +329,10 @@ def run_app(
         reset_job_control()
     if is_terminal_lost(app):
         return Leave(128 + signal.SIGHUP, terminal_lost=True)
-    # none: the app failed; textual has shown why, and the run is not harmed
+    # without a result the app failed; Textual has shown why, and the run is not harmed
     return leave or Leave(app.return_code or 1, what_goes_on(monitor))
 
 
 def is_terminal_lost(app: TuimonApp) -> bool:
-    """True if the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
+    """True if the terminal was lost, whether the app has noticed it or not."""
     return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

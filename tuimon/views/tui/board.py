@@ -1,4 +1,4 @@
-"""The board: all panes, each at its place: a pure function of the terminal's size and of what there is to show."""
+"""The board: all panes and their places, which follow from the terminal's size and from what there is to show."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def right_width(width: int) -> int:
 
 
 def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """Two columns; a pane of the right one with but a line to show stands below, as wide as the screen."""
+    """Two columns; a right-hand pane with only one line to show stands below them, as wide as the screen."""
     single = [name for name in ("gpu", "output") if name in panes and name in wanted.lines]
     others = panes - set(single)
     if not others or not single:
@@ -135,7 +135,7 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
 
 
 def _threads_height(room: int, wanted: WantedRows) -> int:
-    """Rows for the threads: what they fill, in steps of four so that panes seldom move; about half for many."""
+    """Rows for the threads: as many as they fill, in steps of four so that panes seldom move; many get about half."""
     rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
     upper_least = max(_LEAST["phases"], min(wanted.phases + _FRAME, room // 2))
     upper_most = max(upper_least, _UPPER_MOST)
@@ -198,11 +198,11 @@ def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
             break
 
 
-#: As the digits 1 to 6 count them.
+#: In the order of their keys, 1 to 6.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
-#: Sources without a pane of their own: where metrics leave tuimon, and AMD's driver beside NVIDIA's.
+#: Sources without a pane of their own: the exporters of metrics, and AMD's driver beside NVIDIA's.
 _ANNOUNCED = ("prometheus", "metrics", "amdsmi")
-#: Columns and rows from which the loaders are shown without their key.
+#: Columns and rows of the screen from which the loaders are shown without pressing their key.
 _ROOM_FOR_LOADERS = (120, 40)
 
 _FRAME_COLUMNS = 4
@@ -238,7 +238,7 @@ class KeysLine(Canvas):
         self._left_out: str | None = None
 
     def on_mount(self) -> None:
-        """Follow the focus."""
+        """Show the focused pane's keys from now on."""
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.fit())
 
     def leave_out(self, action: str | None) -> None:
@@ -248,7 +248,7 @@ class KeysLine(Canvas):
             self.fit()
 
     def fit(self) -> None:
-        """Show as many as fit."""
+        """Show as many keys as fit."""
         self.show_lines([self._line([])])
 
     def on_click(self, event: Click) -> None:
@@ -260,7 +260,7 @@ class KeysLine(Canvas):
             self.app.simulate_key(key)
 
     def _line(self, ends: list[tuple[int, Binding]]) -> Line:
-        """``q quit  ? help …``; where each ends goes to ``ends``."""
+        """``q quit  ? help …``; adds the end column and the binding of each key to ``ends``."""
         spans: list[Span] = [Span(" ")]
         bindings: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
@@ -299,10 +299,10 @@ class Board(Widget):
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
-        self._loaders_chosen: bool | None = None  # shown or hidden by its key
+        self._loaders_chosen: bool | None = None  # True or False once its key has shown or hidden them
         self._most_threads = 0
         self._most_loaders = 1
-        self._most_gpu: dict[int, int] = {}  # rows, by the width that they are for
+        self._most_gpu: dict[int, int] = {}  # most rows wanted so far, by the pane's inner width
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
@@ -377,7 +377,7 @@ class Board(Widget):
         self.zoom(None)
 
     def zoom(self, name: str | None) -> None:
-        """One pane alone; None: all again."""
+        """Show one pane alone; with None, all again."""
         self.zoomed = name
         self.place_panes()
 
@@ -396,7 +396,7 @@ class Board(Widget):
         entry.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Every key counts at once."""
+        """Filter at every key."""
         self.threads.filter_by(event.value)
 
     async def on_input_submitted(self) -> None:

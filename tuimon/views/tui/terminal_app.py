@@ -1,4 +1,4 @@
-"""The base of our apps, and the terminal under it: it may stall for hours, stop us and come back, or be lost."""
+"""The base of tuimon's apps, and their terminal, which may stall for hours, stop and continue them, or be lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOSE_S = 1.0
 
 
 class TerminalOutput:
-    """The file that Textual's writer thread writes to. Never raises; counts what waits to be written."""
+    """The file that Textual's writer thread writes to. Never raises; counts the writes that wait."""
 
     def __init__(self, file: TextIO, on_lost: Callable[[], None], on_stale: Callable[[], None]) -> None:
         """``on_lost``: the terminal is gone; ``on_stale``: it takes output again, and some was left out."""
@@ -87,7 +87,7 @@ class TerminalOutput:
     def _write(self, data: bytes) -> int:
         try:
             return os.write(self._handle, data)
-        except BlockingIOError:  # another program that shares the terminal has made it so
+        except BlockingIOError:  # another program that shares the terminal has made it non-blocking
             select.select([], [self._handle], [], 1.0)
             return 0
 
@@ -95,8 +95,8 @@ class TerminalOutput:
 class ExitEvent(threading.Event):
     """The event that ends Textual's input thread; sets itself once the terminal is gone.
 
-    A terminal that has hung up is ready to be read at all times, and what is read is nothing. It stays set: the number
-    of the terminal may soon stand for another file, on which that thread would read for ever.
+    A terminal that has hung up is ready to be read at all times, but yields nothing. The event stays set: the
+    terminal's file descriptor may soon stand for another file, which that thread would read for ever.
     """
 
     def __init__(self, handle: int, on_lost: Callable[[], None]) -> None:
@@ -108,7 +108,7 @@ class ExitEvent(threading.Event):
         """True if input is to end."""
         if super().is_set():
             return True
-        terminal = select.poll()  # a lock of its own: two threads poll, and one that waits in it locks out the other
+        terminal = select.poll()  # one a call: two threads poll, and one that waits locks its object
         terminal.register(self._handle, 0)
         if not terminal.poll(0):
             return False
@@ -118,7 +118,7 @@ class ExitEvent(threading.Event):
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver for terminals, which neither blocks, raises nor spins when the terminal does not do its part."""
+    """Textual's driver for terminals, which neither blocks, raises nor spins when the terminal stalls or is lost."""
 
     class Lost(Message):
         """The terminal is gone."""
@@ -157,11 +157,11 @@ class TerminalDriver(LinuxDriver):
             self._changes_modes = False
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back as it was; who has it by now has set its modes."""
+        """Give the terminal back as it was, unless another program has it by now and has set its modes."""
         self._changes_modes = True
         if self._in_background():
             self.attrs_before = None
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # input is dropped, also from there
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # dropping input raises it in the background
         try:
             super().stop_application_mode()
         finally:
@@ -216,11 +216,11 @@ class TerminalDriver(LinuxDriver):
         self._in_loop(self._continue_process)
 
     def _stop_process(self) -> None:
-        """Give the terminal back, then stop; go on where SIGCONT has come, or nobody is there who could send it."""
+        """Give the terminal back, then stop; go on at once if SIGCONT has come, or nobody could send it."""
         if self._is_started:
             self.suspend_application_mode()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        # here it stops, unless its process group is orphaned
+        # the process stops here, unless its process group is orphaned
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
         signal.signal(signal.SIGTSTP, self._on_stop)
         if self._continued:
@@ -233,8 +233,8 @@ class TerminalDriver(LinuxDriver):
     def _continue_process(self) -> None:
         """SIGCONT: take the terminal over again.
 
-        After SIGSTOP it was never given back: its modes are not those that we set, and Textual would start a second
-        pair of threads and take our modes for those that the shell had.
+        After SIGSTOP the terminal was never given back: its modes are no longer tuimon's, and Textual would start a
+        second pair of threads and take tuimon's modes for the shell's.
         """
         if not self._app.is_running:
             return
@@ -246,8 +246,8 @@ class TerminalDriver(LinuxDriver):
     def _in_background(self) -> bool:
         """True if another process group has the terminal.
 
-        To set modes from there raises SIGTTOU in all of our own group: a child that it stops between fork and exec
-        holds us up, and who continues us would not continue that child.
+        Setting modes from the background raises SIGTTOU in tuimon's whole process group: a child that it stops between
+        fork and exec would block tuimon, and continuing tuimon would not continue that child.
         """
         try:
             return os.tcgetpgrp(self.fileno) != os.getpgrp()
@@ -263,7 +263,7 @@ def reset_job_control() -> None:
     """Let SIGTSTP and SIGCONT stop and continue the process as ever; for when the app is over."""
     for number in (signal.SIGTSTP, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # one that came while the app ended stops us now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # a SIGTSTP that came while the app ended stops it now
 
 
 #: Shown in the place of a traceback.
@@ -310,7 +310,7 @@ class TerminalApp(App[ReturnType]):
         return TerminalDriver if driver is LinuxDriver else driver
 
     def _handle_exception(self, error: Exception) -> None:
-        """Show no traceback of modules of two versions: some are imported only once they are needed."""
+        """Show no traceback after an upgrade, but a message: modules imported since are of another version."""
         if _installation() == self._installed:
             super()._handle_exception(error)
         else:
@@ -339,7 +339,7 @@ class TerminalApp(App[ReturnType]):
         return palette.DEFAULTS
 
     def action_theme(self) -> None:
-        """Dark or light."""
+        """Change between the dark and the light theme."""
         self.theme = self._light.name if self.theme == self._dark.name else self._dark.name
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-#: Characters that we draw, and below each its stand-in.
+#: Characters that tuimon draws, and below each its ASCII stand-in.
 _PLAIN = str.maketrans(
     "–·…→←×≥°±━╍┄─│┃└├▾▸▴●▏▎▍▌▋▊▉█▁▂▃▄▅▆▇\u202f\u00a0",
     "-|~><x> +=+:-||`|*>^*  --==##..::||#  ",
@@ -80,7 +80,7 @@ def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
 class Canvas(Widget):
     """Shows lines of spans through the Line API."""
 
-    ALLOW_SELECT = False  # what changes every second; sheets can be selected
+    ALLOW_SELECT = False  # panes change every second; the text of sheets can be selected
     characters: ClassVar[Glyphs] = "braille"
     mono: ClassVar[bool] = False  # True: no colours
 
@@ -91,17 +91,17 @@ class Canvas(Widget):
         self._styles: dict[str, Style] = {}
         self._title: tuple[Span, ...] = ()
         self._fitted = Size(0, 0)  # content size that the lines were last made for
-        self._painted_whole = False  # at this moment
+        self._painted_whole = False  # while all lines are being painted anyway
 
     def fit(self) -> None:
-        """Make the lines for the size at hand."""
+        """Make the lines for the current size."""
 
     def on_resize(self) -> None:
         """The lines follow the size."""
         self.fit()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The first frame, and that after a resize, show the lines: Textual's event comes after it has painted."""
+        """Make the lines before the first frame and after a resize: Textual's event comes after it has painted."""
         if self._fitted != self.content_size:
             self._fitted = self.content_size
             self._painted_whole = crop.size == self.size
@@ -182,7 +182,7 @@ State = TypeVar("State")
 
 
 class Pane(Canvas, Generic[State], can_focus=True):
-    """A bordered part of the screen with one noun in it.
+    """A bordered part of the screen about one thing.
 
     A subclass defines its view state (``collect``) and how it is drawn (``draw``). The state is kept, so that a paused
     pane can be resized and scrolled without newer data.

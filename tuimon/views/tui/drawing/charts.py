@@ -52,8 +52,8 @@ def chart(
 ) -> list[str]:
     """A filled braille chart that fills its width, two values a cell, the newest at the right edge, top line first.
 
-    None leaves a gap; a measured value shows at least one dot; what lies above ``hi`` is cut off there. ``whole``: as
-    ``spread`` has it.
+    None leaves a gap; a measured value shows at least one dot; what lies above ``hi`` is cut off there. ``whole``:
+    see ``spread``.
     """
     if width <= 0 or height <= 0:
         return []
@@ -122,7 +122,7 @@ def _stacked_cell(ends: Sequence[int], roles: Sequence[str], base: int) -> tuple
     if not parts:
         return " ", ""
     space = base + 8 - start
-    if len(parts) == 1 or space:  # the surface: what is on top decides
+    if len(parts) == 1 or space:  # at the surface, the part on top decides
         full = 8 - space
         return _LOWER[full], max(parts)[1] if full < 8 or len(parts) == 1 else parts[-1][1]
     biggest = sorted(sorted(range(len(parts)), key=lambda i: -parts[i][0])[:2])

@@ -27,12 +27,12 @@ class Column(Struct, Generic[Row], frozen=True):
 
 
 def columns_of(*columns: Column[Row]) -> list[Column[Row]]:
-    """Those that have a width."""
+    """The columns that have a width."""
     return [each for each in columns if each.width > 0]
 
 
 def that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
-    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
+    """Widths of columns, the most important first: 0 for those that do not fit; and the room that is left."""
     widths = {}
     for name, width in wanted.items():
         widths[name] = width if width <= room else 0
@@ -41,7 +41,7 @@ def that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]
 
 
 def head_line(columns: Iterable[Column[Row]], sorted_by: str = "") -> Line:
-    """The names of the columns; that of the sorted one is marked."""
+    """The names of the columns; the one that rows are sorted by is marked."""
     spans: list[Span] = []
     for each in columns:
         name, role = (f"{each.name}▾", "key") if sorted_by and each.name == sorted_by else (each.name, each.role)
@@ -100,7 +100,7 @@ def clipped(text: str, width: int) -> str:
 
 
 def clipped_left(text: str, width: int) -> str:
-    """The end of ``text`` in at most ``width`` cells: of a path and a line's number what counts most."""
+    """The end of ``text`` in at most ``width`` cells, which counts most in a path with a line's number."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:
@@ -109,7 +109,7 @@ def clipped_left(text: str, width: int) -> str:
 
 
 def clipped_words(text: str, width: int) -> str:
-    """``text`` in at most ``width`` cells, cut behind a word; a word alone that is longer is cut itself."""
+    """``text`` in at most ``width`` cells, cut behind a word; a single word that is longer is cut within."""
     if cell_len(text) <= width:
         return text
     whole = clipped(text, width)[:-1]
@@ -133,7 +133,7 @@ def clip(spans: Sequence[Span], width: int) -> Line:
         return tuple(spans)
     for span in spans:
         size = cell_len(span.text)
-        if size >= room:  # the last that shows: more follows, or it is too long itself
+        if size >= room:  # the last span that shows: it is too long, or more follow
             kept.append(Span(clipped(span.text + "…", room), span.role))
             break
         kept.append(span)
@@ -164,7 +164,7 @@ def with_cursor(spans: Sequence[Span]) -> Line:
 
 
 def filled(lines: Sequence[Line], height: int) -> list[Line]:
-    """Exactly ``height`` lines: cut, or blank ones below."""
+    """Exactly ``height`` lines: further ones are cut, missing ones are blank."""
     return [*lines[:height], *[BLANK] * (height - len(lines))]
 
 
@@ -207,7 +207,7 @@ def apart(parts: Iterable[Sequence[Line]]) -> list[Line]:
 def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
     """Notes at the bottom of ``height`` rows, whole, in about a third of them.
 
-    One for which no room is left is left out, unless it is the first.
+    A note that does not fit is left out, unless it is the first.
     """
     room = max(height // 3, 2)
     rows: list[Line] = []
@@ -225,10 +225,10 @@ def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Li
 
 
 def places_width(places: Iterable[tuple[str, int]], most: int) -> int:
-    """Cells of a column with these files and lines, the gap behind it among them; at most ``most``."""
+    """Cells of a column with these files and lines, including the gap behind it; at most ``most``."""
     return min(max((cell_len(place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
 
 
 def place_column(file: str, line: int, width: int) -> str:
-    """A place in exactly ``width`` cells, the gap behind it among them."""
+    """A place in exactly ``width`` cells, including the gap behind it."""
     return column(place(file, line, width=max(width - _GAP, 0)), width)

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 from textual.binding import Binding, BindingType
 from textual.events import MouseScrollDown, MouseScrollUp
 
-_WHEEL_ROWS = 3  # that a notch of the wheel moves
+_WHEEL_ROWS = 3  # rows that a notch of the wheel moves
 _TO_END = 100_000  # rows: more than any list has
 #: Key -> rows down.
 MOVES = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -_TO_END, "end": _TO_END}
 _LETTERS = {"up": ",k", "down": ",j", "home": ",g", "end": ",G"}
-#: For a widget with ``Moving``; Textual reads bindings from widget classes only, so that each lists them itself.
+#: Bindings for a widget with ``Moving``: Textual reads them from widget classes only, so that each lists them itself.
 MOVE_KEYS: list[BindingType] = [
     Binding(key + _LETTERS.get(key, ""), f"move({rows_down})", show=False) for key, rows_down in MOVES.items()
 ]
@@ -57,7 +57,7 @@ class Rows(Generic[Row]):
 
     @property
     def index(self) -> int:
-        """The cursor's row; the first where its key is not among the rows."""
+        """Index of the cursor's row; 0 if its key is not among the rows."""
         return next((index for index, row in enumerate(self.rows) if self._key_of(row) == self.key), 0)
 
     @property
@@ -70,7 +70,7 @@ class Rows(Generic[Row]):
         self.key = self._key_of(row)
 
     def in_view(self, room: int) -> list[tuple[Row, bool]]:
-        """Scroll to the cursor; the rows in view, ``room`` at most, each with whether the cursor is on it."""
+        """Scroll to the cursor; returns at most ``room`` rows in view, each with True if the cursor is on it."""
         at = self.index
         self._top = scrolled(self._top, at, len(self.rows), room)
         return [(row, number == at) for number, row in enumerate(self.rows[self._top : self._top + room], self._top)]
@@ -81,7 +81,7 @@ class Rows(Generic[Row]):
             self.select(self.rows[min(max(self.index + rows_down, 0), len(self.rows) - 1)])
 
     def click(self, y: int) -> bool:
-        """Put the cursor on the row ``y`` below the first in view; whether it stood there already."""
+        """Put the cursor on the row ``y`` below the first in view; True if it stood there already."""
         shown = self.rows[self._top + y : self._top + y + 1] if y >= 0 else ()
         before = self.key
         for row in shown:

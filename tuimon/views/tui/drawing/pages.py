@@ -12,7 +12,7 @@ from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, Part, code
 from tuimon.views.finding_text import rule_title
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 
-_WIDTH = 78  # in a pipe, as of the report
+_WIDTH = 78  # in a pipe, as wide as the report
 _MOST = 100  # longer lines are hard to read
 #: Kind of a token -> role; role -> colour of a terminal.
 _ROLES = {"comment": "dim", "keyword": "backward", "string": "optimizer", "number": "data", "name": "forward"}
@@ -52,7 +52,7 @@ def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
         return
     import pydoc  # noqa: PLC0415  (only here: $PAGER, else less, or plain where there is none)
 
-    os.environ.setdefault("LESS", "FRX")  # colours; no pages for what fits on one
+    os.environ.setdefault("LESS", "FRX")  # show colours; do not page what fits on one screen
     width = min(_MOST, shutil.get_terminal_size().columns)
     pydoc.pager("\n".join(plain_page(page, width, coloured="NO_COLOR" not in os.environ) for page in pages) + end)
 

@@ -14,8 +14,8 @@ from textual.theme import Theme
 from tuimon.records import PHASES
 
 _BLACK, _WHITE, _GREY, _SILVER = "#000000", "#ffffff", "#555555", "#aaaaaa"
-#: Each colour in the dark theme and in the light one, then for terminals with 16 colours: there each is exactly one of
-#: these, so that the nearest match does not decide.
+#: Each colour in the dark theme and in the light one, then the same for terminals with 16 colours: exactly one of the
+#: 16, so that the terminal need not pick the nearest.
 _COLOURS = {
     "tm-text": ("#d5dbe3", "#24292f", _SILVER, _BLACK),
     "tm-strong": ("#ffffff", "#000000", _WHITE, _BLACK),
@@ -81,7 +81,7 @@ ROLES = {
 SEVERITY_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
 
 
-#: Words that put something behind the text.
+#: Words of a role that set the background.
 _BACKGROUNDS = ("badge", "cursor")
 
 

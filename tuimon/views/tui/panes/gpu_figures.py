@@ -1,4 +1,4 @@
-"""One GPU's figures in words, each a line, what is not known left out or a dash; many GPUs as a table."""
+"""One GPU's figures in words, a line each, unknown ones left out or shown as a dash; many GPUs as a table."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def joined(facts: Sequence[str]) -> Line:
 
 
 def fitting(variants: Sequence[Line], width: int) -> Line:
-    """The first that fits; else the last, cut."""
+    """The first variant that fits; else the last, cut."""
     return next((variant for variant in variants if cells(variant) <= width), clip(variants[-1], width))
 
 
@@ -139,7 +139,7 @@ def _per_s(bytes_per_s: float | None) -> str:
 
 
 def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
-    """The processes on the GPU, the run's own first: pid, memory, whose, and of several how long each kept it busy."""
+    """The processes on the GPU, the run's own first: pid, memory, owner, and of several their share of time."""
     ours = {pid: view.labels.get(pid, "this run") for pid in view.gpu.run_pids}
     rows = sorted(view.gpu.latest.processes, key=lambda row: (row.pid not in ours, -(row.memory_bytes or 0), row.pid))
     shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
@@ -148,7 +148,7 @@ def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
         head = (label("" if lines else "process"), Span(column(str(own_id(row.pid)), 8), "dim"))
         held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
         memory = Span(column(held, 9, ">"), "text")
-        # NVML's figure for the process, the share of time in which its kernels ran: of one alone, the utilisation
+        # NVML's figure for the process, the share of time in which its kernels ran; if alone, the utilisation
         busy = line(("  busy ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text")) if len(rows) > 1 else ()
         name = ours.get(row.pid)
         whose = line(("  ", ""), (plain(name), "benign") if name is not None else ("foreign", "info"))
@@ -195,7 +195,7 @@ def out_of(value: float | None, most: float | None, unit: str) -> str:
 
 
 def memory_line(view: GpuView, width: int) -> Line:
-    """``memory  26 %  ━━╍╍┄┄───  21.0 / 80.0 GiB``: torch's tensors, what it keeps, what others use, what is free."""
+    """``memory  26 %  ━━╍╍┄┄───  21.0 / 80.0 GiB``: torch's tensors, its cache, memory of others, free."""
     gpu, torch = view.gpu.latest, view.torch
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     ratio = memory_ratio(gpu)
@@ -318,7 +318,7 @@ _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
 
 
 def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
-    """A line each, under column heads where ``height`` leaves room for them."""
+    """A line for each GPU, under column heads where ``height`` leaves room for them."""
     columns = _columns(views, width)
     rows = [row_line(columns, view) for view in views]
     heads = line((text_of(head_line(columns)).rstrip(), "dim"))
@@ -339,7 +339,7 @@ def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
 
 
 def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
-    """The columns known of any GPU, the most important that leave room for a chart."""
+    """The columns known of any GPU; only the most important, so that a chart has room."""
     known = {figure.head: figure for figure in FIGURES if any(figure.text(v.gpu) != ABSENT for v in views)}
     names = max(cell_len(name_of(view.gpu)) for view in views)
     most = max(width // 4, 10)
@@ -392,7 +392,7 @@ def _tile(view: GpuView, names: int, chart_width: int) -> Line:
 
 
 def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
-    """Every trouble; else the range of each figure."""
+    """The trouble of each GPU; if there is none, the range of each figure."""
     troubled = [view for view in views if trouble_of(view, width)]
     room = width // max(len(troubled), 1) - 6
     troubles = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]

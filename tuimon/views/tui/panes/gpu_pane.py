@@ -81,9 +81,9 @@ def activities(gpu: GpuRow) -> list[Activity]:
 
 
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
-    """One GPU in at most ``height`` lines; the charts take what the figures leave.
+    """One GPU in at most ``height`` lines; the charts take the rows that the figures leave.
 
-    A ``head`` shows what is wrong as well: cards side by side stay aligned.
+    With a ``head``, which shows what is wrong, no other line does: cards side by side stay aligned.
     """
     heads = [head] if head is not None else []
     parts = _parts(view, width)
@@ -105,7 +105,7 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
 
 
 def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
-    """All parts as lines; of the charts only how many there are."""
+    """All parts as lines; the charts as empty ones, which are only counted."""
     row, gpu = view.gpu, view.gpu.latest
     torch, slowed, badge = torch_line(view, width), slowed_line(row, width), stale_badge(view, width)
     unknown = gpu.parent_uuid is not None and gpu.power_w is None and gpu.temperature_c is None
@@ -123,13 +123,13 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 
 def _utilisation(view: GpuView) -> list[Activity]:
-    """One row, or none for a MIG instance, for which the driver does not report it."""
+    """The utilisation; empty for a MIG instance if the driver does not report it."""
     util = Activity("util", view.gpu.figures.util_ratio, view.gpu.history("util_ratio"))
     return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
 
 
 def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
-    """Utilisation, and SM, tensor and DRAM under it on the same scale; else these beside it as figures."""
+    """A chart of the utilisation; SM, tensor and DRAM as charts below it on the same scale, or beside it as figures."""
     util, others = _utilisation(view), activities(view.gpu) if below else []
     room = free + len(util) + len(others)
     util_rows, other_rows = next(
@@ -150,7 +150,7 @@ def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: L
 
 
 def _beside(view: GpuView, width: int) -> Line:
-    """``  SM 71 %  tensor 12 %  DRAM 44 %``, the tensor cores to stay longest, as far as a chart stays."""
+    """``  SM 71 %  tensor 12 %  DRAM 44 %``: as many as leave room for a chart, the tensor cores first."""
     known = [activity for activity in activities(view.gpu) if activity.ratio is not None]
     for names in (("SM", "tensor", "DRAM"), ("SM", "tensor"), ("tensor",)):
         shown = [activity for activity in known if activity.name in names]
@@ -169,14 +169,14 @@ def _is_known(activity: Activity) -> bool:
 
 
 class GpuState(NamedTuple):
-    """The devices, what the run's processes hold of them, and why there is none."""
+    """The GPUs, the memory that the run's processes hold on them, and why there is no GPU."""
 
     gpus: tuple[GpuRow, ...]
     note: str | None
     hint: str | None = None
     torch: tuple[TorchMemoryRow, ...] = ()
     labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
-    whole_run: bool = False  # the means are over all of its steps
+    whole_run: bool = False  # the means are over all steps of the run
 
 
 class GpuPane(Pane[GpuState]):
@@ -188,7 +188,7 @@ class GpuPane(Pane[GpuState]):
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuState(
-            # without changes that are not shown, ages in whole seconds: equal rows are not painted again
+            # only what is shown, ages in whole seconds: equal rows are not painted again
             tuple(
                 structs.replace(
                     gpu,
@@ -210,7 +210,7 @@ class GpuPane(Pane[GpuState]):
         return gpus_lines(state, width, height)
 
     def heading(self, state: GpuState) -> tuple[Span, ...]:
-        """The one GPU's name, or how many there are; and what the means are of."""
+        """The one GPU's name, or how many there are; and the time that the means cover."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
         front, folded = in_front(state.gpus)
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
@@ -225,7 +225,7 @@ class GpuPane(Pane[GpuState]):
 
 
 def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:
-    """The GPUs that the run uses, or all where it is known of none, and the rest; MIG instances below their GPU."""
+    """The GPUs that the run uses, or all if none is known to be used, and the rest; MIG instances below their GPU."""
     used = {gpu.latest.uuid for gpu in gpus if gpu.used_by_run}
     parents = {gpu.latest.parent_uuid for gpu in gpus if gpu.latest.uuid in used}
     kept = [gpu for gpu in gpus if not used or gpu.latest.uuid in used or gpu.latest.uuid in parents]
@@ -307,7 +307,7 @@ _CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
 
 
 class _Group(NamedTuple):
-    """Cards that belong together; ``parent``: the GPU that they are cut from."""
+    """Cards that belong together; ``parent``: the GPU of which they show the MIG instances."""
 
     parent: GpuView | None
     cards: list[GpuView]

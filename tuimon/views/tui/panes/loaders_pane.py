@@ -44,7 +44,7 @@ _START_SHOWN_S = 0.1
 
 NAME = 10  # cells of the first column, at least
 _MAKING, _CPU, _TIME = 7, 6, 10
-#: Share of a worker's time from which on what it waits for stands in the place of its hottest line.
+#: Share of a worker's time from which a wait is named in the place of its hottest line.
 _MOSTLY = 0.5
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
@@ -132,7 +132,7 @@ def _is_idle(loader: LoaderRow) -> bool:
 
 
 def _purpose(loader: LoaderRow) -> bool:
-    """True if it evaluates: loaders for one purpose are told apart by their number."""
+    """True if a loader evaluates: loaders with the same purpose are told apart by their number."""
     return loader.latest.role == "eval"
 
 
@@ -201,7 +201,7 @@ def _is_starved(loader: LoaderRow) -> bool:
 def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:
     """The columns for these rows, as far as ``width`` cells have room for them.
 
-    The share of its time in which it makes batches, and its CPU: the rest of the first is waiting inside an item.
+    They show the share of its time in which a worker makes batches, and its CPU; the difference is waiting in items.
     """
     times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
     name = max(NAME, *(cell_len(row.name) + 1 for row in rows)) if width >= 50 else NAME
@@ -237,7 +237,7 @@ def _time(value_ms: float | None) -> tuple[str, str]:
 
 
 def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
-    """Its hottest line, the place in ``spot`` cells; or what it waits for most of the time."""
+    """A worker's hottest line, the place in ``spot`` cells; or what it waits for most of the time."""
     if waits := _waits_for(worker):
         return line((column(waits, spot + room), "dim"))
     if worker.hot is None:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.sources.log.output import OutputTail
 
-#: Bytes to show per tick (which takes about 0.4 us a byte); of more than that only the newest few
-#: screens, so that a flood costs little CPU.
+#: Most bytes shown per tick, at about 0.4 us a byte; of a larger flood only the newest few screens, which costs
+#: little CPU.
 BYTES_PER_TICK = 16 * 1024
 BYTES_IN_A_FLOOD = 4 * 1024
-#: Lines that can be scrolled back to, and the last of them, which bars one above the other may still change.
+#: Lines that can be scrolled back to; and the last lines, which stacked progress bars may still change.
 HISTORY_LINES, ROWS = 1000, 24
-#: Characters of a line, which is then continued on the next: more than any progress bar has.
+#: Most characters of a line, which then goes on in the next: more than any progress bar has.
 _LONGEST = 4096
-#: What moves within the output (beginning of the line, a line down or up, tab, back) and what erases in a line.
+#: Sequences that move within the output (beginning of the line, a line down or up, tab, back) or erase in a line.
 _MOVES = re.compile(r"[\r\n\t\b]|\x1b\[(\d{0,4})A|\x1b\[([02]?)K")
 #: Strings to the terminal (titles, clipboard, graphics) and their start without an end: binary garbage that holds one
 #: would otherwise swallow all that follows; switches of character sets.
@@ -60,7 +60,7 @@ class OutputScreen:
         self._gone: deque[Line] = deque(maxlen=HISTORY_LINES)
         self._rows: list[list[_Cell]] = [[]]
         self._row = self._column = 0
-        self._rest = ""  # the beginning of a sequence
+        self._rest = ""  # the beginning of a sequence that is still to be completed
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._colours = AnsiDecoder()
 
@@ -234,7 +234,7 @@ class OutputPane(Moving, Pane[OutputState]):
             self.screen_of_run.add_note(f"… {size(skipped)} not shown …")
         lines = self.screen_of_run.line_count if self._above else 0
         self.screen_of_run.feed_bytes(data)
-        if self._above:  # scrolled back: what is being read stays where it is
+        if self._above:  # scrolled back: the lines in view stay in place
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:

@@ -41,22 +41,22 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-_CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
+_CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 _HOT = 12
 _TWO_LINES = 11  # rows from which the GPU's lead gets two lines
 
 _MAIN = "backward begin"
-#: Microseconds that launches run ahead, below which the GPU waits for the CPU: our choice, ten launches of 5 to 10;
-#: a CPU that is no further ahead is caught up with at its next pause.
+#: Launch lead in microseconds below which the GPU waits for the CPU: our choice, ten launches of 5 to 10; with a
+#: smaller lead, the GPU catches up as soon as the CPU pauses.
 _SMALL_LEAD_US = 100.0
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
 
-#: Its name, its filled parts (ratio, glyph, role), the texts to choose from beside it, the longest first.
+#: (name, filled parts as (ratio, glyph, role), the texts to choose from beside it, the longest first).
 _Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 NAME = 10
 _MS, _SHARE, _ERROR = 10, 7, 7
 _GPU, _IDLE = 11, 15
-#: Cells of a bar that the columns beside ms and share leave: those of the GPU, and an estimate's error.
+#: Least cells of a bar; columns beyond ms and share (the GPU's, an estimate's error) must leave them.
 _LEAST_BAR = 14
 
 
@@ -102,7 +102,7 @@ def phase_rows(phases: Sequence[Phase], ranges: Sequence[RangeRow], width: int, 
 
 
 def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[RangeRow, ...]:
-    """The ranges down to the depth that fits beside phases, chart and ``below``; else the longest of the outermost."""
+    """The ranges down to the depth that fits beside phases, chart and ``below``; else the longest outermost ones."""
     ranges = table.ranges
     room = height - len(table.rows) - below - (4 if height >= 16 else 1)
     if len(ranges) <= room:
@@ -117,7 +117,7 @@ def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[Ran
 
 
 def _bar(phase: Phase, width: int, most: float) -> Span:
-    """None for evaluation: its share is of the loop's time, those of the others are of a step."""
+    """A phase's bar; for evaluation a text, as its share is of the loop's time and not of a step."""
     if phase.name != "eval":
         return Span(bar(phase.share / most, width), phase.name)
     texts = ("beside the steps; share of the loop's time", "share of the loop's time", "")
@@ -149,7 +149,7 @@ class PhasesState(NamedTuple):
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
-    phases: tuple[Phase, ...] = ()  # of the table, with the GPU's idle time as the verdict knows it
+    phases: tuple[Phase, ...] = ()  # of the table, with the GPU's idle time that the verdict uses
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     ended: bool = False
 
@@ -158,7 +158,7 @@ class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
-        """The focused trainer's table, of the last 30 s or at the end of the whole run, and its history."""
+        """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         pid, run = session.trainer(), session.shown()
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
@@ -282,7 +282,7 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
     """Missing and lost figures, in words."""
     notes = []
     if steps is not None and steps.dropped:
-        notes.append(f"{steps.dropped} markers lost: figures rest on the rest")
+        notes.append(f"{steps.dropped} markers lost: figures come from the others")
     if steps is not None and (timed := timed_steps(steps.timed_ratio)):
         notes.append(f"{timed}, all counted")
     notice = session.notices.get("markers")
@@ -315,7 +315,7 @@ def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) 
 
 
 def main_lead(times: GpuTimeRow) -> LeadRow | None:
-    """The lead that stands for all: where backward begins, else at the boundary seen most."""
+    """The lead that is shown: where backward begins, else at the boundary seen most often."""
     seen = [lead for lead in times.leads if lead.seen]
     at_backward = next((lead for lead in seen if lead.boundary == _MAIN), None)
     return at_backward or max(seen, key=lambda lead: lead.seen, default=None)
@@ -330,7 +330,7 @@ def lead_words(times: GpuTimeRow) -> str:
     if not is_behind(lead):
         return f"launches run {_ms(lead.median_us)} ahead"
     ahead = f" ({_ms(lead.median_us)} ahead)" if lead.median_us is not None else ""
-    is_busy = times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE  # then it is the CPU that lets nothing queue up
+    is_busy = times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE  # busy although the CPU lets nothing queue up
     return f"the CPU waits for the GPU{ahead}" if is_busy else f"the GPU waits for the CPU{ahead}"
 
 

@@ -48,17 +48,17 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
     "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
     "step": lambda row: (-(row.step_ms or 0.0), row.rank),
 }
-#: Other trainings take at most one row in so many of the pane's height.
+#: Other trainings take at most one in this many of the pane's rows.
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
 _LEAST_TRAININGS = 3
-#: Own work is drawn solid, what waits in collectives dotted.
+#: Own work is drawn solid, waiting in collectives dotted.
 OWN, WAIT = "█", "┄"
 #: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
 LATE, VERY_LATE = 0.1, 0.3
 _RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
-#: Of a training: its command, and the line that its first rank is at.
+#: Cells of a training's command, and of the line that its first rank is at.
 _LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
 #: Blanks before a column that is aligned to the left.
 GAP = 2
@@ -68,16 +68,16 @@ _STATES = {
     "stopped": ("stopped", "warning"),
     "silent": ("silent", "warning"),
     "lost": ("lost", "critical"),
-    "ended": ("", "dim"),  # as all others: the run is over
+    "ended": ("", "dim"),  # nothing to say: the run is over, for all ranks
 }
 
 #: How many windows of a rank the strip can show.
 _HISTORY = 256
 #: Seconds that a cell may stand for.
 _CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
-#: The median is taken of so many ranks, evenly chosen: of a thousand it is the same, and costs a twentieth.
+#: Ranks from which the median is taken, evenly chosen: for a thousand it is the same at a twentieth of the cost.
 _COMPARED = 64
-#: Lateness as a share of the step from which a cell is drawn so: below the first it is nobody's fault.
+#: (lateness as a share of the step, glyph, role) of a cell, from the highest down; less than 0.1 is nobody's fault.
 _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
 _CALM, _GAP = Span("▁", "track"), Span(" ")
 
@@ -90,7 +90,7 @@ def rank_columns(
 ) -> list[Column[RankRow]]:
     """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
-    ``focus``: the process whose figures are those of all other panes. ``over_time``: strips of so many cells.
+    ``focus``: the process that all other panes show. ``over_time``: the strips for a number of cells.
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
     room = width - _RANK - _LATE - wait - 2 * (GAP + _LEAST_BAR) - _LEAST_PLACE
@@ -152,14 +152,14 @@ def state_span(row: RankRow) -> Span:
 
 
 def place_text(row: RankRow) -> str:
-    """The line that it is at; empty where that is not known."""
+    """The line that a rank is at; empty if it is unknown."""
     if row.place is None:
         return ""
     return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
 
 
 def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
-    """The step as long as it is beside the longest: each phase's own part solid, what waits in it dotted."""
+    """The step, its length relative to the longest: each phase's own part solid, its waits dotted."""
     if not row.phases or not row.step_ms or longest_ms <= 0:
         return (Span(" " * width),)
     scale, waits = row.step_ms / longest_ms, dict(row.waits)
@@ -172,7 +172,7 @@ def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
 
 
 def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
-    """The names of the columns, and a line for each training; the columns that matter least go first."""
+    """The names of the columns, and a line for each training; the least important columns are dropped first."""
     room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
     wanted = {
         "step": _STEP,
@@ -208,10 +208,10 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
-    """Strips of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
+    """Strips of the ``shown`` among all ``rows``, in at most ``cells`` cells; None in cells where no step ended."""
     sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
     histories = {row.pid: row.history(_HISTORY) for row in (*sample, *shown)}
-    # how far the ranks' histories go back, so that the strip holds it all, and does not creep
+    # how far the histories go back: the strip holds all of it, and its scale does not creep
     full = [history for history in histories.values() if history]
     longest_s = max((history[-1].end_s - history[-1].begin_s for history in full), default=1.0)
     known_s = min(now_s - min((history[0].end_s for history in full), default=now_s), _HISTORY * longest_s)
@@ -265,7 +265,7 @@ def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, c
             break
         if not window.steps:
             continue
-        # what is outside backward without waits there, or how long the thread was busy
+        # the time outside backward less the waits there, or at least the time that the thread was busy
         outside = 1.0 - window.backward_ns / window.total_ns - waits
         own = max(outside, 0.0 if row.on_gpu else window.busy_ns / window.total_ns)
         window_s = window.end_s - window.begin_s
@@ -283,8 +283,8 @@ class RanksState(NamedTuple):
     focus: int | None
     verdict: bool  # True if the first finding, which is shown above, is that a rank is late
     now_s: float
-    ended: bool  # then the figures are means of the whole run
-    trainings: tuple[TrainingRow, ...] = ()  # of a run with several: beside ranks the others, else all
+    ended: bool  # True if the figures are means of the whole run
+    trainings: tuple[TrainingRow, ...] = ()  # in a run with several: the others if there are ranks to show, else all
 
 
 class RanksPane(Moving, Pane[RanksState]):
@@ -351,7 +351,7 @@ class RanksPane(Moving, Pane[RanksState]):
         return [*self._ranks(state, width, height - len(others) - len(gap)), *gap, *others]
 
     def _trainings(self, state: RanksState, width: int, height: int) -> list[Line]:
-        """A line for each training, as many as fit; nothing where there is one."""
+        """A line for each training, as many as fit; empty if there is only one."""
         if not state.trainings or height < _LEAST_TRAININGS:
             return []
         number, at = len(state.trainings), self._rows.index - len(state.rows)
@@ -375,7 +375,7 @@ class RanksPane(Moving, Pane[RanksState]):
         return filled([*above, head_line(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
-        """How many there are, how far back they go, and how to leave."""
+        """How many ranks there are, the time that their figures cover, and how to leave."""
         span = "whole run" if state.ended else "last 30 s"
         if not state.rows:
             return (Span("Trainings", "text bold"), Span(f" · {span} · Esc closes", "dim"))
@@ -409,7 +409,7 @@ class RanksPane(Moving, Pane[RanksState]):
 
 
 def _pid(row: RankRow | TrainingRow) -> int:
-    """A rank's process; of a training its first."""
+    """The pid of a rank, or of a training's first rank."""
     return row.first.pid if isinstance(row, TrainingRow) else row.pid
 
 

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 
-#: Shares of libraries that a row, or a phase, has room for.
+#: Smallest share of a library that a row, or a phase, shows.
 _SHOWN = 0.03
-#: Cells from which a line of code says something.
+#: Fewest cells in which a line of code says something.
 _LEAST_CODE = 8
 
 
 def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadRow]]:
-    """The columns for these rows: what they need, and what the screen has."""
+    """The columns for these rows, as far as the screen has room."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
     role = max(10, min(role, 24 if width >= 90 else 20)) + 2
     pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0
@@ -114,7 +114,7 @@ def runs_text(native: NativeUse | None, width: int) -> str:
 
 
 def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Line:
-    """Its place and its line of code; the function, if that is not known; without either what it runs."""
+    """A thread's place and line of code, or function if the code is unknown; without a place, what it runs."""
     if row.place is None and says_runs and (runs := runs_text(row.native, spot + room)):
         return line((column(runs, spot + room), "dim"))
     if row.place is None:
@@ -138,7 +138,7 @@ def _role_style(row: ThreadRow) -> str:
 
 
 def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
-    """One thread whole with its ``stack``, and where its process spends its samples."""
+    """One thread in full with its ``stack``, and the lines with most samples of its process."""
     facts = [
         ("role", plain(row.role)),
         *((("rank", str(row.rank)),) if row.rank is not None else ()),
@@ -165,7 +165,7 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
 
 
 def _native_lines(native: NativeUse, width: int) -> list[Line]:
-    """What it runs, by phase: bars of its CPU time, and the libraries that these go to."""
+    """What a thread runs, by phase: bars of its CPU time, and the libraries that it goes to."""
     lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.samples} samples", "dim"))]
     for phase, part in native.by_phase().items():
         share = part.samples / native.samples
@@ -193,7 +193,7 @@ def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
     ]
 
 
-#: Share of the time from which samples refute a notice that there are none: our choice, a window's gap now and then.
+#: Share of the time with samples that refutes a notice of missing ones: our choice, for a window's gap now and then.
 _COVERED = 0.9
 MEASURED_ROWS = 200  # with more rows only those in view decide the columns' widths
 
@@ -264,7 +264,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]
 
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
-        """How many threads, and what of them is shown."""
+        """How many threads there are, how many pass the filter, and their order."""
         total = sum(row.count for row in state.rows)
         spans = [Span("4 ", "key"), Span("CPU threads", "text bold"), Span(f" · {total}", "dim")]
         if self.filter_text:
@@ -285,7 +285,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         self.redraw(force=True)
 
     def chosen(self) -> ThreadRow | None:
-        """The thread under the cursor, if somebody has put it there."""
+        """The thread under the cursor, if the user has put it there."""
         return self._rows.selected if self._rows.key is not None else None
 
     def action_move(self, rows_down: int) -> None:
@@ -308,7 +308,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
 
 def _is_refuted(notice: Notice, session: Session) -> bool:
-    """True if there are samples of nearly all the time where a notice says that there are none."""
+    """True if a notice says that there are no samples, but nearly all of the time is covered by them."""
     if notice.source != "stacks" or notice.level != "warning":
         return False
     sampling = session.shown().sampling()
@@ -316,7 +316,7 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:
-    """Its place in the list: the training thread first, workers by number, pin-memory, autograd; by rank, then CPU."""
+    """Sort key of a thread: the training thread first, workers by number, pin-memory, autograd; by rank, then CPU."""
     order = _ROLES.index(row.kind) if row.kind in _ROLES else len(_ROLES)
     whose, _, last = row.role.rpartition(" ")
     number = whole_number(last)

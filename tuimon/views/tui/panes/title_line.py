@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
-#: (importance, text, role): the least important, of the highest number, goes first where room is short.
+#: (rank, text, role): where room is short, the item of the highest rank is dropped first.
 _Item = tuple[int, str, str]
 
 
@@ -51,8 +51,8 @@ class TitleFacts(NamedTuple):
     gpu_model: str | None = None  # "H100", "8x H100"
     progress: RunProgress | None = None
     followed: bool = False  # a log that is still being written
-    read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
-    nodes: str | None = None  # those that are not well
+    read_ratio: float | None = None  # 0..1, how much of a log has been read; None once all has
+    nodes: str | None = None  # the nodes that are not well
     no_hooks: str | None = None  # why the figures are estimates
     still: bool = False  # its loop stands still: the pace of the last seconds means nothing
 
@@ -65,7 +65,7 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
     read_ratio: float | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> TitleFacts:
-        """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
+        """Facts about the run and tuimon; pace and GPUs of the last 30 s, or of the whole run once it has ended."""
         pid, run = session.trainer(), session.shown()
         gpus = run.gpus()
         own = next((process.command for process in session.processes() if process.pid == pid), ())
@@ -205,7 +205,7 @@ def _joined(items: list[_Item]) -> list[Span]:
 
 
 def _costs(cost: Cost | None) -> list[tuple[int, str]]:
-    """Our own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
+    """tuimon's own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
     if cost is None:
         return [(6, "tuimon – cpu"), (0, "")]
     cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.views.report_types import FindingJson
 
-#: Rows of the verdict; how a run failed has one more above it.
+#: Rows of the verdict; above them one more says how a run failed.
 ROWS = 3
-#: Cells of a source line, or of the words of a fix, from which it says something.
+#: Fewest cells in which a source line, or the words of a fix, say something.
 _LEAST_TEXT = 16
 
 
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     exit: Exit | None
     focused: bool = False
     unseen: tuple[Unseen, ...] = ()
-    measuring_s: int | None = None  # no verdict has held yet
+    measuring_s: int | None = None  # seconds measured so far, while no verdict has held
     sampled: bool = True  # stack samples show what the training thread does
     trains: bool = True  # its steps have phases of a training
     before_torch: bool = False  # it ended before any process had imported torch
@@ -63,7 +63,7 @@ class VerdictPane(Pane[Verdict]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._first = FirstVerdict()
-        self.is_live = True  # else nothing comes that a verdict could wait for
+        self.is_live = True  # False: no more records come, and no verdict waits for them
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
@@ -135,7 +135,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.exit is not None:
         end = verdict.exit
         word = "failed" if end.has_failed else ""
-        # pickle's error of that name has other words
+        # pickle's EOFError has another message
         reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
         tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
         advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
@@ -149,7 +149,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
         )
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
-        if len(verdict.unseen) == 1:  # it has both rows
+        if len(verdict.unseen) == 1:  # one process has both rows
             first, *rest = wrapped(unseen_reason(verdict.unseen[0]), width)
             texts = [first, " ".join(rest)]
         rows = [clip(line((text, "warning")), width) for text in texts]
@@ -165,7 +165,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
 
 
 def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
-    from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
+    from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (with a finding the rules are loaded; the first frame has none)
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
     first = FindingJson.of(findings[0])
@@ -235,7 +235,7 @@ _NO_INPUT = "the full screen gives the program no input; tuimon run --headless d
 
 
 def _has_end_row(verdict: Verdict) -> bool:
-    """True if an end left more to say than the title shows, and a finding takes the rows below."""
+    """True if the run's end needs a row: the title does not say all of it, and a finding takes the other rows."""
     end = verdict.exit
     return bool(verdict.findings) and end is not None and bool(end.last_line or end.survivors)
 
@@ -253,19 +253,19 @@ def _after_end(end: Exit) -> Line:
     return tuple(spans)
 
 
-#: Seconds that the first verdict must hold: our choice, two windows of stack samples; small batches, which need none,
-#: came first in half of the short runs and gave way within that time.
+#: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
+#: batches, which needs none, came first in half of the short runs and gave way to another within that time.
 HOLD_S = 5.0
-#: ... and that nothing is found: the rules that need most wait for GPU events and samples of some windows.
+#: Seconds that nothing must be found: the most demanding rules need GPU events and samples of some windows.
 NOTHING_S = 10.0
-#: Seconds of steps from which nothing waits: all evidence is of whole windows by then.
+#: Seconds of steps after which no verdict is held back: all evidence covers whole windows by then.
 SETTLED_S = 30.0
-#: These say what is at this moment, and wait for nothing.
+#: Rules about the present moment, which are shown without delay.
 _AT_ONCE = ("hang", "warmup")
 
 
 class FirstVerdict:
-    """True if a verdict has held yet; once one has, changes are the hysteresis' business."""
+    """Decides whether the first verdict has held long enough; later changes are left to the hysteresis."""
 
     def __init__(self) -> None:
         self._is_settled = False
@@ -273,7 +273,7 @@ class FirstVerdict:
         self._since_s = 0.0
 
     def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:
-        """For how many seconds the steps have been measured without a verdict that has held; None once one has."""
+        """Seconds for which steps have been measured while no verdict has held; None once one has."""
         now_s, begin_s = session.now_s, _begin_s(session)
         if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
             return None

@@ -1,4 +1,4 @@
-"""Hot lines and call tree: two views of the same samples, and whose these are."""
+"""Hot lines and call tree: two views of the samples of the selected threads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Scope(NamedTuple):
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
     def samples(self, session: Session) -> Samples:
-        """Their samples of the last 30 s; outside the training processes the phase is "none"."""
+        """The selected threads' samples of the last 30 s; outside the training processes the phase is "none"."""
         trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
             sampled = session.stacks.get(pid)
@@ -78,12 +78,12 @@ def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
     return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids(now=True)]
 
 
-#: Workers whose samples are searched: they do the same work, and a table of each takes some milliseconds.
+#: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.
 _WORKERS = 8
 
 
 def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Place] | None:
-    """The training thread or the worker with most samples at the place of the first finding; None without any."""
+    """The training thread or the worker with most samples at the place of the first finding; None if there is none."""
     where = findings[0].where[0] if findings and findings[0].where else None
     pid = session.trainer()
     if where is None or pid is None:
@@ -273,7 +273,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         place: Place | None = None,
         closeup: CloseUp | None = None,
     ) -> None:
-        """Show a view of a thread's samples; without one, of those shown last, at first the training thread's.
+        """Show a view of a thread's samples; without ``row``, of those shown last, at first the training thread's.
 
         The cursor goes to the line of ``place``; ``closeup`` reads the code around a line.
         """
@@ -356,7 +356,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.redraw(force=True)
 
     def action_sideways(self, step: int) -> None:
-        """Select the next phase; fold or unfold."""
+        """Select the next phase of the hot lines; fold or unfold the tree."""
         if self.mode == "lines":
             self.action_select_phase(step)
         else:
@@ -364,7 +364,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
             self.redraw(force=True)
 
     def action_enter(self) -> None:
-        """Show the line in the tree; fold or unfold."""
+        """From the hot lines, show the line in the tree; in the tree, fold or unfold."""
         row = self.lines_view.rows.selected
         if self.mode == "tree":
             self.tree_view.enter()
@@ -384,7 +384,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.redraw(force=True)
 
     def action_toggle_libraries(self) -> None:
-        """Every line by itself, or a library's time with the line that called it."""
+        """List every line by itself, or a library's time with the line that called it."""
         self.lines_view.libraries = not self.lines_view.libraries
         self.redraw(force=True)
 
@@ -394,7 +394,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.redraw(force=True)
 
     def action_extent(self) -> None:
-        """This thread, all of its role, its process, the whole run."""
+        """Change the scope: this thread, all threads of its role, its process, the whole run."""
         if self.scope is None or self._session is None:
             return
         following = SCOPE_LEVELS[(SCOPE_LEVELS.index(self.scope.level) + 1) % len(SCOPE_LEVELS)]

@@ -33,7 +33,7 @@ from tuimon.views.tui.sheets.sheet import Code, code_lines
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
-#: Cells of a line's code that its place leaves.
+#: Least cells of a line's code, which its place must leave.
 _LEAST_CODE = 12
 #: Rows from which the code around the chosen line is shown, and how many lines before and after it.
 _CODE_FROM, _AROUND = 16, 3
@@ -52,7 +52,7 @@ _ACTIVITIES: dict[Activity, tuple[str, str]] = {
     "idle": ("idle", "faint"),
     "python": ("Python", "text"),
 }
-#: Without a GPU, torch does the work where it is called.
+#: Activities that are torch's own work without a GPU, done where it is called.
 _ON_CPU = ("torch", "sync", "transfer")
 
 
@@ -103,7 +103,7 @@ def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
 
 
 def detail_line(row: LineShare, samples: int, width: int) -> Line:
-    """The line under the cursor, whole."""
+    """The line under the cursor in full."""
     share = f"{percent(row.own / samples, 1)} self, {percent(row.total / samples, 1)} total" if samples else ""
     head = line((f"{plain(row.place.function)}()", "strong"), "  ", (share, "text"), "  ")
     spot = clipped_left(f"{plain(row.place.file)}:{row.place.line}", width - cells(head))
@@ -156,7 +156,7 @@ class LinesView:
 
 
 def _activity_span(activity: Activity, *, on_gpu: bool) -> Span:
-    """The word for an activity, in its colour; ``on_gpu``: whether this run uses one."""
+    """The word for an activity, in its colour; ``on_gpu``: whether this run uses a GPU."""
     if not on_gpu and activity in _ON_CPU:
         return Span("torch", "forward")
     return Span(*_ACTIVITIES[activity])
@@ -170,7 +170,7 @@ def node_of_line(tree: CallTree, row: LineShare) -> Call | None:
 
 
 def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Call]:
-    """The rows: the root's children and, below each opened node, its own; the heaviest first."""
+    """The rows: the root's children and, below each opened node, its children; the heaviest first."""
     rows: list[Call] = []
     stack = tree.root.ordered()[::-1]
     while stack:
@@ -225,7 +225,7 @@ def indent(depth: int, width: int) -> str:
 
 
 def _node_detail(tree: CallTree, node: Call, width: int) -> Line:
-    """The node under the cursor, whole: name, shares, place."""
+    """The node under the cursor in full: name, shares, place."""
     shares = f"{percent(tree.share(node.total), 1)} total, {percent(tree.share(node.own), 1)} self"
     here = node.place()
     spot = f"{plain(node.file)}:{here.line}" if node.file else "all samples"
@@ -258,7 +258,7 @@ class TreeView:
             self.opened |= {node.id for node in path}
         self.rows.rows = visible_nodes(tree, self.opened)
         nodes = {node.id: node for node in self.rows.rows}
-        if self.rows.key not in nodes:  # it has gone: the innermost of its callers that is left
+        if self.rows.key not in nodes:  # the cursor's node has gone: take the innermost of its callers that is left
             self.rows.key = next((number for number in reversed(self._trail) if number in nodes), None)
         chosen = self.rows.selected
         self._trail = [node.id for node in chosen.path()] if chosen is not None else []
@@ -282,7 +282,7 @@ class TreeView:
             self._unfold(node)
         elif node.id in self.opened and node.children:
             self.opened.discard(node.id)
-        elif node.parent is not None and node.parent.parent is not None:  # on a closed one to its caller
+        elif node.parent is not None and node.parent.parent is not None:  # from a closed node go to its caller
             self.rows.select(node.parent)
 
     def _unfold(self, node: Call) -> None:

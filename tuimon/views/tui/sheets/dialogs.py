@@ -20,7 +20,7 @@ Choice = Literal["leave", "ended", "cancel"]
 
 
 class QuitDialog(Overlay[Choice]):
-    """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
+    """Asks what to do with the run, and returns the choice; ``ended`` once a run that was to be ended has ended."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "dismiss('leave')", show=False, priority=True),
@@ -52,7 +52,7 @@ class QuitDialog(Overlay[Choice]):
 
 
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """The lines at quitting."""
+    """The text of the quit dialog."""
     if ending is not None:
         return [
             *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),
@@ -79,7 +79,7 @@ def key_line(key: str, text: str, role: str) -> Line:
 
 
 class InjectDialog(Overlay[bool]):
-    """What it does, and what the risk is. Dismissed with whether to do it."""
+    """Says what bringing the hooks in does and risks; returns True if the user agrees."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("I,enter", "dismiss(True)", show=False),
@@ -106,7 +106,7 @@ def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it retu
             app.run_worker(bring_in, thread=True, exit_on_error=False, exclusive=True)
 
     def bring_in() -> None:
-        """On a thread of its own: it may take as long as the training's longest call."""
+        """Runs on a thread of its own, as it may take as long as the training's longest call."""
         try:
             text, severity = hooks.bring_in(), "information"
         except CannotInject as error:

@@ -1,4 +1,4 @@
-"""The sheet of findings: everything about each, live, with the code that it names; and the page of a rule."""
+"""The sheet of findings: everything about each finding, live, with the code that it names; and the page of a rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHANGES = 20
 
 
 class FindingsSheet(Sheet):
-    """Findings first, then how the verdict changed, then what could not be judged; files are read off this thread.
+    """Findings first, then how the verdict changed, then what could not be judged; files are read on another thread.
 
     One finding is chosen: Tab goes to the next, Enter explains its rule.
     """
@@ -88,7 +88,7 @@ class FindingsSheet(Sheet):
         return apart(parts)
 
     def _code_of(self, where: Place) -> Code:
-        """The code around a place; its process is not known: the first trainer must read it, and all be younger."""
+        """The code around a place, if the first trainer may read it and it has not changed since any process began."""
         processes = self._monitor.session.processes()
         starts = [process.start_unix_s for process in processes]
         read = self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
@@ -98,9 +98,9 @@ class FindingsSheet(Sheet):
 def findings_lines(
     findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = lambda _: (), chosen: str | None = None
 ) -> list[Line]:
-    """All findings whole: headline, places with their code, fixes with their gains, why, how sure, figures.
+    """All findings in full: headline, places with their code, fixes with their gains, why, how sure, figures.
 
-    The ``chosen`` rule is marked; of it, or of the first, the page says why and how sure.
+    The ``chosen`` rule is marked; why and how sure, from a rule's page, are shown for it, or else for the first.
     """
     if not findings:
         return [line(("No rule has found anything.", "dim"))]

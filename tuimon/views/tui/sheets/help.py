@@ -13,7 +13,7 @@ from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragrap
 from tuimon.views.tui.sheets.sheet import Sheet
 
 _INDENT = 16
-#: A line that begins with a bar goes on with the explanation above it.
+#: A line that begins with a bar continues the explanation above it.
 _GOES_ON = re.compile(r"\n +\| ")
 
 #: Keys by what they are for.
@@ -22,9 +22,9 @@ The verdict
   v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
   h    | hot lines of the thread that the verdict blames, or of the one under the cursor
   c    | the same samples as a call tree
-  f  t | there: only one phase or range; this thread, all like it, its process, the whole run
+  f  t | within h and c: f chooses a phase or range; t this thread, all like it, its process, the run
   K    | trace the next 5 steps with torch.profiler
-  m    | torch's memory: which lines allocate what nobody frees
+  m    | torch's memory: which lines allocate memory that is not freed
   r    | the ranks, a row each; Enter shows a rank in all panes
   S    | after a hang: where all ranks stood
 
@@ -34,7 +34,7 @@ Did it help
 The screen
   1 2 3 4 5 6 | hide or show step, GPU, output, threads, verdict, loaders
   Tab         | next pane; arrows, PageUp and PageDown move in it
-  z  Enter    | the focused pane alone; Esc goes back; Enter on a thread: all about it
+  z  Enter    | the focused pane alone; Esc goes back; Enter shows a thread in full
   /           | only threads that contain a text; Esc clears it
   s           | sort threads by role, cpu, delay, where
   I           | after attach: bring the hooks into the training
@@ -54,11 +54,11 @@ Phases: where the time of a step goes (they add up to 100 %)
   └ name    | your own ranges (tuimon.phase, NVTX) and what they take of a step
 
 Numbers
-  –           | was not measured; tuimon never shows a 0 instead
+  –           | not measured; tuimon never shows a 0 instead
   ~           | an estimate from stack samples; ± is its 95 % interval
   inferred    | no markers in the process: phases are read from stack samples alone
-  step        | median time of one iteration of the training loop in the last 30 s, at the end of the whole run; p95: 95
-              | % are faster
+  step        | median time of one iteration of the training loop in the last 30 s, or in the whole run once it has
+              | ended; p95: 95 % are faster
   step time   | the chart: mean step time, one column for each window (1 s by default)
   cpu         | CPU time of a thread; 100 % is one core all the time
   delay       | share of time a thread was ready to run but found no free core
@@ -70,8 +70,8 @@ Numbers
 
 GPU
   util        | share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM,
-              | power, clock and traffic it is a mean over the steps of the last 30 s, at the end of the whole run; the
-              | charts show the course
+              | power, clock and traffic it is a mean over the steps of the last 30 s, or of the whole run once it has
+              | ended; the charts show how it changed
   SM          | share of its multiprocessors that were busy (Hopper and later)
   tensor      | share of time in which the tensor cores worked; low: small or 32-bit matrices
   DRAM        | share of the memory's bandwidth in use
@@ -84,7 +84,7 @@ GPU
   busy        | beside several processes: share of time in which kernels of this one ran, as last read
   GPU span    | a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; not all
               | of it is work
-  idle        | how long of that the GPU had nothing to do: at least, and at most; unknown without bounds
+  idle        | how long within that span the GPU had nothing to do: at least and at most; unknown without bounds
   lead        | how far launches run ahead of the GPU where backward begins; the bar compares it with a step
   ran dry     | how often the GPU had nothing left to do when the CPU reached that boundary
 
@@ -93,18 +93,18 @@ Loaders: torch's DataLoaders, figures of the last 30 s
   none ready | share of fetches that found no batch ready: the workers are behind
   wait       | how long the trainer waits for a batch; mean and p95
   making     | share of a worker's time in items and collate, waits for a disk or a server included
-  CPU        | of one core, for a worker: far below making, its items wait
+  CPU        | share of one core that a worker uses; if far below making, its items wait
   items      | time per batch in the data set's __getitem__ or iterator
   collate    | time per batch in collate_fn
   waiting    | time per batch spent waiting for the next request: the worker is ahead
   hand over  | time per batch until it is pickled and written to the pipe
-  worker 2   | by torch's number; eval worker 2 evaluates; loader 1 worker 2: of several loaders
+  worker 2   | torch's number of the worker; eval worker 2 evaluates; loader 1 worker 2 is one of several loaders'
 
 Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)
   late      | by how much a rank's own work takes longer than the others', who wait for it meanwhile
   █  ┄      | a step's phases: what a rank does itself, and how long it waits in collectives
-  wait      | share of the step that it waits for other ranks: in all_reduce, barrier, backward
-  over time | how late it was: the higher and redder, the larger the share of the step
+  wait      | share of the step that a rank waits for others: in all_reduce, barrier, backward
+  over time | how late a rank was: the higher and redder, the larger the share of the step
   state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
 
 Verdicts

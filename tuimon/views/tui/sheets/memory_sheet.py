@@ -1,4 +1,4 @@
-"""The sheet of torch's memory: what is in use of the recorded steps, by line, largest first."""
+"""The sheet of torch's memory: what the recorded steps allocated and still use, by line, largest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.words import limits_text, memory_head
 
-_HINT = "records 5 steps: which lines allocate what nobody frees"
+_HINT = "records 5 steps: which lines allocate memory that is not freed"
 _REPLAY = "A replay cannot record memory. tuimon run --memory --log FILE train.py records it in the log."
 _NUMBER = 10
 

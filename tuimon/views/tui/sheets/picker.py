@@ -63,7 +63,7 @@ class Picker(TerminalApp[int]):
         yield self.list
 
     def matching(self) -> list[PickerRow]:
-        """The processes that contain the filter's text; those that only help are found by it alone."""
+        """The processes that match the filter; helper processes are listed only if there is one."""
         text = self._filter_text.lower()
         if not text:
             return [c for c in self._candidates if not c.helps]
@@ -97,7 +97,7 @@ class Picker(TerminalApp[int]):
         return content_of([row], self.theme_variables)
 
     def on_key(self, event: Key) -> None:
-        """All that prints filters."""
+        """Add printable keys to the filter's text."""
         if event.key == "backspace":
             self._filter_text = self._filter_text[:-1]
         elif event.is_printable and event.character:
@@ -111,7 +111,7 @@ class Picker(TerminalApp[int]):
         self.exit(int(message.option_id or 0))
 
     def action_leave(self) -> None:
-        """Return nothing."""
+        """Quit without a choice."""
         self.exit(None)
 
 

@@ -64,14 +64,14 @@ class SheetBody(VerticalScroll):
     ]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As high as the lines in the width beside the scroll bar, for which Textual takes all of it."""
+        """The height of the lines at the width beside the scroll bar; Textual would take the full width."""
         return super().get_content_height(container, viewport, width - self.scrollbar_size_vertical)
 
 
 class Overlay(ModalScreen[ScreenResultType]):
     """Lines over the board, built anew with every tick while it is open.
 
-    It is dismissed once, whatever a tick, a key or a second key still ask of it.
+    It is dismissed only once, even if a tick or another key asks for it again.
     """
 
     AUTO_FOCUS = "SheetBody"
@@ -111,7 +111,7 @@ _KEPT_MOST = 256
 
 
 class CodeAround:
-    """The code that a widget has read of the user's files; ``changed`` is called when more has come."""
+    """The user's code that a widget has read from files; ``changed`` is called when more has been read."""
 
     def __init__(self, widget: DOMNode, closeup: CloseUp | None, changed: Callable[[], None]) -> None:
         self._widget = widget
@@ -120,7 +120,7 @@ class CodeAround:
         self._read: dict[tuple[str, int], Code] = {}  # empty while it is being read
 
     def of(self, file: str, number: int, process: Process | None, not_after_unix_s: float | None = None) -> Code:
-        """The lines around one, if they have been read; else reading them as ``process`` could is requested."""
+        """The lines around ``number``, if they have been read; else requests to read them as ``process`` could."""
         key = (file, number)
         closeup = self._closeup
         if process is None or closeup is None or key in self._read or len(self._read) >= _KEPT_MOST:

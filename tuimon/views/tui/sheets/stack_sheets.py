@@ -37,7 +37,7 @@ _NOTHING = (
     "No standstill so far. When nothing moves in any rank for 15 s and ten times a step, the stacks of all of them are"
     " taken once and shown here, those that hold the others up first."
 )
-#: Innermost frames that are shown of a group that holds others up, and of one that waits.
+#: Innermost frames shown of a group that holds others up (True), and of a group that waits (False).
 _FRAMES = {True: 10, False: 4}
 #: Colours of groups by what they are; a group that waits is dim beside these.
 _ROLES = {
@@ -62,7 +62,7 @@ def frame_line(frame: Frame, spot: int, before: Span) -> Line:
 
 
 def standstill_lines(session: Session, width: int) -> list[Line]:
-    """The latest standstill: when nothing moved, a cell for each rank, then a group after the other."""
+    """The latest standstill: when nothing moved, a cell for each rank, then the groups."""
     past = next(reversed(session.standstills.past), None)
     if past is None:
         return paragraph(_NOTHING, width, "dim")
@@ -92,7 +92,7 @@ def standstill_lines(session: Session, width: int) -> list[Line]:
 
 
 def _roles(groups: Sequence[Standing]) -> list[str]:
-    """A colour each: of ranks that all wait in different places the fewest are marked."""
+    """A colour for each group; if all ranks wait, but in different places, the smallest group is marked."""
     waiting = [group for group in groups if group.kind == "ranks"]
     odd = waiting[0] if len(waiting) == len([g for g in groups if g.role == "rank"]) and len(waiting) > 1 else None
     found = []
@@ -107,7 +107,7 @@ def _roles(groups: Sequence[Standing]) -> list[str]:
 
 
 def _strip(groups: Sequence[Standing], roles: Sequence[str], width: int) -> list[Line]:
-    """A cell for each rank in the colour of its first group, or of its worker's; nothing of a single process."""
+    """A cell for each rank in the colour of its first group, or of its worker's; empty for a single process."""
     colour: dict[int, str] = {}
     for group, role in zip(groups, roles, strict=True):
         for rank in group.ranks if group.kind not in BESIDE else ():
@@ -143,11 +143,11 @@ def _group(group: Standing, role: str, width: int) -> list[Line]:
 
 
 def _stack(group: Standing, width: int) -> list[Line]:
-    """The innermost frames, innermost first; of the others how many there are."""
+    """The innermost frames, innermost first; then the number of the others."""
     most = _FRAMES[group.kind in ("own", "stopped", "thread")]
     inner = list(reversed(group.frames))
     shown = inner[:most]
-    if not any(frame.user for frame in shown):  # the innermost of the user's lies further out
+    if not any(frame.user for frame in shown):  # the innermost frame of the user's code lies further out
         shown += [frame for frame in inner[most:] if frame.user][:1]
     spot = places_width(((frame.file, frame.line) for frame in shown), width // 2)
     rows = [clip(frame_line(frame, spot, Span("    ")), width) for frame in shown]
@@ -157,7 +157,7 @@ def _stack(group: Standing, width: int) -> list[Line]:
 
 
 FRAMES_SHOWN = 60
-#: From here on it is shown how long a thread's stack has not changed.
+#: Seconds without a change from which a thread's stack is marked as the same for that long.
 STUCK_S = 5.0
 
 _NO_STACK = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
@@ -208,7 +208,7 @@ def stack_lines(stack: LatestStack, code: Code, width: int) -> list[Line]:
 
 
 class ThreadSheet(Sheet):
-    """One thread, live; files are read off this thread."""
+    """One thread, live; files are read on another thread."""
 
     def __init__(self, row: ThreadRow, session: Session, closeup: CloseUp | None) -> None:
         super().__init__(f"Thread {own_id(row.tid)}", self._lines)
@@ -217,11 +217,11 @@ class ThreadSheet(Sheet):
         self._code = CodeAround(self, closeup, self.text.update)
 
     def update(self) -> None:
-        """A tick passed: the row as it is now."""
+        """Show the thread as it is now, at each tick."""
         mine = (self._row.pid, self._row.tid)
         rows = self._session.over("recent").threads_of(self._row.pid)
         found = next((row for row in rows if (row.pid, row.tid) == mine), None)
-        if found is None or self._row.count <= found.count:  # else the table shows several as one
+        if found is None or self._row.count <= found.count:  # else the row stands for several threads
             self._row = found or replace(self._row, ended=True)
         super().update()
 

@@ -159,7 +159,7 @@ class Taken(NamedTuple):
 
 
 class TraceSheet(Sheet):
-    """Takes a trace of a process off this thread; closed before its end, it takes the order back."""
+    """Takes a trace of a process on another thread; if closed before the end, it cancels the trace."""
 
     def __init__(self, known: TakenBy, folder: str, steps: int = STEPS) -> None:
         super().__init__("Trace", self._lines)
@@ -176,15 +176,15 @@ class TraceSheet(Sheet):
         self.call_after_refresh(self.update)
 
     def on_unmount(self) -> None:
-        """Cancel: nobody waits for it any more."""
+        """Cancel the trace if it is still being taken."""
         self._left.set()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """The trace has come, or there is none."""
+        """Show the trace, or why there is none."""
         self.update()
 
     def _lines(self, width: int) -> list[Line]:
-        """The tables; until they are there how far it has come, or why there are none."""
+        """The tables; before that, the progress of the trace; without a trace, the reason."""
         work = self.work
         if work is None or not work.is_finished:
             return texts_lines(width, (self._state(), "strong"), (_NOTE, "dim"))
@@ -211,7 +211,7 @@ class TraceSheet(Sheet):
         return f"Recorded {taking.taken} of {self._steps} steps …"
 
     def take(self) -> Taken | None:
-        """Runs on a thread of its own."""
+        """Take the trace; runs on a thread of its own."""
         taking = self._progress = Taking(self._known.pid, self._steps)
         try:
             while not taking.is_over:
@@ -256,14 +256,14 @@ def trace_sheet(session: Session, *, runs: bool) -> TraceSheet | None:
 
 
 class _RecordedTraceSheet(TraceSheet):
-    """Reads the file off this thread."""
+    """The sheet of a log's latest trace, whose file it reads on another thread."""
 
     def __init__(self, record: TraceTaken) -> None:
         super().__init__(TakenBy(pid=record.pid, rank=record.rank), os.path.dirname(record.file))
         self._record = record
 
     def _without_trace(self, error: BaseException | None) -> list[tuple[str, str]]:
-        """The figures that the log holds: there is nothing else."""
+        """The figures in the log, which are all that there is without the file."""
         head, *rest = trace_text(self._record)
         reason = getattr(error, "message", None) or plain(str(error))
         note = f"These figures are in the log; the tables are only in the trace file: {reason}"
