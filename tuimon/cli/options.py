@@ -100,7 +100,7 @@ def finding_name(name: str) -> str:
 
 
 def parser_of(command: str, doc: str, usage: str | None = None) -> _Parser:
-    """A parser whose help is the command's docstring."""
+    """A parser whose help is ``doc``."""
     return _Parser(
         prog=f"tuimon {command}",
         usage=usage,
@@ -223,7 +223,7 @@ def terminal_can_draw() -> bool:
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
-    """The observers that run commands for findings; none if none was requested."""
+    """The observers that run commands for findings; empty if no command was given."""
     if parsed.on_hang is None and not parsed.on_finding:
         return ()
     from tuimon.monitor.reactions import Reaction, Reactions

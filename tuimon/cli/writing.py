@@ -64,7 +64,7 @@ class Output:
     """The output that ``-o`` and ``--force`` choose."""
 
     def __init__(self, parsed: argparse.Namespace) -> None:
-        """Raises TuimonError where it could not be written."""
+        """Raises TuimonError if the output cannot be written."""
         self._path: str | None = None if parsed.output == _STDOUT else parsed.output
         self._force: bool = parsed.force
         if self._path is None and self._force:

@@ -33,7 +33,7 @@ The profiler slows the traced steps to a half or a third, and the training is he
 write; other steps cost nothing."""
 
 _POLL_S = 0.1
-#: Seconds of waiting after which a line says what for.
+#: Seconds of waiting after which a line says what is awaited.
 _NOTICE_AFTER_S = 10.0
 _NO_CHANGE_S = 600.0
 
