@@ -26,7 +26,7 @@ _BESIDE_CODE = 36  # columns of the figures beside a line of code
 _MANY_TIMES = 9.0
 #: Shown for an interval that reaches from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
-#: Words for what a line does, unless that is simply its work; in ``_VIA``, for whom a wait waits.
+#: Words for what a line does, unless that is simply its work; below in ``_VIA``, for what it waits for.
 _DOING: dict[Doing, str] = {
     "collate": "collate",
     "draw": "indices",

@@ -110,7 +110,7 @@ def _meta(pid: int, kind: str, **args: object) -> _Event:
 
 
 def rank_of(session: Session, pid: int) -> int | None:
-    """The rank of a training process; None where it has none."""
+    """The rank of a training process; None for a process without one."""
     process = session.process(pid)
     return process.rank if process is not None and not process.serves else None
 

@@ -72,12 +72,12 @@ NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 #: An unknown gain is not a small one.
 NONE_KNOWN = "No fix is known to gain 5 % or more; what the first one gains is unknown."
-#: Nor is a gain small of which only the lower bound is.
+#: A gain is not small either if only its lower bound is.
 NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
 def only_minor(finding: FindingJson) -> str:
-    """The verdict on a training whose findings are all minor, by the first of them."""
+    """The verdict on a training whose findings are all minor, given the first of them."""
     from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (loaded already where there is a finding; the first frame has none)
 
     estimated = finding.estimated_speedup

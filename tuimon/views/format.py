@@ -34,7 +34,7 @@ def ms(value_ms: float | None, *, unit: bool = True) -> str:
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:
-    """A ratio (0..1) as ``62 %``; what is not 0 never rounds to 0 (``<1 %``)."""
+    """A ratio (0..1) as ``62 %``; a ratio above 0 is never shown as 0 (``<1 %``)."""
     if ratio is None:
         return ABSENT
     if ratio > 0 and float(f"{ratio * 100:.{digits}f}") == 0:
@@ -161,7 +161,7 @@ def place(file: str, line: int, *, width: int | None = None) -> str:
 
 
 def code(source: str, function: str) -> str:
-    """A line of code without its indent; where its text is not known its function: ``main()``."""
+    """A line of code without its indent; if its text is unknown, its function: ``main()``."""
     return plain(source).strip() or f"{plain(function)}()"
 
 

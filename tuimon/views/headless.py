@@ -49,7 +49,7 @@ _COLUMNS = 100
 _WIDTH = _COLUMNS - len("[tuimon] ")
 #: Seconds between two lines while a training starts: nothing changes but the time.
 _STARTING_S = 10.0
-#: (rank, text): from a line that would be too long, the parts of the highest rank are dropped first.
+#: (level, text): from a line that would be too long, the parts of the highest level are dropped first.
 _Part = tuple[int, str]
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
 

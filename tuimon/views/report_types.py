@@ -1,4 +1,4 @@
-"""The report of a run, which all its forms read: text, page, and JSON, whose schema these types are.
+"""The report of a run, from which text, HTML page and JSON are made; these types are the schema of the JSON.
 
 Numbers are as they were measured; JSON rounds them. A field with a default may be absent from JSON.
 """
@@ -116,7 +116,7 @@ class StandingGroup(Struct):
 
 
 class StuckCollective(Struct):
-    """A collective that did not end, by torch's flight recorder: ranks in it, and ranks that had not come to it.
+    """A collective that did not end, by torch's flight recorder: ranks in it, and ranks that had not reached it.
 
     ``elsewhere``: ranks in another collective of that number; ``unknown``: ranks without a recorder.
     """
@@ -169,7 +169,7 @@ class FindingJson(Struct):
 
     @classmethod
     def of(cls, finding: Finding) -> FindingJson:
-        """The finding as reports have it."""
+        """The finding as a report's struct."""
         return msgspec.convert(finding_json(finding), cls)
 
 
@@ -330,7 +330,7 @@ class LoaderJson(Struct):
     wait_p95_ms: float | None
     ready_mean: float | None
     ready_most: int | None
-    ready_none_ratio: float | None  # share of fetches that found none ready
+    ready_none_ratio: float | None  # share of fetches that found no batch ready
     busy_ratio: float | None  # mean of the workers
     workers: list[LoaderWorkerJson]
 
@@ -357,7 +357,10 @@ WELL = ("training", "starting", "ended", "writing", "restarted")
 
 
 class Rank(Struct, omit_defaults=True, kw_only=True):
-    """A training process; from ``state`` on only among several. ``restarted``: another process has its rank now."""
+    """A training process; fields from ``state`` on are only known if there are several ranks.
+
+    State ``restarted``: another process has taken its rank since.
+    """
 
     pid: int
     host: str | None = None

@@ -111,14 +111,14 @@ def how_ended(end: Exit, *, with_place: bool = True) -> str:
 
 
 def started_program(command: Sequence[str]) -> str:
-    """The script or module that was started, whatever launched it: ``train.py``, ``pkg.train``; empty of no command."""
+    """The script or module that was started, whatever launched it: ``train.py``, ``pkg.train``; empty without any."""
     script = next((word for word in command if word.endswith(".py")), None)
     module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
     return plain(os.path.basename(script or module or (command[0] if command else "")))
 
 
 def survivors_text(pids: Sequence[int]) -> str:
-    """``still running: 7, 8 (tuimon attach 7)``: the processes that a run left; empty where it left none."""
+    """``still running: 7, 8 (tuimon attach 7)``: the processes that a run left; empty if it left none."""
     shown = ", ".join(str(own_id(pid)) for pid in pids[:8]) + " …" * (len(pids) > 8)
     return f"still running: {shown} (tuimon attach {own_id(pids[0])})" if pids else ""
 
@@ -171,7 +171,7 @@ def _which(those: list[Node], known: int) -> str:
 
 
 def sampling_text(sampling: Sampling) -> str:
-    """The figures that are known; failures only where there were any."""
+    """The known figures; failures only if there were any."""
     parts = ["in-process"] if sampling.in_process else []
     if sampling.rate_hz is not None:
         parts.append(f"{sampling.rate_hz:.{0 if sampling.rate_hz >= 9.95 else 1}f} Hz")

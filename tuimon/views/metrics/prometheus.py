@@ -103,7 +103,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # (an IPv6 address has more parts)
 
     def server_bind(self) -> None:
-        """Bind like a plain TCP server: HTTPServer looks our name up in the name service, which may take seconds."""
+        """Bind like a plain TCP server: HTTPServer would look the host's name up, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()

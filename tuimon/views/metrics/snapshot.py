@@ -33,7 +33,7 @@ _Rows = dict[tuple[str, ...], list[tuple[tuple[str, ...], object]]]
 
 
 class Snapshot(NamedTuple):
-    """Immutable: what a scrape shows is of one moment, however long it takes."""
+    """All metrics at one moment; immutable, so that a slow scrape does not mix two moments."""
 
     families: tuple[tuple[Metric, tuple[MetricSample, ...]], ...]  # each metric that has samples, once
 

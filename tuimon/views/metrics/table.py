@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The value of a histogram: how many values lie between each bound and the one before, and beyond the last."""
+    """The value of a histogram: how many values lie between neighbouring bounds, and beyond the last."""
 
     counts: tuple[int, ...]  # one more than there are bounds; not cumulative
     total: float  # sum of all values

@@ -173,7 +173,7 @@ _AROUND = 3  # lines of code before and after a place
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN_RANKS = 16
-#: Columns that are left out where no rank has them: key, heading.
+#: (key, heading) of columns that are left out if no rank has a value.
 _RANK_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
 
@@ -266,7 +266,7 @@ def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
 
 
 def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
-    """The sampled lines around one, without their common indent; nothing where its own text is not in the log.
+    """The sampled lines around ``line``, without their common indent; empty if the log lacks the line's own text.
 
     An ellipsis without a number stands for lines that no sample passed through.
     """

@@ -200,7 +200,7 @@ def _steps(steps: StepSummary | None) -> types.StepsJson:
 
 
 def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
-    """``is_earlier``: another process has taken its rank since."""
+    """A rank of the report; ``is_earlier``: another process has taken its rank since."""
     session, process, threads = view.session, view.session.process(pid), view.process_threads(pid)
     phases, times = steps_on_gpu(view, pid)
     on_gpu = None

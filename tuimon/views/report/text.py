@@ -137,7 +137,7 @@ def _ranks(report: Report) -> list[list[str]]:
 
 
 def _trainings(report: Report) -> list[str]:
-    """Trainings side by side, a line each: the rest of the report is of one of them."""
+    """Trainings side by side, a line each: the rest of the report covers only one of them."""
     lines = ["Trainings side by side"] if report.trainings else []
     for each in report.trainings:
         ranks = f", {each.ranks} ranks" if each.ranks > 1 else f", pid {each.pid}"
@@ -165,7 +165,7 @@ def _rank(rank: Rank) -> list[str]:
 
 
 def _late_ms(rank: Rank) -> float:
-    """How much longer a rank's own work is than the others'; 0 where that is little."""
+    """How much longer a rank's own work takes than the others', in ms; 0 if the difference is small."""
     late_ms = rank.late_ms or 0.0
     return late_ms if late_ms > _LATE_SHARE * (rank.steps.median_ms or 0.0) else 0.0
 

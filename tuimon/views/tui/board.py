@@ -49,7 +49,7 @@ class Box(NamedTuple):
 
 
 class WantedRows(NamedTuple):
-    """How many rows of content each pane could fill; ``lines``: the panes with nothing to show but one line why."""
+    """How many rows of content each pane could fill; ``lines``: the panes that show a single line, which says why."""
 
     phases: int
     threads: int
@@ -159,7 +159,7 @@ def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[
 
 
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
+    """One column: each pane gets its least rows by importance, then the rest goes to panes that can fill it."""
     least = _LEAST | dict.fromkeys(wanted.lines, 1)
     room = body.height
     heights: dict[str, int] = {}
@@ -404,7 +404,7 @@ class Board(Widget):
         await self.close_filter()
 
     async def close_filter(self) -> None:
-        """Take the input away, if it is there."""
+        """Remove the filter's input, if it is open."""
         if self.query("#filter"):
             self.threads.focus()
             await self.query("#filter").remove()

@@ -36,7 +36,7 @@ class TerminalOutput:
     """The file that Textual's writer thread writes to. Never raises; counts the writes that wait."""
 
     def __init__(self, file: TextIO, on_lost: Callable[[], None], on_stale: Callable[[], None]) -> None:
-        """``on_lost``: the terminal is gone; ``on_stale``: it takes output again, and some was left out."""
+        """``on_lost``: called when the terminal is gone; ``on_stale``: when it takes output again, and lacks some."""
         self._handle = file.fileno()
         self._encoding = file.encoding
         self._errors = file.errors or "replace"
@@ -53,7 +53,7 @@ class TerminalOutput:
         return self._handle
 
     def admit(self, *, always: bool = False) -> bool:
-        """Count one more write; False where it is to be left out, as the terminal has not taken earlier ones."""
+        """Count one more write; False if it is to be left out, as the terminal has not taken earlier writes."""
         with self._lock:
             if self._waiting >= WAITING_LIMIT and not always:
                 self._stale = True
@@ -134,7 +134,7 @@ class TerminalDriver(LinuxDriver):
         self._output = self._new_output()
         self._changes_modes = False
         self.exit_event = ExitEvent(self.fileno, self._report_lost)
-        # Textual's own handlers write to queues at once, wherever the app happens to be, also inside those queues
+        # Textual's own handlers write to queues at once, wherever the app happens to be, even inside those queues
         self._continued = False
         signal.signal(signal.SIGTSTP, self._on_stop)
         signal.signal(signal.SIGCONT, self._on_continue)
@@ -145,7 +145,7 @@ class TerminalDriver(LinuxDriver):
             super().write(data)
 
     def start_application_mode(self) -> None:
-        """Take the terminal over; in the background, stop until somebody brings us into the foreground."""
+        """Take the terminal over; in the background, stop until tuimon is brought into the foreground."""
         if self._in_background():
             self._on_stop()
             return
@@ -205,7 +205,7 @@ class TerminalDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(call)
 
     def _on_stop(self, *_: object) -> None:
-        """SIGTSTP: raise it again, blocked, so that a SIGCONT that comes before we are ready to stop cancels it."""
+        """SIGTSTP: raise it again, blocked, so that a SIGCONT before the process is ready to stop cancels it."""
         self._continued = False
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
         signal.raise_signal(signal.SIGTSTP)
@@ -305,7 +305,7 @@ class TerminalApp(App[ReturnType]):
         self.set_class(mono, "-mono")
 
     def get_driver_class(self) -> type[Driver]:
-        """Our driver for terminals; another where the environment names one."""
+        """tuimon's driver for terminals, unless the environment names another."""
         driver = super().get_driver_class()
         return TerminalDriver if driver is LinuxDriver else driver
 
@@ -335,7 +335,7 @@ class TerminalApp(App[ReturnType]):
             self.copy_to_clipboard(text)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our colours, known before our themes are."""
+        """tuimon's colours, which Textual needs before the themes are known."""
         return palette.DEFAULTS
 
     def action_theme(self) -> None:

@@ -45,7 +45,7 @@ _BLOCKS = _braille(" ▂▄▆█")
 
 
 def ascii_only(text: str) -> str:
-    """``text`` with every character replaced that plain ASCII does not have; its width in cells stays."""
+    """``text`` with every non-ASCII character replaced; its width in cells stays."""
     if text.isascii():
         return text
     return "".join(

@@ -19,7 +19,7 @@ _BRAILLE = 0x2800
 
 
 def bar(ratio: float | None, width: int) -> str:
-    """A horizontal bar of exactly ``width`` cells in steps of an eighth; what is not 0 shows at least one."""
+    """A horizontal bar of exactly ``width`` cells in steps of an eighth; a ratio above 0 shows at least one."""
     if ratio is None or width <= 0:
         return " " * max(width, 0)
     eighths = round(min(max(ratio, 0.0), 1.0) * width * 8)

@@ -69,7 +69,7 @@ THEMES_16 = (
 )
 DEFAULTS = _DARK
 
-#: role -> theme variable of its colour; a word without one is an attribute: ``bold``, ``italic`` ...
+#: role -> theme variable of its colour; words that are not listed are attributes: ``bold``, ``italic`` ...
 ROLES = {
     **{name: f"tm-{name}" for name in ("text", "strong", "dim", "faint", "track", "key")},
     **{name: f"tm-{name}" for name in ("critical", "warning", "info", "benign")},

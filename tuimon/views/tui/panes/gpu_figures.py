@@ -34,7 +34,7 @@ from tuimon.views.tui.drawing.lines import (
 #: Columns of a row's name, and of its figure with the gap behind it.
 LABEL, VALUE = 8, 7
 _GIB = 1024**3
-#: Share of the memory in use from which it is coloured.
+#: Share of memory in use from which the figure is coloured.
 _FULL_RATIO = 0.95
 
 
@@ -47,7 +47,7 @@ class TorchShare(NamedTuple):
 
 
 class GpuView(NamedTuple):
-    """A GPU with what the run's own processes report of it."""
+    """A GPU with the facts that the run's own processes report about it."""
 
     gpu: GpuRow
     torch: TorchShare | None = None
@@ -187,7 +187,7 @@ def gib(value_bytes: int | None) -> str:
 
 
 def out_of(value: float | None, most: float | None, unit: str) -> str:
-    """``310 / 700 W``; only what is known."""
+    """``310 / 700 W``; without the part that is unknown."""
     if value is None and most is None:
         return ABSENT
     shown = ABSENT if value is None else f"{value:.0f}"

@@ -62,7 +62,7 @@ _CHART_ROWS = ((24, 8), (18, 6), (13, 5), (11, 4), (9, 3), (7, 2), (5, 2), (4, 1
 
 
 class Activity(NamedTuple):
-    """How busy a GPU, or a part of it, is over the steps, and how that developed."""
+    """The activity of a GPU, or of a part of it: its mean over the steps, and its history."""
 
     name: str
     ratio: float | None
@@ -379,7 +379,7 @@ def _head(view: GpuView, width: int, *, names: bool) -> Line:
 
 
 def _parent_line(view: GpuView, width: int) -> Line:
-    """A GPU that is cut into instances: what is measured of it as a whole."""
+    """The figures of a whole GPU that is cut into MIG instances."""
     gpu = view.gpu.latest
     power = out_of(view.gpu.figures.power_w, gpu.power_limit_w, "W")
     clock = out_of(view.gpu.figures.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
-#: Share of fetches that found no batch ready from which it is coloured.
+#: Share of fetches without a ready batch from which the figure is coloured.
 _STARVED = 0.5
 _WORKERS_WANTED = 8
 #: Shortest wait for an epoch's first batch that is shown.
@@ -53,7 +53,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
-        """The loaders of the trainer in focus; once the run has ended, over all of it."""
+        """The loaders of the trainer in focus; once the run has ended, with figures of the whole run."""
         pid = session.trainer()
         now = session.shown()
         rows = with_work(now, pid, now.loaders(pid)) if pid is not None else ()
@@ -248,7 +248,7 @@ def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
 
 
 def _waits_for(worker: LoaderWorkerRow) -> str:
-    """``waits for the trainer``; empty where it works, and in the training process itself."""
+    """``waits for the trainer``; empty for a worker that is mostly busy, and for the training process itself."""
     items, collate, wait, hand_over = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
     if worker.ended or items is None or collate is None or wait is None or hand_over is None:
         return ""

@@ -53,7 +53,7 @@ _BLANK = _Cell(" ", "")
 
 
 class OutputScreen:
-    """Bytes in, the last lines out. No input can break it."""
+    """Takes the program's bytes and keeps the last lines of its screen. No input can break it."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -81,7 +81,7 @@ class OutputScreen:
         self._write(text[begin:])
 
     def add_note(self, text: str) -> None:
-        """Add a line of our own between the program's."""
+        """Add a line of tuimon's between the program's."""
         self._gone.extend(_line(row) for row in self._rows if row)
         self._gone.append((Span(text, "warning"),))
         self._rows, self._row, self._column = [[]], 0, 0
@@ -89,7 +89,7 @@ class OutputScreen:
 
     @property
     def line_count(self) -> int:
-        """How many lines there are to see."""
+        """Number of lines kept."""
         return len(self._gone) + len(self._rows)
 
     def tail(self, count: int, above: int = 0) -> list[Line]:
@@ -100,7 +100,7 @@ class OutputScreen:
         return kept + [_line(row) for row in self._rows[max(0, start - gone) : max(0, end - gone)]]
 
     def _write(self, text: str) -> None:
-        """Overwrite what is at the cursor."""
+        """Write text at the cursor, over what stands there."""
         cells = _cells(self._colours.decode_line(text)) if text else []
         while cells:
             row, column = self._rows[self._row], self._column

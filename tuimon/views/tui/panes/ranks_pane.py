@@ -281,7 +281,7 @@ class RanksState(NamedTuple):
 
     rows: tuple[RankRow, ...]
     focus: int | None
-    verdict: bool  # True if the first finding, which is shown above, is that a rank is late
+    verdict: bool  # True if the first finding, shown above the pane, is that a rank is late
     now_s: float
     ended: bool  # True if the figures are means of the whole run
     trainings: tuple[TrainingRow, ...] = ()  # in a run with several: the others if there are ranks to show, else all

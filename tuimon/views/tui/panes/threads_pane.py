@@ -201,7 +201,7 @@ _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
 class ThreadsState(NamedTuple):
-    """The rows of all threads, unfiltered, and what the sources report of gaps."""
+    """The rows of all threads, unfiltered, and the sources' notices of gaps."""
 
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
@@ -352,7 +352,7 @@ _COMPILE_WORKER = "compile_worker"
 
 
 def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
-    """The rows in their order, each group of helpers as one where its first stood: ``compile workers ×16``."""
+    """The rows in their order, each group of helpers as one row in the place of its first: ``compile workers ×16``."""
     others = {process.pid: process for process in processes if process.role in ("other", "child")}
     groups: dict[Hashable, list[ThreadRow]] = {}
     for row in rows:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
-#: (rank, text, role): where room is short, the item of the highest rank is dropped first.
+#: (level, text, role): if room is short, the items of the highest level are dropped first.
 _Item = tuple[int, str, str]
 
 
@@ -185,7 +185,7 @@ def _no_hooks(session: Session, pid: int | None) -> str | None:
 
 
 def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
-    """``H100`` of ``NVIDIA H100 80GB HBM3``, ``8x H100``: of those that the run uses; None where they differ."""
+    """``H100`` of ``NVIDIA H100 80GB HBM3``, ``8x H100``: of the GPUs that the run uses; None if these differ."""
     names = [plain(gpu.latest.name) for gpu in gpus if gpu.used_by_run and gpu.latest.parent_uuid is None]
     if len(set(names)) != 1:
         return None
@@ -214,7 +214,7 @@ def _costs(cost: Cost | None) -> list[tuple[int, str]]:
 
 
 def elapsed_s(session: Session, pid: int | None) -> float | None:
-    """How long the run has lasted: since its process started where that is known, else since tuimon watches it."""
+    """Seconds since the process of the run started, if that is known; else since tuimon began to watch it."""
     if session.header is None:
         return None
     watched = session.now_s - session.header.t

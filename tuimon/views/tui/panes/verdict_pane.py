@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
     measuring_s: int | None = None  # seconds measured so far, while no verdict has held
     sampled: bool = True  # stack samples show what the training thread does
     trains: bool = True  # its steps have phases of a training
-    before_torch: bool = False  # it ended before any process had imported torch
+    before_torch: bool = False  # the run ended before any process had imported torch
 
 
 class _Block(NamedTuple):
@@ -245,7 +245,7 @@ def _end_role(end: Exit) -> str:
 
 
 def _after_end(end: Exit) -> Line:
-    """The exception that ended it, and what still runs."""
+    """The exception that ended the run, and the processes that still run."""
     place = f"at {at(end.raised_at)}: " if end.raised_at is not None else ""
     spans = [Span(place + plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
     if running := survivors_text(end.survivors):
@@ -269,7 +269,7 @@ class FirstVerdict:
 
     def __init__(self) -> None:
         self._is_settled = False
-        self._name: str | None = ""  # none yet
+        self._name: str | None = ""  # "": no verdict yet
         self._since_s = 0.0
 
     def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:

@@ -33,7 +33,7 @@ SCOPE_LEVELS: tuple[ScopeLevel, ...] = ("thread", "role", "process", "run")
 
 
 class Scope(NamedTuple):
-    """A thread, and how much around it belongs to the selection."""
+    """A thread, and how many others around it are selected with it."""
 
     pid: int
     tid: int
@@ -227,7 +227,7 @@ class ProfileState(NamedTuple):
 
 
 class ProfilePane(Moving, Pane[ProfileState]):
-    """Takes the place of all panes while it is open; computes nothing while it is not."""
+    """Takes the place of all panes while it is open; computes nothing while it is closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
@@ -257,7 +257,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self._code: CodeAround | None = None
 
     def _code_of(self, place: Place) -> Code:
-        """The code around a line: as its file has it, else the lines that samples have brought."""
+        """The code around a line: from its file, else the lines that samples have recorded."""
         session, scope = self._session, self.scope
         if session is None or scope is None or self._code is None:
             return ()

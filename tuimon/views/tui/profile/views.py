@@ -87,7 +87,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
 
 
 def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
-    """All samples by what was being done, most first: ``waits for data 62 %  torch 30 %``."""
+    """All samples by activity, the most frequent first: ``waits for data 62 %  torch 30 %``."""
     merged: Counter[Span] = Counter()
     for activity, count in table.activities:
         merged[_activity_span(activity, on_gpu=on_gpu)] += count
@@ -133,7 +133,7 @@ class LinesView:
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)
-        self.rows.rows = table.lines  # those with samples of their own first
+        self.rows.rows = table.lines  # lines with samples of their own first
         if SORTS[self.sort] == "total":
             self.rows.rows = sorted(table.lines, key=lambda row: (-row.total, -row.own, row.place))
         spot = self.pointed

@@ -20,7 +20,7 @@ Choice = Literal["leave", "ended", "cancel"]
 
 
 class QuitDialog(Overlay[Choice]):
-    """Asks what to do with the run, and returns the choice; ``ended`` once a run that was to be ended has ended."""
+    """Asks what to do with the run, and returns the choice; ``ended`` if the user chose to end it and it has ended."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "dismiss('leave')", show=False, priority=True),
@@ -98,7 +98,7 @@ class InjectDialog(Overlay[bool]):
 
 
 def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it returns
-    """Open the dialog, and bring the hooks in if the user agrees; or say why there is nothing to ask."""
+    """Open the dialog, and bring the hooks in if the user agrees; or report that the training has them already."""
 
     def answered(agreed: bool | None) -> None:
         if agreed:

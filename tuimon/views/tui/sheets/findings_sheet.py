@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.verdicts import Change
     from tuimon.monitor.monitor import Monitor
 
-AROUND = 1  # lines of code before and after the one that is named
+AROUND = 1  # lines of code shown before and after the line that a finding names
 _LEAST_FIX = 24  # cells
 _CHANGES = 20
 
@@ -62,7 +62,7 @@ class FindingsSheet(Sheet):
             self.app.push_screen(Sheet(f"{rule_title(chosen.rule)}: {page.title}", partial(page_lines, page)))
 
     def action_choose(self, further: int) -> None:
-        """Choose the next or the one before, and bring it into view."""
+        """Choose the next or the previous finding, and bring it into view."""
         rows = self._rows.rows
         if rows:
             self._rows.select(rows[(self._rows.index + further) % len(rows)])
@@ -178,7 +178,7 @@ def first_lines(rows: Sequence[Line]) -> list[int]:
 
 
 def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) -> list[Line]:
-    """When the verdict changed and from what to what, the latest first; nothing where it never did."""
+    """When the verdict changed and from what to what, the latest first; empty if it never changed."""
     if not changes:
         return []
     rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
@@ -192,7 +192,7 @@ def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) 
 
 
 def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
-    """Which rules had nothing to judge by, by the reason why; nothing where all could judge."""
+    """The rules that had nothing to judge by, grouped by the reason; empty if all could judge."""
     if not missing:
         return []
     rows = [line(("Could not be judged", "strong"))]
@@ -207,7 +207,7 @@ def _words(name: str, gap: str = " ") -> str:
 
 
 def _where(where: Place, code: Code, width: int) -> list[Line]:
-    """A place, with the lines around it where they can be read; else with the line that the samples brought."""
+    """A place with the lines around it, if these can be read; else with the line that samples have recorded."""
     spot = place(where.file, where.line, width=width - 1)
     function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
     rows: list[Line] = [(), line(" ", (spot, "key bold"), "  ", (function, "text"))]

@@ -21,7 +21,7 @@ _NUMBER = 10
 def memory_lines(
     history: MemoryHistory | None, notice: Notice | None, width: int, *, is_live: bool = True
 ) -> list[Line]:
-    """The figures, or why there are none; ``is_live``: whether some can be recorded."""
+    """The figures, or why there are none; ``is_live``: True if memory can be recorded now."""
     hint = [line(("R", "key bold"), (f" {_HINT}", "dim"))] if is_live else paragraph(_REPLAY, width, "dim")
     lines: list[Line] = [(), *hint]
     if notice is not None:

@@ -31,8 +31,8 @@ class PickerRow(NamedTuple):
     command: list[str]
     user: str
     cpu_ratio: float | None  # 1.0 = one core
-    markers: bool  # steps and phases are then measured, not inferred
-    helps: bool = False  # it makes none of the steps of its run
+    markers: bool  # True if steps and phases are measured, not inferred
+    helps: bool = False  # the process makes none of its run's steps
 
 
 def candidate_columns(width: int) -> list[Column[PickerRow]]:

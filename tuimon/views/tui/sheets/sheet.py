@@ -93,7 +93,7 @@ class Overlay(ModalScreen[ScreenResultType]):
         self.text.update()
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
-        """Close it; do nothing when it is closed already, where Textual would take away the screen below."""
+        """Close the overlay, unless it is closed already: Textual would then close the screen below."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
 

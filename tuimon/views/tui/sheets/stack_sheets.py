@@ -39,7 +39,7 @@ _NOTHING = (
 )
 #: Innermost frames shown of a group that holds others up (True), and of a group that waits (False).
 _FRAMES = {True: 10, False: 4}
-#: Colours of groups by what they are; a group that waits is dim beside these.
+#: Kind of a group -> its colour; a group that waits is dim beside these.
 _ROLES = {
     "stopped": "critical",
     "ended": "critical",

@@ -31,7 +31,7 @@ _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between"
 
 
 def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
-    """All tables; figures are of one step, in the mean of those traced."""
+    """All tables; figures are per step, means over the traced steps."""
     own = "own time on the CPU a step" + (", and of the kernels they launched" if summary.gpus else "")
     room = width - 36 - (_WHERE + 3 if summary.has_lines else 0)
     parts = (
