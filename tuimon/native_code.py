@@ -31,7 +31,7 @@ KERNEL = Library("kernel", "kernel", "")
 GENERATED = Library("generated kernels", "math", "")
 #: ... and by numba, where that has loaded its compiler.
 NUMBA = Library("numba", "jit", "")
-#: An address in no library that is known, and samples that found the kernel's ring full.
+#: Addresses in no known library, samples that found the kernel's ring full, and what is too rare for a row.
 UNKNOWN = Library("unknown", "own", "")
 #: The first that matches counts.
 LIBRARIES: tuple[Library, ...] = (

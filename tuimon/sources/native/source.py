@@ -33,7 +33,7 @@ _LEAST_RATIO = 0.02
 _WINDOW_S, _FIRST_WINDOW_S = 4.0, 2.0
 #: Phases are known some time after their samples, of many ranks up to some windows.
 _WAIT_NS = 10_000_000_000
-#: Most rows of one thread; rarer code is left out.
+#: Most rows of one thread; rarer code counts as unknown.
 _ROWS = 24
 #: Phases of a training process that wait to be taken: those of half a minute of a fast loop.
 _PHASES = 1 << 16
@@ -206,6 +206,8 @@ class NativeSource(Source):
             cpu_ns = thread.clock.cpu_ns() - len(thread.waiting) * PERIOD_NS
             if thread.code or cpu_ns - thread.cpu_ns > PERIOD_NS:
                 listed = thread.code.most_common(_ROWS)
+                if (rest := thread.code.total() - sum(samples for _, samples in listed)) > 0:
+                    listed.append(((UNKNOWN.name, ""), rest))
                 code = [NativeCode(library, phase, samples) for (library, phase), samples in listed]
                 rows.append(NativeThread(tid, round((cpu_ns - thread.cpu_ns) / 1e6, 1), code))
             thread.cpu_ns = cpu_ns
