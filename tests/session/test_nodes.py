@@ -1,4 +1,4 @@
-"""A run on two nodes whose processes have the same ids: what is shown is of the node in focus."""
+"""A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
 
 from __future__ import annotations
 
