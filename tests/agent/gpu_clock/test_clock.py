@@ -42,6 +42,23 @@ def test_an_event_is_recorded_after_its_marker(loop):
     assert loop.gpu.calls.index("is_capturing") < loop.gpu.calls.index("is_idle")
 
 
+def test_a_step_is_whole_with_the_first_boundary_of_the_next():
+    loop = FakeLoop(FakeGpu(cost_ns=5_000), step_ns=10 * MS)
+    timed = loop.steps(40)
+    first = timed.index(len(STEP))
+    burst = timed[first : first + BURST_STEPS + 1]
+    assert burst == [len(STEP)] * BURST_STEPS + [1]
+    assert 0 in timed
+
+
+def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
+    loop.steps(3)
+    assert sum(loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
+    known = len(loop.times())
+    loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END))
+    assert len(loop.times()) > known
+
+
 def test_nothing_is_touched_during_a_capture(loop, unlimited):
     loop.steps(3)
     known = len(loop.times())
@@ -103,6 +120,13 @@ def test_events_outlive_a_clock_that_is_closed(loop):
     assert not loop.clock.on
 
 
+def test_memory_is_reported_once_a_second(loop):
+    loop.steps(50)  # of 100 ms each
+    memory = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
+    assert memory[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
+    assert 4 * 4 <= len(memory) <= 4 * 6
+
+
 @pytest.mark.parametrize(
     ("figures", "device", "reported"),
     [
@@ -118,10 +142,25 @@ def test_what_of_memory_is_known_is_reported_with_its_device(loop, figures, devi
     assert {m.flag: m.value for m in loop.marked if m.kind == TORCH_MEMORY} == reported
 
 
+def test_no_device_in_use(loop):
+    loop.gpu.current = None
+    loop.steps(30)
+    assert loop.clock.on and not loop.times()
+    loop.gpu.current = FakeStream(0, 0)
+    loop.steps(30)
+    assert loop.times()
+
+
 def elsewhere(function, *arguments):
     """What a function returns in another thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(loop, unlimited):
+    assert not elsewhere(loop.boundary, FETCH_END)
+    rest = STEP[1:]
+    assert loop.steps(4, rest)[2:] == [len(rest)] * 2
 
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
@@ -131,10 +170,47 @@ def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
     assert loop.steps(2) == [0, 0]
 
 
+def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
+    without_fetch = STEP[1:]
+    loop.steps(3, without_fetch)
+    loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
+    loop.steps(3, without_fetch)
+    loop.gpu.now_ns += gpu_clock.STALE_NS
+    assert loop.steps(4, without_fetch)[-1] == len(without_fetch)
+
+
 def test_a_batch_begins_everything_anew(loop, unlimited):
     loop.steps(3)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     assert loop.steps(3) == [len(STEP)] * 3
+
+
+def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
+    gpu = FakeGpu()
+    loop = FakeLoop(gpu)
+    plain = gpu.record
+
+    def waits(event, stream):
+        gpu.now_ns += 300 * MS
+        plain(event, stream)
+
+    gpu.record = waits
+    assert sum(loop.steps(400)) > 100
+
+
+def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
+    loop.steps(3)
+    loop.gpu.behind_ns = SECOND
+    loop.steps(3)
+    monkeypatch.setattr(gpu_clock.TokenBucket, "is_paid", False)
+    while loop.step():
+        pass
+    waiting = {pending.number for pending in loop.clock.events.pending}
+    assert waiting
+    loop.marked.clear()
+    assert loop.steps(40) == [0] * 40
+    assert waiting <= set(loop.times())
+    assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
 
 
 class PausingLoop(FakeLoop):
@@ -202,3 +278,13 @@ def test_long_steps_after_short_ones_are_timed_as_well():
         paid.append(bucket.is_paid)
         bucket.spend(150_000)
     assert all(paid)
+
+
+def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
+    bucket, paid = gpu_clock.TokenBucket(1000, 8, SECOND), 0
+    for number in range(1000):
+        bucket.pass_steps(number, number * 10 * MS)
+        if bucket.is_paid:
+            paid += 1
+            bucket.spend(100_000)
+    assert paid == pytest.approx(100, abs=2)  # a tenth of them: 0.1 % of the time

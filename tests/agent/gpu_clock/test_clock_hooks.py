@@ -19,6 +19,7 @@ from tuimon.agent.ring.layout import (
     BACKWARD_END,
     FETCH_END,
     FIRST_EVENT,
+    GPU_TIME,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
@@ -45,6 +46,20 @@ def flags(markers, *kinds):
 
 def loader(length):
     return torch.utils.data.DataLoader(torch.arange(float(length)))
+
+
+@pytest.mark.torch
+def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for batch in loader(6):
+        (weight * batch).sum().backward()
+        optimizer.step()
+    numbers = flags(timed, FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    first = numbers.index(FIRST_EVENT)
+    assert numbers[first:] == [*range(FIRST_EVENT, FIRST_EVENT + len(numbers) - first - 1), 1]
+    assert len(numbers) - first >= 4 * 5
+    done = flags(timed, GPU_TIME)
+    assert done == sorted(done) and set(done) <= set(numbers)
 
 
 @pytest.mark.torch
@@ -91,6 +106,12 @@ def without_cuda(hooked, monkeypatch):
     monkeypatch.delattr(torch._C, "_cuda_getDevice", raising=False)
     hooked.start(torch)
     return hooked
+
+
+@pytest.mark.torch
+def test_without_cuda_there_is_none(without_cuda):
+    assert without_cuda.clock is None
+    assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
 
 
 @pytest.mark.torch
@@ -274,6 +295,21 @@ def test_where_steps_begin(follower, name):
     assert begins[3:] == [[first]] * 57  # by then it is known whether there are optimizers
 
 
+@pytest.mark.parametrize("name", LOOPS)
+def test_begins_and_ends_that_count_come_in_pairs(follower, name):
+    boundaries, first = LOOPS[name]
+    found = places(follower, boundaries, 12)
+    kinds = [kind for kind, _ in boundaries]
+    counted = [kind for kind, what in zip(kinds, found[-1], strict=True) if what != NESTED]
+    assert kinds[first] in counted
+    for begin in (BACKWARD_BEGIN, OPTIMIZER_BEGIN):
+        depth = 0
+        for kind in counted:
+            depth += (kind == begin) - (kind == begin + 1)
+            assert depth in (0, 1)
+        assert depth == 0
+
+
 def test_boundaries_of_other_threads(follower):
     boundaries, _ = LOOPS["a DataLoader"]
     for _ in range(2):
@@ -285,3 +321,28 @@ def test_boundaries_of_other_threads(follower):
     with ThreadPoolExecutor(1) as other:
         other.submit(follower.place, OPTIMIZER_END, 1).result()
     assert follower.place(FETCH_END, 0) == IN_STEP
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
+    """The clock pauses at the beginning of a step, and goes on at the beginning of a backward."""
+    boundaries, first = LOOPS[name]
+    places(follower, boundaries, 6)
+    for kind, key in boundaries[: first + 1]:
+        follower.place(kind, key)
+    follower.forget_open()
+    again = [kind for kind, _ in boundaries].index(BACKWARD_BEGIN)
+    for kind, key in boundaries[again:]:
+        follower.place(kind, key)
+    assert STEP_BEGINS in places(follower, boundaries, 1)[0]
+
+
+@pytest.mark.parametrize("fetch", [True, False])
+def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
+    boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
+    for _ in range(2):
+        for kind, key in boundaries:
+            follower.place(kind, key)
+    follower.place(OPTIMIZER_BEGIN, 7)
+    assert follower.place(*boundaries[0]) == STEP_BEGINS
+    assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)

@@ -13,6 +13,12 @@ from tuimon.agent import gpu_clock
 from tuimon.agent.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_END,
+    GPU_ANCHOR,
+    GPU_TIME,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
 )
 
 
@@ -113,6 +119,16 @@ def test_events():
     assert of.elapsed_ms(event, event) == 1.5
 
 
+def test_memory_with_peaks_and_from_an_allocator_without():
+    cuda, of = device({0: 1000})
+    assert of.memory() == (500, 1000, 3, 1, None, None, 1000)
+    cuda.torch._C._cuda_memoryStats = lambda index: {
+        **{name: {"all": {"current": 8}} for name in ("allocated_bytes", "reserved_bytes")},
+        **dict.fromkeys(("num_alloc_retries", "num_ooms"), 0),
+    }
+    assert of.memory() == (8, 8, 0, 0, None, None, None)
+
+
 def test_pinned_memory_by_the_largest_of_its_figures():
     cuda, of = device({0: 1000})
     figures = {"allocated_bytes": {"current": 64}, "active_bytes": {"current": 8}, "num_host_alloc": 5}
@@ -133,6 +149,21 @@ def test_which_device_is_in_use(held, current, index, reserved):
     _, of = device(held, current)
     stream, memory = of.stream(), of.memory()
     assert (stream and stream.device_index, memory and memory.reserved_bytes) == (index, reserved)
+
+
+def test_the_device_in_use_is_searched_for_once_a_second():
+    now_s = [0.0]
+    cuda, of = device({}, clock=lambda: now_s[0])
+    for _ in range(100):
+        assert of.stream() is None
+    queries = cuda.queries
+    assert queries == 2
+    cuda.held[0] = 1000
+    now_s[0] += cuda_events.SEARCH_S
+    assert of.stream().device_index == 0
+    queries = cuda.queries
+    of.stream()
+    assert cuda.queries == queries
 
 
 def test_a_capture_counts_that_torch_alone_knows_of_or_the_hooks():
@@ -226,6 +257,13 @@ def test_a_torch_without_cuda():
     assert cuda_events.is_built(Cuda({}).torch)
 
 
+def test_a_step_of_more_boundaries_than_there_are_events(loop, unlimited):
+    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
+    boundaries = (*micro * gpu_clock.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    assert loop.steps(4, boundaries)[2:] == [len(boundaries)] * 2
+    assert len(loop.gpu.made) < gpu_clock.POOL
+
+
 def test_a_gap_says_when_the_event_was_last_pending(unlimited):
     gpu = FakeGpu(behind_ns=250 * MS)
     loop = FakeLoop(gpu, step_ns=100 * MS)
@@ -254,6 +292,32 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
     loop.steps(100)
     assert len(gpu.made) == gpu_clock.POOL
     assert loop.step() == len(STEP)
+
+
+def test_a_poll_queries_a_few_events_at_most(unlimited):
+    gpu = FakeGpu(behind_ns=20 * SECOND)
+    loop = FakeLoop(gpu)
+    loop.steps(20)
+    gpu.now_ns += 60 * SECOND
+    gpu.calls.clear()
+    loop.boundary(FETCH_END)
+    assert gpu.calls.count("is_done") == gpu_clock.POLL_LIMIT
+
+
+def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
+    loop = FakeLoop(FakeGpu(), step_ns=SECOND)
+    loop.steps(30)
+    first, *later = loop.anchors()
+    assert first[1:] == (0, None)
+    assert len(later) >= 4
+    assert all(5 * SECOND <= elapsed_ns < 7 * SECOND for _, _, elapsed_ns in later)
+    # their sum is the time between the first and the last
+    marked = loop.boundaries()
+    passed_ns = marked[later[-1][0]].time_ns - marked[first[0]].time_ns
+    assert sum(elapsed_ns for *_, elapsed_ns in later) == pytest.approx(passed_ns, abs=10_000)
+    kinds = (GPU_TIME, GPU_ANCHOR)
+    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == [GPU_ANCHOR, GPU_TIME]
+    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == [GPU_TIME, GPU_ANCHOR]
 
 
 @pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])
@@ -289,3 +353,15 @@ def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
     events.poll()
     assert loop.times()[first.number][0].gap_us is not None
     assert loop.times()[second.number][0].gap_us is None
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(8, True), (9, False)])
+def test_a_gap_that_is_too_long_to_be_told_is_not_told_shorter(loop, unlimited, seconds, known):
+    loop.steps(3)
+    loop.gpu.behind_ns = SECOND
+    loop.steps(2)
+    first = loop.clock.events.pending[0]
+    loop.clock.events.poll()
+    loop.gpu.now_ns += seconds * SECOND
+    loop.clock.events.poll()
+    assert (loop.times()[first.number][0].gap_us is not None) == known

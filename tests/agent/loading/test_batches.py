@@ -8,18 +8,23 @@ from itertools import count
 
 import pytest
 
+from tuimon.agent import pace
 from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import pack_batch, unpack_batch
+from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
 from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.steps import TokenBucket
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset, distributed  # noqa: E402
 from torch.utils.data import sampler as samplers  # noqa: E402
 
+from tests.agent.loop_shapes import gaps_always  # noqa: E402
+
 IMAGES = torch.zeros(96, 3, 4)
 LABELS = torch.zeros(96, dtype=torch.int64)
+OF_32 = Batch(32 * (12 * 4 + 8), 32, True, None)
 
 
 @pytest.fixture
@@ -49,6 +54,74 @@ def measured(hooked, clock):
 
 def loader(**more):
     return DataLoader(TensorDataset(IMAGES, LABELS), 32, **more)
+
+
+def train(batches, weight, optimizer):
+    for images, _ in batches:
+        (weight * images.sum()).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_first_batch_of_a_loader_is_measured(measured, workers):
+    own = loader(num_workers=workers)
+    for _ in range(3):
+        assert len(list(own)) == 3
+    ((key, batch),) = measured()
+    assert key > 0
+    assert batch == OF_32
+
+
+def test_another_one_a_second_later(measured, clock, weight):
+    own, optimizer = loader(), torch.optim.SGD([weight], lr=0.1)
+    for _ in range(100):
+        train(own, weight, optimizer)
+    assert len(measured()) == 1
+    clock.now_s += 1.0
+    for _ in range(200):
+        train(own, weight, optimizer)
+    assert [batch for _, batch in measured()] == [OF_32]
+
+
+def test_a_slow_loop_is_measured_several_times_a_second(measured, clock, monkeypatch):
+    """Lengths of text differ: few batches would not show how many tokens the others have."""
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)
+    for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
+        clock.now_s += 0.05
+    assert 30 <= len(measured()) <= 100
+
+
+def test_a_batch_that_takes_long_to_measure_is_measured_less_often(measured, clock, monkeypatch):
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)
+    monkeypatch.setattr(batches, "count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + 0.001))
+    for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
+        clock.now_s += 0.05
+    assert 5 <= len(measured()) <= 12
+
+
+def test_loaders_that_take_turns_are_all_measured(measured, clock, weight):
+    pairs = [loader(), DataLoader(LABELS, 16)]
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for second in (0.0, 1.0):
+        clock.now_s += second
+        for (images, _), _ in zip(*pairs):  # noqa: B905 (Python 3.9)
+            (weight * images.sum()).sum().backward()
+            optimizer.step()
+        assert sorted(batch.size_bytes for _, batch in measured()) == [128, OF_32.size_bytes]
+
+
+def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch, weight):
+    gaps_always(monkeypatch, 20)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    ticks = count()
+    monkeypatch.setattr(batches, "REST", 0)  # to measure takes a tick of this clock
+    for module in (batches, hooks):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
+    begun = []
+    monkeypatch.setattr(TokenBucket, "steps_owed", lambda bucket: begun.append(1) or 20)
+    train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
+    assert len(begun) > 10
+    assert len(measured()) > 5
 
 
 def found(batch, **more):
@@ -224,6 +297,16 @@ def test_what_cannot_be_measured_is_not(batch):
     assert found(batch) is None
 
 
+def test_many_tensors_are_counted():
+    targets = [{"boxes": torch.zeros(3, 4), "label": torch.zeros(3)} for _ in range(80)]
+    assert batches.measure([ONE, targets, ONE], torch)[0] == 161
+
+
+def test_where_tensors_lie():
+    assert found([ONE, torch.zeros(4, device="meta")]) == Batch(40, 2, False, None)
+    assert found(torch.zeros(4, device="meta")) == Batch(16, 4, False, None)
+
+
 def test_properties_of_a_batch_are_not_read(measured):
     class Broken:
         @property
@@ -273,6 +356,15 @@ def test_cuda_is_never_touched_before_the_program_does_nor_in_a_capture(monkeypa
     cuda = Cuda(**state)
     monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
     assert batches.are_pinned([cuda.tensor(True)], cuda) is None
+
+
+@pytest.mark.parametrize("pinned", [None, False, True])
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize(("size", "samples"), [(0, 0), (1, None), ((1 << 40) - 1, (1 << 20) - 2), (5 << 30, 512)])
+def test_a_batch_in_a_marker(size, samples, on_cpu, pinned):
+    value = pack_batch(size, samples, on_cpu, pinned)
+    assert 0 <= value < 1 << 63
+    assert unpack_batch(value) == (size, samples, on_cpu, pinned)
 
 
 def test_what_does_not_fit_a_marker():

@@ -12,6 +12,7 @@ import pytest
 
 from tests.agent.programs import environment, fake_torch, meta_of, printed_json, python
 from tests.warm_torch import warm_python
+from tuimon.agent import pace
 from tuimon.agent.process import facts, loop_stacks, training_facts
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.ring_facts import reported_frames
@@ -78,6 +79,11 @@ def test_gpus_of_rocm_are_named_as_its_driver_names_them(monkeypatch):
     assert facts.late_facts()["gpu_uuids"] == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
     assert "gpu_uuids" not in facts.late_facts()  # another form than is known, which would be no GPU's
+
+
+def test_how_many_threads_share_out_an_operation():
+    torch = pytest.importorskip("torch")
+    assert facts.late_facts()["intra_op_threads"] == torch.get_num_threads()
 
 
 def test_settings_for_debugging_that_slow_every_step_down(monkeypatch):
@@ -197,6 +203,46 @@ def test_what_is_published_of_an_optimizer(hooked, setting):
     assert described(hooked) == [{"name": "AdamW", "package": "torch", **counted, **setting}]
 
 
+def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
+    plain, read = training_facts.describe, []
+    monkeypatch.setattr(training_facts, "describe", lambda *args: (read.append(args[0]), plain(*args)))
+    pair = [kind([torch.nn.Parameter(torch.ones(3))], lr=0.1) for kind in (torch.optim.SGD, torch.optim.RMSprop)]
+    for _ in range(100):
+        step(*pair)
+    assert read == pair
+    assert [found["name"] for found in described(hooked)] == ["SGD", "RMSprop"]
+
+
+def test_one_whose_updates_are_never_at_a_boundary_at_which_facts_are_due(hooked, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(20):
+        for _ in range(4):  # accumulated: every fifth boundary is an update
+            weight.sum().backward()
+        optimizer.step()
+    assert [found["name"] for found in described(hooked)] == ["SGD"]
+
+
+def test_one_that_begins_to_step_late(hooked, monkeypatch, weight):
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)  # every update is seen
+    first = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(40):
+        step(first)
+    assert not hooked.facts_due
+    second = torch.optim.Adam([weight])
+    for _ in range(400):
+        step(second)
+    assert [found["name"] for found in described(hooked)] == ["SGD", "Adam"]
+    assert not hooked.facts_due
+
+
+def test_many_optimizers_are_not_all_described(hooked):
+    many = [torch.optim.SGD([torch.nn.Parameter(torch.ones(n))], lr=0.1) for n in range(1, 9)]
+    for _ in range(10):
+        step(*many)
+    assert [found["elements"] for found in described(hooked)] == [1, 2, 3, 4]
+    assert not training_facts.is_new(many[-1])
+
+
 def test_one_that_is_gone_gives_way_to_another():
     weights = [torch.nn.Parameter(torch.ones(n)) for n in range(1, 7)]
     kept = [torch.optim.SGD([weight], lr=0.1) for weight in weights[:3]]
@@ -239,6 +285,14 @@ def test_a_wrapper_does_not_hide_the_optimizer(hooked, weight):
     scaler.scale(weight.sum()).backward()
     scaler.step(wrapped.optimizer)
     assert [found["name"] for found in described(hooked)] == ["SGD"]
+
+
+def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
+    monkeypatch.setattr(training_facts, "TENSORS_LIMIT", 1)
+    training_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
+    (found,) = training_facts.optimizer_facts()["optimizers"]
+    assert found["name"] == "SGD"
+    assert "tensors" not in found
 
 
 def test_an_optimizer_of_another_kind_harms_nothing(weight):
@@ -299,6 +353,34 @@ def test_autocast_that_is_left_before_backward(hooked):
         loss.backward()
         optimizer.step()
     assert published(hooked) == (["bfloat16"], ["float32"])
+
+
+def test_a_part_in_full_precision_is_told_apart(hooked):
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = body(torch.ones(2, 4))
+    head(hidden.float()).sum().backward()
+    assert published(hooked)[0] == ["bfloat16", "float32"]
+
+
+def test_without_autocast(hooked, weight):
+    weight.sum().backward()
+    assert published(hooked)[0] is None  # no product
+    torch.autograd.grad(torch.nn.Linear(3, 1)(weight), weight)
+    assert published(hooked)[0] == ["float32"]
+
+
+def test_a_long_graph_is_walked_in_part():
+    training_facts.forget()
+    value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
+    near = value.sin()
+    for _ in range(training_facts.NODES_LIMIT):
+        value = value.sin()
+    training_facts.read_products((value,))
+    assert training_facts.precision_facts() == {}
+    training_facts.read_products((torch.autograd.graph.get_gradient_edge(near),))
+    assert training_facts.precision_facts() == {"matmul_dtypes": ["float32"]}
+    training_facts.forget()
 
 
 def test_no_graph_is_kept_alive(hooked):

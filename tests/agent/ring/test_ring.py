@@ -26,6 +26,23 @@ def test_a_marker_arrives_whole(writer, reader):
     assert marker == layout.Marker(*marker)
 
 
+def test_times_are_of_the_monotonic_clock_and_rise(writer, reader):
+    import time
+
+    before = time.monotonic_ns()
+    emit_values(writer, range(10))
+    times = [marker.time_ns for marker in reader.read()]
+    assert before <= times[0] and times == sorted(times) and times[-1] <= time.monotonic_ns()
+
+
+def test_wraps_around_without_loss(writer, reader):
+    seen = []
+    for first in range(0, SLOTS * 5, 40):
+        emit_values(writer, range(first, first + 40))
+        seen += values(reader.read())
+    assert seen == list(range(SLOTS * 5)) and reader.dropped == 0
+
+
 @pytest.mark.parametrize("count", [SLOTS, SLOTS + 1, SLOTS * 2, SLOTS * 2 + 7, SLOTS * 9 + 13])
 def test_overrun_loses_the_oldest_and_counts_them(writer, reader, count):
     emit_values(writer, range(count))
@@ -51,6 +68,15 @@ def publish(writer, number, sequence):
         file.write(struct.pack("<Q", sequence))
 
 
+def test_a_torn_slot_is_waited_for(writer, reader):
+    emit_values(writer, [1, 2])
+    publish(writer, 2, 0)
+    assert values(reader.read()) == [1]
+    publish(writer, 2, 2)
+    assert values(reader.read()) == [2]
+    assert reader.dropped == 0
+
+
 def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     emit_values(writer, [1, 2])
     publish(writer, 2, 0)
@@ -61,6 +87,25 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[], [], [3]]
     assert reader.dropped == 1
+
+
+def test_slots_that_were_never_filled(writer, reader):
+    emit_values(writer, range(6))
+    for number in (2, 3, 4):
+        publish(writer, number, 0)
+    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
+    assert got == [[0], [], [4, 5]]
+    assert reader.dropped == 3
+
+
+def test_a_slot_that_was_never_filled_is_an_old_one_after_a_lap(writer, reader):
+    for _ in range(2):
+        emit_values(writer, range(SLOTS // 2))
+        reader.read()
+    emit_values(writer, [6, 7])
+    publish(writer, SLOTS + 1, 1)
+    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
+    assert got == [[], [], [7]]
 
 
 def test_two_threads_lose_nothing_and_keep_their_order(tmp_path, monkeypatch):
@@ -138,6 +183,16 @@ def test_a_fast_loop_writes_every_50_ms_and_loses_nothing(fast, gap_ns):
     assert [m.time_ns for m in seen] == sorted(m.time_ns for m in seen)
 
 
+def test_a_loop_that_turns_slow_is_written_at_once_again(fast):
+    writer, clock, reader = fast
+    emit_every(writer, clock, 70_000, 500)
+    emit_every(writer, clock, 50_000_000, 5)
+    reader.read()
+    assert not reader.held_until_ns()
+    emit_every(writer, clock, 50_000_000, 1)
+    assert len(reader.read()) == 1
+
+
 WRITING = """
 import sys
 from tuimon.agent.ring.layout import MARK
@@ -173,6 +228,17 @@ def test_no_marker_is_half_of_two_while_another_process_laps_us(tmp_path):
     assert values(seen) == sorted(set(values(seen)))
     assert values(seen)[-1] == 299_999
     assert len(seen) + reader.dropped == 300_000
+
+
+def test_sequences_beyond_32_bits():
+    from tuimon.agent.ring.reader import columns_of, valid_slots
+
+    first = (1 << 32) - 2
+    packed = b"".join(
+        struct.pack("<QQHHIQ", number, number, layout.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
+    )
+    assert valid_slots(packed, first) == 5
+    assert columns_of(packed).values == [254, 255, 0, 1, 2]
 
 
 def test_a_forked_child_leaves_what_waits_to_its_parent(writer, reader, monkeypatch):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
+from tests.views.tui.running_app import texts
 from tuimon.views.scale import ceiling, spread
 from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of, terminal_has_unicode
-from tuimon.views.tui.drawing.charts import bar
+from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     cells,
+    clip,
     clipped,
     clipped_words,
     column,
@@ -31,6 +33,13 @@ def test_a_column_has_exactly_its_width_in_cells(text, width):
     assert cell_len(column(text, width)) == width
     assert cell_len(column(text, width, ">")) == width
     assert cell_len(clipped(text, width)) <= width
+
+
+def test_clip_keeps_roles_and_says_what_was_cut():
+    spans = clip(line(("abcdef", "data"), ("ghi", "dim")), 4)
+    assert [tuple(span) for span in spans] == [("abc…", "data")]
+    assert clip(line(("abc", "data"), ("def", "dim")), 4)[-1] == ("…", "dim")
+    assert text_of(clip(line("abc", "def"), 3)) == "ab…"
 
 
 @pytest.mark.parametrize("width", range(1, 30))
@@ -152,11 +161,46 @@ def test_bar(ratio, width, drawn):
     assert bar(ratio, width) == drawn
 
 
+def test_a_gauge_is_as_wide_as_asked():
+    assert texts([layers([(0.5, "━", "data")], 6), layers([(0.01, "━", "data")], 6)]) == ["━━━───", "━─────"]
+    assert texts([layers([(0.0, "━", "data")], 3), layers([(2.0, "━", "data")], 3)]) == ["───", "━━━"]
+    assert texts([layers([(0.25, "━", "data"), (0.25, "╍", "data")], 4)]) == ["━╍──"]
+
+
+def test_few_values_fill_the_chart_and_of_many_the_newest_are_shown():
+    assert chart([1, 4], 4, 1, 0, 4) == ["⣀⣀⣿⣿"]
+    assert chart([0, 1, 2, 3, 4], 2, 1, 0, 4) == ["⣠⣾"]
+
+
+def test_a_whole_run_is_merged_into_the_width_and_a_gap_stays_one():
+    assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4, whole=True) == ["⣇⢀"]
+    (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0, whole=True)
+    assert [(span.text, span.role) for span in row] == [("▄", "forward on:data"), (" ", "")]  # not on the data's colour
+
+
 def test_spread():
     assert spread([1, 2, 3], 5, max) == [1, 1, 2, 2, 3]
     assert spread([1, 2, 3], 2, max) == [2, 3]
     assert spread([1, 2, 3, None], 2, max, whole=True) == [2, 3]
     assert spread([], 2, max) == [None, None]
+
+
+def test_a_measured_zero_shows_a_dot_and_a_gap_none():
+    assert chart([0.0, None, 0.0, 0.0], 2, 1, 0, 1) == ["⡀⣀"]
+
+
+def test_the_body_of_a_chart_is_darker_than_its_edge():
+    rows = tinted(chart([4, 4, 1, 1], 2, 2, 0, 4), "gpu")
+    assert [(span.text, span.role) for span in rows[0]] == [("⣿ ", "gpu-edge")]
+    assert [(span.text, span.role) for span in rows[1]] == [("⣿", "gpu-body"), ("⣤", "gpu-edge")]
+
+
+ROLES = ("data", "forward")
+
+
+def test_the_smallest_step_still_shows():
+    (row,) = stacked([(0.0001, 0.0)], ROLES, 1, 1, 100.0)
+    assert text_of(row) == "▁"
 
 
 def test_ceiling_is_calm_about_outliers():

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 
 from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
+from tuimon.records import GpuProcess
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.gpu_figures import alarm_lines
 from tuimon.views.tui.panes.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
+
+
+def test_gpus_of_others_are_one_line():
+    others = tuple(replace(gpu, used_by_run=False, util_ratio=0.1 * gpu.latest.index) for gpu in number(8)[1:])
+    rows = drawn((HOPPER, *others), 76, 8)
+    assert rows[-1] == "not used by this run: GPU 1–7 · busiest 70 %"
+    assert drawn((HOPPER, *others), 36, 8)[-1] == "not used: GPU 1–7"
+    others = tuple(replace(gpu, means=GpuMeans(util_ratio=0.3)) for gpu in others)
+    assert drawn((HOPPER, *others), 76, 8)[-1] == "not used by this run: GPU 1–7 · busiest 30 %"
+
+
+def test_table_and_mosaic_show_means():
+    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.01, power_w=136.0)
+    gpus = number(8, means=means)
+    row = drawn(gpus, 86, 9)[1].split()
+    assert row[2:4] == ["16", "%"] and {"2", "1", "136"} < set(row)
+    rows = drawn(gpus, 76, 3)
+    assert rows[0].count("16 %") == 4 and rows[2].startswith("tensor 1 %  SM 2 %") and "power 136 W" in rows[2]
 
 
 def test_instances_stand_below_the_gpu_that_they_are_cut_from():
@@ -23,6 +43,22 @@ def test_instances_stand_below_the_gpu_that_they_are_cut_from():
     assert rows[-1] == "not used by this run: 2 MIG instances"
     assert not any(row.startswith(("util", "power")) for row in rows)
     assert "● └ 3g.40gb" in drawn(gpus, 56, 4)[2]
+
+
+def test_a_table_lines_up():
+    rows = drawn(number(8), 56, 9)
+    assert rows[0].split() == ["util", "tensor", "memory", "GiB", "power", "heat"]
+    assert len({cell_len(row) for row in rows[1:]}) == 1
+    assert rows[1].endswith("12 %    26 %   21.0   310 W   61 °C")
+
+
+def test_a_table_says_what_is_wrong_with_which():
+    gpus = list(number(8, OLD))
+    gpus[5] = replace(gpus[5], throttle=["power cap"], throttled=(("power cap", 0.34),))
+    gpus[6] = replace(gpus[6], stale_s=12.0)
+    gpus[7] = replace(gpus[7], xids=(79,))
+    rows = drawn(gpus, 56, 9)
+    assert [row.split("  ")[-1].strip() for row in rows[6:]] == ["power cap 34 %", "12s old", "XID 79"]
 
 
 def test_eight_gpus_in_three_rows():
@@ -68,6 +104,15 @@ def test_gpus_fit_their_pane_at_any_size(count, width):
                 assert all(ascii_only(text_of(row)).isascii() for row in lines)
 
 
+def test_in_three_rows_the_activities_stand_beside_the_utilisation():
+    rows = drawn([HOPPER], 76, 3)
+    assert rows[0].startswith("util    100 %  ⣿⣿⣿")
+    assert rows[0].endswith("SM  71 %  tensor  12 %  DRAM  44 %")
+    assert drawn([HOPPER], 56, 3)[0].endswith("⣿  SM  71 %  tensor  12 %")
+    assert drawn([HOPPER], 44, 3)[0].endswith("⣿  tensor  12 %")
+    assert "tensor" not in drawn([HOPPER], 38, 3)[0]
+
+
 def test_a_card_shows_all_there_is_where_there_is_room():
     rows = drawn([HOPPER], 60, 16)
     assert [row[:8].strip() for row in rows if row[:8].strip()] == [
@@ -80,6 +125,31 @@ def test_a_card_shows_all_there_is_where_there_is_room():
         "process 4242     17.0 GiB  busy  71 %  this run",
         "        977       3.0 GiB  busy     –  foreign",
     ]
+
+
+def test_many_processes_are_counted():
+    crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
+    assert drawn([crowd], 60, 20)[-1] == "        +4 more"
+
+
+def test_retries_of_the_allocator_are_told():
+    rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
+    assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
+
+
+def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
+    rows = drawn([BARE], 56, 5)
+    assert rows[0] == " no answer for 12s"
+    assert rows[-2:] == [f"memory      –  {'─' * 38}  –", "power   –"]
+    assert "0 %" not in "".join(rows)
+
+
+def test_what_slows_it_down_in_words_and_as_share_of_time():
+    assert "slowed  power cap 34 %, thermal 2 % of the last 30 s" in drawn([SLOWED], 56, 6)
+    assert roles([SLOWED], 56, 6)["slowed"] == "warning"
+    over = replace(SLOWED, throttle=[])
+    assert roles([over], 56, 6)["slowed"] == "text"
+    assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
 
 
 def test_errors_of_the_gpu_are_loud():

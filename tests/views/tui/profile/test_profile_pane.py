@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.recorded_logs import log_path
 from tests.session.records import steps
 from tests.session.stacks import profiles
 from tests.session.stacks.profiles import APP, MAIN
@@ -12,10 +13,12 @@ from tests.views.playback import Playback
 from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of, play
 from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
+from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.profile_pane import Scope, empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.profile_pane import Scope, blamed, empty_lines, filters, phases_line, ranges_line
 from tuimon.views.tui.profile.views import LinesView, TreeView, indent, node_of_line, visible_nodes
 
 
@@ -35,6 +38,29 @@ async def test_h_and_c_show_two_views_of_one_thread():
         assert "▾ main" in text(app, "profile")
         await pilot.press("escape")
         assert not profile.display and app.focused is app.board.threads and app.board.phases.display
+
+
+async def test_t_widens_the_scope():
+    async with running(play()) as (app, pilot):
+        await pilot.press("down", "h")
+        seen = []
+        for _ in range(4):
+            seen.append(shown(app)[0].partition(" t ")[2].split("  ")[0])
+            await pilot.press("t")
+        assert seen == ["worker 0 · pid 4300", "all 2 worker threads", "process 4300", "the whole run"]
+        assert "worker 0 · pid 4300" in shown(app)[0]
+
+
+async def test_phases_by_f_and_by_arrows():
+    async with running(play()) as (app, pilot):
+        await pilot.press("h", "f", "f")
+        assert "model.py:21" in text(app, "profile") and "train.py:44" not in text(app, "profile")
+        await pilot.press("left")
+        assert "train.py:44" in text(app, "profile") and "model.py:21" not in text(app, "profile")
+        await pilot.press("F", "c")
+        assert "▸ backward" in text(app, "profile")
+        await pilot.press("f", "f", "f")
+        assert "_engine_run_backward" in text(app, "profile") and "__next__" not in text(app, "profile")
 
 
 async def test_a_thread_without_samples_says_why():
@@ -128,6 +154,13 @@ def finding(file, line):
     return Finding(rule="input_bound", severity="critical", headline="waits", where=(Place(file, line, "f"),))
 
 
+@pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
+def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
+    found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
+    assert (found[0].kind, found[1].line) == (kind, line)
+
+
 async def test_hot_lines_open_there_with_the_code_that_samples_brought():
     monitor = streams.input_bound(5)
     async with running(monitor, (120, 40)) as (app, pilot):
@@ -156,7 +189,22 @@ def test_levels(level, threads, samples):
     assert sum(sample.count for sample in scope.samples(session).rows) == samples
 
 
+def test_workers_have_no_phase_the_trainer_has():
+    session = profiles.session(2)
+    assert {sample.phase for sample in WORKER.samples(session).rows} == {"none"}
+    trainer = Scope(MAIN, MAIN, "main").samples(session)
+    assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
+
+
 # -- what stands around the views of the profile
+
+
+def test_phases_with_their_shares(trainer):
+    spans = phases_line(trainer, "forward", 116)
+    assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
+    assert next(span for span in spans if "forward" in span.text).role == "forward badge"
+    assert cells(phases_line(trainer, None, 76)) <= 76
+    assert "optimizer 4%" in text_of(phases_line(trainer, None, 76))
 
 
 def test_user_ranges_have_a_line_of_their_own_and_are_filters():
@@ -227,6 +275,17 @@ def test_fold_and_unfold(trainer):
     assert functions()[3:5] == ["forward", "_conv_forward"]
 
 
+def test_one_key_opens_a_call_as_far_as_its_fork():
+    profile = of(Counted([0, 10, 12, 8], 1, "data"), Counted([0, 10, 16, 8], 1, "data"), Counted([21], 90, "other"))
+    view = TreeView()
+    view.draw(profile, None, 116, 20)
+    view.rows.move(1)
+    view.sideways(1)
+    view.draw(profile, None, 116, 20)
+    opened = [node.depth for node in visible_nodes(profile.tree(None), view.opened)]
+    assert opened == [1, 1, 2, 3, 3]
+
+
 def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
     view = TreeView()
     view.draw(trainer, None, 116, 20)
@@ -283,3 +342,28 @@ def test_hot_lines(trainer):
         "  10 % █             10 % launching        train.py:55   loss.backward()",
     ]
     assert rows[-1] == "main()  62.0 % self, 62.0 % total  /home/me/project/train.py:44"
+
+
+def test_the_cursor_stays_on_its_line_when_others_overtake_it(trainer):
+    view = LinesView()
+    view.draw(trainer, None, 116, 14, on_gpu=True)
+    view.rows.move(2)
+    assert view.rows.selected.place.line == 55
+    changed = of(Counted([0, 3, 13, 14], 90, "backward"), Counted([0, 1, 6, 7, 8], 10, "data"))
+    view.draw(changed, None, 116, 14, on_gpu=True)
+    assert view.rows.selected.place.line == 55
+    view.draw(of(Counted([0, 1], 1, "data")), None, 116, 14, on_gpu=True)
+    assert view.rows.selected.place.line == 44
+
+
+def test_scrolled_to_the_cursor():
+    many = of(
+        *(Counted([n], 300 - n, "none") for n in range(200)),
+        places=[("m.py", n + 1, "f", f"line {n}", True) for n in range(200)],
+    )
+    view = LinesView()
+    view.draw(many, None, 80, 14, on_gpu=True)
+    view.rows.move(100_000)
+    rows = texts(view.draw(many, None, 80, 14, on_gpu=True))
+    assert "line 199" in rows[-2]
+    assert len(rows) == 14
