@@ -12,7 +12,7 @@ __all__ = ["diagnose", "judge"]
 
 
 def __getattr__(name: str) -> object:
-    """The rules are loaded on first use: whoever needs a Finding alone loads none."""
+    """Load the rules on first use: a caller that needs only a Finding loads none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.judging"), name)

@@ -1,8 +1,8 @@
 """The wall time of a run, divided once: every second is in one cell, and a wait is laid on what is waited for.
 
-What is measured takes its part of each phase first; the rest is divided by samples. A training has spent nine tenths of
-its steps on making batches in Python, and collected garbage for 77 % of the time. The collector has no frame, so nobody
-sees where it ran, but forward and backward are not long enough for all of it::
+Measured times take their part of each phase first; samples divide the rest. Example: a training spends nine tenths of
+its steps on making batches in Python, and collects garbage for 77 % of the time. The collector has no frame, so samples
+do not show where it ran, but forward is too short to hold all of it::
 
     >>> step = [Cell("data", "own", 0.9), Cell("forward", "torch", 0.1)]
     >>> for cell in lay(step, 0.77, lambda cell: True, "gc"):
@@ -12,9 +12,9 @@ sees where it ran, but forward and backward are not long enough for all of it::
     data    gc    0.69, 0.67 to 0.77
     forward gc    0.08, 0.00 to 0.10
 
-So a batch that is made faster saves 23 % of the time at most, and a collector that rests 77 %. A wait for a batch, for
-a rank, for a core or for the GIL goes in the same way to what was waited for; ``via`` says so. With a GPU a cell costs
-what the GPU idles meanwhile.
+So making batches faster saves at most 23 % of the time, and running no collector 77 %. A wait for a batch, a rank, a
+core or the GIL goes in the same way to what was waited for; ``via`` names the wait. With a GPU a cell costs the time
+that the GPU idles during it.
 
 After wPerf (OSDI 2018), which lays waits on what they wait for, and Coz (SOSP 2015).
 """
@@ -44,13 +44,13 @@ from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.session.state import Part
 
-#: Those of a step, then those beside the steps.
+#: Phases of a step, then those beside the steps.
 Phase = Literal[
     "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after"
 ]
-#: ``own``: Python, or what nothing shows. Of batches: ``item``, ``collate`` and ``draw`` make them, ``hand_over`` takes
-#: one over, ``order`` waits for the next one in order, ``start`` for workers that start, ``batch`` for one of which
-#: nobody knows how it is made, ``thread`` and ``message`` for another thread, or process, that makes it.
+#: ``own``: Python, or work that nothing identifies. ``item``, ``collate`` and ``draw`` (of indices) make a batch,
+#: ``hand_over`` takes one over. Waits for one: ``order`` for the next in order, ``start`` for workers that start,
+#: ``thread`` and ``message`` for another thread or process that makes it, ``batch`` if it is unknown how it is made.
 #: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data.
 Doing = Literal[
     "own",
@@ -80,15 +80,15 @@ Doing = Literal[
     "thread",
     "message",
 ]
-#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data. ``compile``: the
-#: compiler, which has made the garbage that is collected, or waits for a core.
+#: What was waited for; ``thread``, ``process``: another thread or process of the program, which makes its data.
+#: ``compile``: the compiler, which has made the garbage that is collected, or waits for a core.
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
 STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
 PASSES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 LOOP: tuple[Phase, ...] = (*STEP, "eval")
-#: Those that the GPU's clock knows as one where samples divide them.
+#: Phases that the GPU's clock sees as one if samples, not markers, divide them.
 _BETWEEN: frozenset[Phase] = frozenset({"data", "forward", "other"})
 _DOING: dict[Activity, Doing] = {
     "data": "batch",
@@ -104,9 +104,9 @@ _DOING: dict[Activity, Doing] = {
     "sleep": "sleep",
     "python": "own",
 }
-#: The same of a thread that launches work for a GPU.
+#: What differs for a thread that launches work for a GPU.
 _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
-#: In these a thread runs, or wants to.
+#: What a thread does while it runs, or wants to.
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
@@ -128,10 +128,10 @@ _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "training": ("after", "own"),
     "after": ("after", "own"),
 }
-#: Part of a rank's waits for a core by which it comes later than another that waits as long: half of them, if how long
-#: they take is random (exponential); none if they are all alike, and all of them if they are long and rare.
+#: Part of a rank's waits for a core by which it comes later than another rank that waits as long: half if their lengths
+#: are random (exponential), none if they are all alike, all if they are long and rare.
 _COME_LATE = 0.5
-#: Below this share of the time there is no cell.
+#: Cells with less than this share of the time are left out.
 _NOTHING = 1e-9
 
 
@@ -142,16 +142,16 @@ class Cell(Struct, frozen=True):
     doing: Doing
     cpu: float  # over all cells these add up to 1
     bounds: Interval | None = None  # of ``cpu``; None: it is exact
-    cost: Interval = NONE  # of it, what would go with it: what no work of a GPU and no other rank hides
+    cost: Interval = NONE  # what a step would save without it: time that no GPU's work and no other rank hides
     via: tuple[
         Via, ...
-    ] = ()  # () own time of the training thread; ("batch",) what a worker did while it waited for one
-    node: Node | None = None  # where, in the call tree of whoever did it
+    ] = ()  # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
+    node: Node | None = None  # its place in the call tree of the thread that did it
     basis: Basis = "sampled"
 
     @property
     def between(self) -> Interval:
-        """How much it may be."""
+        """The two ends between which ``cpu`` lies."""
         return self.bounds if self.bounds is not None else Interval(self.cpu, self.cpu)
 
 
@@ -159,18 +159,18 @@ Takes = Callable[[Cell], bool]
 
 
 class Cells(tuple[Cell, ...]):
-    """Cells, and what is asked of them."""
+    """Cells, with the selections and sums that rules need."""
 
     __slots__ = ()
 
     def where(self, phase: Collection[Phase] = (), doing: Collection[Doing] = (), via: Via | None = None) -> Cells:
-        """Those that match all of these; none selects all."""
+        """The cells that meet every condition given; all cells if none is given."""
         matching = (cell for cell in self if (not phase or cell.phase in phase) and (not doing or cell.doing in doing))
         return Cells(cell for cell in matching if via is None or via in cell.via)
 
     @property
     def computing(self) -> Cells:
-        """Those in which the training thread runs a pass of the model, or an update."""
+        """The cells in which the training thread runs a pass of the model, or an update."""
         return Cells(cell for cell in self if computes(cell))
 
     @property
@@ -180,32 +180,32 @@ class Cells(tuple[Cell, ...]):
 
     @property
     def between(self) -> Interval:
-        """How much that may be, as far as each alone is known."""
+        """The two ends of that share: the sums of the ends of each cell."""
         return Interval.sum_of(cell.between for cell in self)
 
     @property
     def cost(self) -> Interval:
-        """What would go with them."""
+        """The time that would be saved without them, as a share of the wall time."""
         return Interval.sum_of(cell.cost for cell in self)
 
 
 def computes(cell: Cell) -> bool:
-    """True if the training thread runs a pass of the model in it, or an update, and waits for nothing."""
+    """True if the training thread runs a pass of the model, or an update, in this cell, and waits for nothing."""
     return cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
 
 
 def cells(evidence: Evidence) -> Cells:
-    """The wall time of the evidence's span: of a whole run all of it, of the last 30 s the loop."""
+    """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
     return evidence.answer(_divided)
 
 
 def of_step(evidence: Evidence) -> Cells:
-    """Those of the steps alone; shares are of a step."""
+    """The cells of the steps alone; shares are of a step."""
     return evidence.answer(_of_step)
 
 
 def of_loop(evidence: Evidence) -> Cells:
-    """Those of the steps and evaluations; shares are of both."""
+    """The cells of the steps and evaluations; shares are of both together."""
     return _whole(cells(evidence).where(phase=LOOP))
 
 
@@ -218,7 +218,7 @@ def _whole(found: Cells) -> Cells:
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
-    """Share of a step in which the GPU idles in some of its cells: what they cost, as far as the others leave that."""
+    """Share of a step in which the GPU idles during the cells of ``takes``: their cost, as far as others leave it."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
     taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))
     if gpu is None or gpu.contradiction is not None:
@@ -244,7 +244,7 @@ def _divided(evidence: Evidence) -> Cells:
 
 
 def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
-    """The cells, so many times as long."""
+    """The cells, each ``factor`` times as long."""
     return [
         replace(
             cell,
@@ -257,7 +257,7 @@ def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
 
 
 def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
-    """The time beside the loop, and the share of all time in it."""
+    """The cells of the time beside the loop, and the share of all time that is in the loop."""
     divided = evidence.run.goodput if evidence.is_whole else None
     if divided is None or not divided.loop:
         return [], 1.0
@@ -278,7 +278,7 @@ def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
 
 
 def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | None) -> list[Cell]:
-    """A phase by what the training thread is at in it, and in which function."""
+    """A phase divided by what the training thread does in it, and in which function."""
     if share <= 0.0:
         return []
     samples = _samples_in(evidence, phase)
@@ -292,7 +292,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
 
 
 def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
-    """The training thread's samples in a phase; markers alone begin forward where a batch has come, before its copy."""
+    """The training thread's samples in a phase; by markers alone, forward begins before a batch is copied."""
     samples = evidence.samples.where(phase=phase)
     is_divided = evidence.steps.phases is not None and any(row.estimated for row in evidence.steps.phases.rows)
     if is_divided or phase not in ("data", "forward"):
@@ -307,9 +307,9 @@ def _is_copied(node: Node) -> bool:
 
 
 def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]) -> list[Cell]:
-    """A cell divided by what a thread does in it, and in which function of the user's, at its most frequent stack.
+    """A cell divided by what a thread does in it, and in which function of the user's, at that function's main stack.
 
-    The cell as it is where there are no samples.
+    Without samples the cell stays whole.
     """
     if not samples.total:
         return [whole]
@@ -351,7 +351,7 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
 
 
 def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
-    """The same of one who gets its data; in a fetch, as markers or stacks show it, from workers if there are any."""
+    """What the training thread does at a stack of the data phase; in a fetch it waits for workers if there are any."""
     doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.steps.phases
     is_marked = table is not None and not (table.inferred or any(row.estimated for row in table.rows))
 
@@ -367,7 +367,7 @@ def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
 
 
 def _doing_of_maker(node: Node) -> Doing:
-    """What another thread, or process, does that makes the data: it may read only so often."""
+    """What another thread or process that makes the data does; ``pace`` where it sleeps to limit its rate."""
     doing = _doing_of_worker(node)
     return "pace" if doing == "sleep" and limits_rate(node) else doing
 
@@ -390,9 +390,9 @@ def lay(
     via: tuple[Via, ...] = (),
     node: Node | None = None,
 ) -> list[Cell]:
-    """The cells after a time that is measured as a whole has been taken from those that it may lie in.
+    """The cells after a time that was measured as a whole has been taken from those that may hold it.
 
-    From each in proportion to its length; it may be as much as that is long, and as little as the others leave.
+    Each gives in proportion to its length: at most all of it, and at least what the other cells cannot hold.
     """
     cells = list(cells)
     room = sum(cell.cpu for cell in cells if takes(cell))
@@ -418,7 +418,7 @@ def lay(
 def _lay_with_compiler(
     cells: list[Cell], amount: float, takes: Takes, doing: Doing, via: tuple[Via, ...] = ()
 ) -> list[Cell]:
-    """The same; what the compiler takes of it goes with the compiler."""
+    """Like ``lay``, but what is taken from the compiler's cells is marked ``via`` the compiler."""
     rooms = [sum(cell.cpu for cell in cells if takes(cell) and _compiles(cell) is it) for it in (True, False)]
     part = rooms[0] / (sum(rooms) or 1.0)
     cells = lay(cells, part * amount, lambda cell: takes(cell) and _compiles(cell), doing, ("compile", *via))
@@ -439,7 +439,7 @@ def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Where the thread runs; what is left, where it has just been woken, which a sample does not tell from its wait."""
+    """Waits for a core, taken from cells in which the thread runs, then from waits: a woken thread looks the same."""
     delay = evidence.threads.training.delay_ratio or 0.0
     for takes in (_runs, _waits):
         known = sum(cell.cpu for cell in cells if "core" in cell.via)
@@ -454,14 +454,14 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     node = _most_frequent(evidence.threads.others.get(held.culprit.tid, NO_SAMPLES))
     queued, in_data = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
     queued = queued if queued >= MOST * in_data else 0.0
-    if held.share <= queued:  # one thread's work: the longer of the two waits for it says what it is
+    if held.share <= queued:  # both are the work of one thread: the longer of the two waits for it decides what it is
         return lay(cells, held.share, _runs, "own", ("batch", "gil"), node)
     cells = lay(cells, held.share, _runs, "own", ("gil",), node)
     return lay(cells, queued, _awaits_thread, "own", ("batch", "gil"), node)
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for a batch: for workers that start, for one in order, to take it over; else by what its makers did."""
+    """Waits for a batch: for workers to start, the next in order, the hand-over; the rest by what its makers did."""
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
         starting = evidence.data.epoch_starts * in_data
@@ -484,9 +484,9 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
-    """A wait for data of other threads, or processes, by what these did; processes make nothing while messages go.
+    """A wait for data of other threads or processes, divided by what they did; processes that send make nothing.
 
-    ``awaited``: share of the time of all such waits.
+    ``awaited``: share of the time in all such waits.
     """
     threads = Samples.joined(samples.where(works) for samples in evidence.threads.others.values())
     senders, pool = evidence.data.senders, evidence.data.pool
@@ -501,7 +501,7 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
-    """A wait for a batch by what the workers did meanwhile: waited for a core, or for the disk; the rest by samples."""
+    """A wait for a batch by what the workers did meanwhile: measured waits for core and disk; the rest by samples."""
     workers = evidence.data.workers
     making = workers.samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
@@ -519,7 +519,7 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for other ranks: by what the latest of them does longer, and by their waits for a core; then exchanges."""
+    """Waits for other ranks: by what the latest does for longer, and its waits for a core; the rest is exchange."""
     rows = evidence.ranks.rows
     own = {phase: share for row in rows if row.pid == evidence.pid for phase, share in row.waits}
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
@@ -550,7 +550,7 @@ def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
 
 
 def _own(*doing: Doing) -> Takes:
-    """Time of the training thread itself, at one of these."""
+    """Selects the training thread's own time at one of these."""
     return lambda cell: not cell.via and cell.doing in doing
 
 
@@ -570,7 +570,7 @@ def _is_data(cell: Cell) -> bool:
 
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
-    """This share (0..1) of a wait, which is laid on what somebody else was doing."""
+    """This share (0..1) of a wait, laid on what somebody else did meanwhile."""
     bounds = cell.between.times(share)
     return replace(cell, doing=doing, cpu=share * cell.cpu, bounds=bounds, via=(*cell.via, *via), basis="inferred")
 
@@ -593,7 +593,7 @@ def _most_frequent(samples: Samples) -> Node | None:
 
 
 def _with_costs(evidence: Evidence, cells: Sequence[Cell], in_steps: float) -> list[Cell]:
-    """What would go with each: what the GPU idles meanwhile; of a rank, what it does not wait for others anyway."""
+    """The cells with their costs: the GPU's idle time meanwhile; of a rank, time that it would not wait anyway."""
     gpu = evidence.gpu.steps
     if gpu is not None:
         return list(_with_idle_time(evidence, gpu, cells, in_steps))

@@ -27,18 +27,18 @@ CONFIDENCE = (SETTLED_S, UNSURE)
 class Claim(NamedTuple):
     """The time that something takes of a step."""
 
-    share: float  # with GPU times, what the GPU may idle meanwhile at most
-    error: float | None  # how far off that may be, where samples divide the phases
+    share: float  # with GPU times, the most that the GPU may idle meanwhile
+    error: float | None  # how far off ``share`` may be, where samples divide the phases
     lost: Interval  # how much of the step that costs
     on_gpu: Interval | None
     ms_per_step: float | None  # of the training thread
 
 
 def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
-    """The claim of a phase, without what other rules claim: cells of these kinds, waits for the GIL and for ranks.
+    """The claim of a phase, without what other rules claim: cells of ``others``, waits for the GIL and for ranks.
 
-    What is measured, and no sample shows where, goes with whatever causes it, as garbage does with those who make it,
-    unless it is most of the phase. Time that launches cover which run ahead costs the GPU nothing.
+    Measured time that no sample locates stays with its cause, as garbage does with the code that makes it, unless other
+    rules claim most of the phase. Time that is covered by launches running ahead costs the GPU nothing.
     """
     step, row, mean_ms = of_step(evidence), evidence.steps.phase(phase), evidence.steps.mean_ms
 
@@ -62,7 +62,7 @@ def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
 
 
 def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:
-    """Share of the loop in which the training, or a worker that it waits for, waits for a core that these have."""
+    """Share of the loop in which the training, or a worker it waits for, waits for a core that ``had_by`` occupies."""
     if evidence.threads.training.delay_ratio is None:
         return None
     return sum(cell.cpu for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
@@ -71,9 +71,9 @@ def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> flo
 def is_sure(
     evidence: Evidence, share: float, least: float = REPORTED, error: float | None = None, *, early: bool = True
 ) -> bool:
-    """True if a share of the step is this much at least, as far as samples, known to ``error``, and seconds show.
+    """True if a share of the step is at least ``least``, given its ``error`` and the seconds measured so far.
 
-    ``early``: before the table has settled, too.
+    ``early``: also before the phase table has settled.
     """
     table = evidence.steps.phases
     if table is None or share < least or (error is not None and share - error < least):

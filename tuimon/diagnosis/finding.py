@@ -1,4 +1,4 @@
-"""A Finding: the verdict of one rule on a training, and the fixes for it; also as programs read it, in JSON."""
+"""A Finding: the verdict of one rule on a training, with its fixes; also as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Place
 
 Severity = Literal["critical", "warning", "info", "benign"]
-#: The ends of a fix's gain are at most this factor apart: our choice; what is less certain is no estimate.
+#: The ends of a fix's gain are at most this factor apart: our choice; anything less certain is no estimate.
 WIDEST_RANGE = 2.0
 WARNING_GAIN = Threshold(
     1.05,
@@ -26,7 +26,7 @@ CRITICAL_GAIN = Threshold(
     "least gain of the fix (step time now / then) from which a finding is critical",
     "our choice: a fifth of the cost of a training is worth an interruption",
 )
-#: Gravest first.
+#: The severities by rank, the gravest first.
 SEVERITY: dict[Severity, int] = {severity: place for place, severity in enumerate(get_args(Severity))}
 
 
@@ -39,10 +39,10 @@ What = Literal[
 class Change(NamedTuple):
     """A change of the step by a fix: a parameter, and its new value.
 
-    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``starts`` (of iterators of a
-    loader), ``model`` (Python code that it runs) and work beside the training it is the share of the time that is left;
-    of ``workers`` their number; of ``in_order`` 1; of ``cost`` (a share of the step, wherever it lies) 0.
-    ``step_model/edits.py`` applies each to a step.
+    The value of ``items`` (making batches), ``fetch`` (the training thread's own work for a batch), ``starts`` (of a
+    loader's iterators), ``model`` (the Python code in it) and work beside the training is the part of the time that is
+    left; of ``workers`` it is their number; of ``in_order`` it is 1; of ``cost`` (a share of the step, wherever it
+    lies) it is 0. ``step_model/edits.py`` applies each to a step.
     """
 
     what: What
@@ -50,11 +50,11 @@ class Change(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """An action and its gain: step time now / then, as estimated, and between which ends.
+    """An action and its gain: the step time before / after, as an estimate and as two ends.
 
-    The upper end is infinite where a fix may gain more than any evidence shows. Without an estimate a gain from 1 on
-    may be anything up to its upper end, and one from 1 to 1 is nothing. A fix changes the training if its results may
-    differ, so that it wants tuning anew: a larger batch, gradients accumulated, a lower precision.
+    The upper end is infinite if a fix may gain more than any evidence shows. Without an estimate, a gain that begins at
+    1 may be anything up to its upper end, and a gain from 1 to 1 is none. ``changes_training``: results may differ, so
+    that the training must be tuned again, as with a larger batch, accumulated gradients or a lower precision.
     """
 
     action: str
@@ -73,7 +73,7 @@ class Fix(NamedTuple):
         likely: float | None = None,
         changes_training: bool = False,
     ) -> Fix:
-        """A fix with this gain; if nothing else is ``likely``, it is as far from the one end as from the other."""
+        """A fix with this gain; without ``likely`` its estimate is the geometric mean of the ends."""
         if gain is None:
             return cls(action, change=change, changes_training=changes_training)
         if gain.high <= 1.0:
@@ -84,34 +84,34 @@ class Fix(NamedTuple):
 
     @property
     def least(self) -> float | None:
-        """What it gains at least; None where nothing is estimated."""
+        """The least that the fix gains; None without an estimate."""
         is_known = self.gain is not None and (self.estimated_speedup is not None or self.gain.high <= 1.0)
         return self.gain.low if self.gain is not None and is_known else None
 
     @property
     def without_upper_end(self) -> Fix:
-        """The fix where it may gain more than any evidence shows."""
+        """The fix with an open upper end: it may gain more than any evidence shows."""
         return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
 
     def as_json(self) -> dict[str, Any]:  # Any: str, float, None
-        """As the report has it: an end that is open or unknown is None."""
+        """The fix as the report has it: an end that is open or unknown is None."""
         high = self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
         low = self.least if self.estimated_speedup is not None else None
         gains = {"estimated_speedup": self.estimated_speedup, "low": low, "high": high}
         return {"action": self.action, **gains}
 
     def by_up_to(self, most: float | None) -> Fix:
-        """The fix where nothing is known of its gain but that it is no greater."""
+        """The fix if all that is known of its gain is this upper end."""
         return self._replace(estimated_speedup=None, gain=Interval(1.0, most) if most is not None else None)
 
 
 class Finding(Struct, frozen=True):
     """One verdict.
 
-    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` are
-    best first, none where there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best: time of a
-    step and its part of the evaluation, now / without the cause, never above what the evidence bears. ``critical`` and
-    ``warning`` are what a rule proposes: ``graded`` makes them follow from the gain.
+    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` has
+    the best first, and is empty if there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best:
+    the time of a step with its part of the evaluation, now / without the cause, never more than the evidence supports.
+    A severity of ``critical`` or ``warning`` is only what the rule proposes: ``graded`` derives it from the gain.
     """
 
     headline: str
@@ -121,17 +121,17 @@ class Finding(Struct, frozen=True):
     share_of_step: float | None = None
     where: tuple[Place, ...] = ()
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
-    rule: str = ""  # set by the table of rules
-    elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
+    rule: str = ""  # set by the rule table
+    elsewhere: bool = False  # on another node than the process in focus, so it explains nothing about that process
 
     @property
     def name(self) -> str:
-        """``rule/cause``, or ``rule`` where there is no cause."""
+        """``rule/cause``, or ``rule`` without a cause."""
         return f"{self.rule}/{self.cause}" if self.cause else self.rule
 
     @property
     def best(self) -> Fix:
-        """The best fix; one without words where there is nothing to do."""
+        """The best fix; a fix without words if there is nothing to do."""
         return self.fixes[0] if self.fixes else Fix("")
 
     @property
@@ -145,15 +145,16 @@ class Finding(Struct, frozen=True):
         return self.best.estimated_speedup
 
 
-# -- how grave it is follows from what its fixes gain
+# -- the severity, as it follows from the gains of the fixes
 
 
 def graded(finding: Finding) -> Finding:
     """The finding with the severity that its gain supports.
 
-    The lower end of an estimated gain decides alone. If no gain is estimated, the share of the step bounds it from
-    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. A finding that does
-    harm, or has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
+    The lower end of an estimated gain decides. Without an estimate, the share of the step bounds the gain from above, 1
+    / (1 - share), and the severity is at most that of this bound, and at most the rule's own. A finding that may end
+    the run, or has neither gain nor share, stays as it is. Further fixes that gain too little for a warning are left
+    out.
     """
     fixes = _in_order(finding.fixes)
     others = (fix for fix in fixes[1:] if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
@@ -177,7 +178,7 @@ def within_share(finding: Finding) -> Finding:
 
 
 def _within(fix: Fix, most: float) -> Fix:
-    """The fix with no greater gain than this; one that has no upper end keeps none."""
+    """The fix with its gain capped at ``most``; one with an open upper end stays open."""
     if fix.gain is None:
         return fix
     low, high = fix.gain
@@ -188,7 +189,7 @@ def _within(fix: Fix, most: float) -> Fix:
 
 
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
-    """As the rule has ordered them, but none that changes the training before one that does not and may gain as much.
+    """The fixes as the rule has ordered them, but one that changes the training after others that may gain as much.
 
     A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first.
     """
@@ -203,12 +204,12 @@ def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
 
 
 def _most(fix: Fix) -> float:
-    """What a fix may gain; nothing where that is not known."""
+    """The most that a fix may gain; 1 if that is unknown."""
     return fix.gain.high if fix.gain is not None else 1.0
 
 
 def likely_gain(finding: Finding) -> float:
-    """The gain by which findings of one severity are ordered: as estimated, or its bound."""
+    """The gain by which findings of one severity are ordered: the estimate, or the bound that the share gives."""
     gain = finding.best.estimated_speedup or finding.best.least
     return gain if gain is not None else _bound(finding.share_of_step or 0.0)
 
@@ -223,11 +224,11 @@ def _bound(share: float) -> float:
     return 1.0 / max(1e-9, 1.0 - share)
 
 
-# -- as programs read it
+# -- as JSON
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, None, lists and dicts of these
-    """One finding; its field names are a contract."""
+    """One finding as JSON; its field names are a contract."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,

@@ -16,33 +16,33 @@ class Interval(NamedTuple):
 
     @classmethod
     def around(cls, middle: float, error: float = 0.0) -> Interval:
-        """As far to one side of a value as to the other."""
+        """The interval that extends ``error`` to either side of a value."""
         return cls(middle - error, middle + error)
 
     @classmethod
     def sum_of(cls, parts: Iterable[Interval]) -> Interval:
-        """The sum of values, end by end."""
+        """The sum of several values: the sums of their lower and of their upper ends."""
         parts = list(parts)
         return cls(sum(part.low for part in parts), sum(part.high for part in parts))
 
     def times(self, factor: float) -> Interval:
-        """So many times the value; a part of it, between 0 and 1."""
+        """The value times a factor; between 0 and 1, a part of it."""
         return Interval(factor * self.low, factor * self.high)
 
     def up_to(self, most: float) -> Interval:
-        """The same, where the value is no more than this: what a cause explains that lasts for so long."""
+        """The value capped at ``most``, such as the time for which its cause lasts."""
         return Interval(min(self.low, most), min(self.high, most))
 
     def holds(self, value: float) -> bool:
-        """True if the value may be this."""
+        """True if the value may be this one."""
         return self.low <= value <= self.high
 
     def meets(self, other: Interval) -> bool:
-        """True if both can be true."""
+        """True if the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
     def joined(self, other: Interval) -> Interval:
-        """The ends that both allow; if they contradict each other, those that at least one allows."""
+        """The overlap of two intervals; if they contradict each other, the smallest interval that holds both."""
         if self.meets(other):
             return Interval(max(self.low, other.low), min(self.high, other.high))
         return Interval(min(self.low, other.low), max(self.high, other.high))
@@ -54,22 +54,22 @@ class Interval(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """As far from one end as from the other."""
+        """The value halfway between the ends."""
         return (self.low + self.high) / 2
 
     @property
     def error(self) -> float:
-        """How far the middle may be off."""
+        """How far the middle may be off: half the width."""
         return self.width / 2
 
     def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"]) -> dict[str, float | None]:
-        """Both ends as findings report them: None where they say next to nothing.
+        """Both ends as findings report them; None if they say next to nothing.
 
-        ``gpu_idle``: all that the GPU idles in a step. ``gpu_waits``: the part of it for which one cause lasts.
+        ``gpu_idle``: all idle time of the GPU in a step. ``gpu_waits``: the part of it for which one cause lasts.
         """
         known = self.width <= MOST
         return {f"{name}_at_least": self.low if known else None, f"{name}_at_most": self.high if known else None}
 
 
-#: Nothing of it, and all of it.
+#: Certainly nothing, and certainly everything.
 NONE, WHOLE = Interval(0.0, 0.0), Interval(1.0, 1.0)

@@ -1,12 +1,13 @@
-"""The rules at work: a Session's findings, most important first, and which rules had nothing to judge by.
+"""The rules at work: a Session's findings, most important first, and which rules lacked evidence.
 
-Time is claimed once: a finding whose time mostly belongs to others goes, and hands over what it advises.
+Time is claimed once: a finding whose time mostly belongs to other findings is dropped, and hands over its advice.
 
-What no finding holds is the rest, whose largest cells are told in words (``rules/rest.py``).
+Time that no finding holds is the rest; ``rules/rest.py`` puts its largest cells into words.
 
-Worked example: the training thread waits at ``loss.item()``, and then makes a batch, for a quarter of each step. The
-GPU has nothing to do meanwhile, as the wait has let its queue run dry. That quarter of its time ``sync_point`` and
-``input_bound`` both claim. The first, longer by a little, holds the time, and takes over the fixes of the other.
+Worked example: the training thread waits at ``loss.item()`` and then makes a batch, for a quarter of each step. The
+GPU has nothing to do meanwhile, as its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``
+claim that quarter of the GPU's time. The first is longer by a little: it holds the time and takes over the fixes of
+the other.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def diagnose(session: Session) -> list[Finding]:
 
 
 def diagnose_state(session: Session) -> list[Finding]:
-    """The findings of rules about a moment: no other rule judges a loop that stands still."""
+    """The findings of rules about a moment: while a loop stands still, no other rule judges it."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
     if pid is None:
@@ -46,11 +47,11 @@ def diagnose_state(session: Session) -> list[Finding]:
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
-    """The findings on all of the run's steady part; ``states``: those of rules about a moment."""
+    """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
     pid = session.trainer()
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is not None and evidence.run.has_ended:
-        hangs = any(state.rule == "hang" for state in states)  # its stacks say more than the end does
+        hangs = any(state.rule == "hang" for state in states)  # whose stacks say more than the end of the run
         ending = _found(
             evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]
         )
@@ -77,7 +78,7 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
     left = attributed(findings, evidence, tells_rest=tells_rest)
-    found = ranked([_graded(finding) for finding in left])  # fixes of others may have come
+    found = ranked([_graded(finding) for finding in left])  # fixes may have been taken over
     return with_warnings(found, evidence) if evidence is not None else found
 
 
@@ -92,14 +93,14 @@ def _graded(finding: Finding) -> Finding:
 
 
 class Unjudged(NamedTuple):
-    """A rule, or a part of it, that abstains for want of evidence."""
+    """A rule, or a part of it, that abstains for lack of evidence."""
 
     rule: str
     reason: str
 
 
 def unjudged(session: Session) -> list[Unjudged]:
-    """The rules that could not judge the process in focus, with the reason."""
+    """The rules that could not judge the process in focus, each with its reason."""
     pid = session.trainer()
     if pid is None:
         return [Unjudged("all", "no training process was seen")]
@@ -118,32 +119,32 @@ def missing(evidence: Evidence) -> Iterator[Unjudged]:
             yield from (Unjudged(rule.name, reason) for rule in RULES if need in rule.needs)
 
 
-# -- whose the time is
+# -- which finding holds which time
 
 
 class Room(NamedTuple):
     """The time of a step that findings can claim."""
 
     cells: Sequence[Cell]
-    sizes: Sequence[float]  # share of the step of each; with GPU times, what the GPU idles meanwhile at most
-    total: float  # of all: what the GPU idles in each phase at most may add up to more than it does in all
+    sizes: Sequence[float]  # each cell's share of the step; with GPU times, the most that the GPU may idle during it
+    total: float  # of all cells together: the upper bounds of the GPU's idle time in each phase may add up to more
     is_idle_time: bool = False
 
 
 class Held(NamedTuple):
-    """The findings that hold most of the time that they claim, by rule, and what of each cell none of them holds."""
+    """The findings, by rule, that hold most of the time that they claim; and what is left of each cell."""
 
     kept: dict[str, Finding]
     left: Sequence[float]
 
 
 def attributed(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
-    """Without findings whose time is another's. During a hang only errors of a GPU count, too: shares are past.
+    """The findings without those whose time is another's. In a hang only GPU errors remain besides: shares are past.
 
-    Of what is only said of a loop that nothing holds up, the first counts: a larger batch is a guess as long as it is
-    not known why a GPU idles. A wait that does no harm is none where one at the same line costs time.
+    Of findings that only hold for a loop in order the first is kept: a larger batch is a guess unless it is known why a
+    GPU idles. A harmless wait is dropped if one at the same line costs time.
 
-    ``tells_rest``: with what is said of the rest, where nothing holds the loop up.
+    ``tells_rest``: add what rules say of the rest, if nothing holds the loop up.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
@@ -172,7 +173,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence | None, *, tells_
 
 
 def _costly(found: Mapping[str, Finding]) -> list[Finding]:
-    """The findings that claim time which does harm."""
+    """The findings whose time costs something."""
     claiming = [found[name] for name, rule in BY_NAME.items() if rule.takes is not None and name in found]
     return [each for each in claiming if each.severity != "benign"]
 
@@ -187,22 +188,22 @@ def _room(evidence: Evidence) -> Room:
 
 
 def _left(room: Room, held: Held) -> Cells:
-    """The cells of a step, as far as nothing holds them."""
+    """The cells of a step, reduced to what no finding holds."""
     parts = zip(room.cells, room.sizes, held.left, strict=True)
     return Cells(scaled([cell], left / size)[0] for cell, size, left in parts if size and cell.phase in STEP)
 
 
 def claimed_once(findings: Iterable[Finding], room: Room) -> Held:
-    """The findings that hold most of the time that they claim; the longest first.
+    """The findings that hold most of the time that they claim, the longest first.
 
-    A claim that may be nothing counts half, and so does one on whatever others leave: half of it explained, it is.
-    Each takes its time from cells that no other claims as far as it can. What the GPU idles no cell bounds alone: it is
-    laid on calls by their length, but a wait may be why any of them comes late.
+    A claim counts half if it may be nothing, or if it is on whatever other findings leave. Each takes its time from
+    cells that no other claims, as far as possible. For idle time of the GPU the size of a cell is no bound: idle time
+    is laid on calls by their length, but a wait may be why any of these calls comes late.
     """
     order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
     claims = {each.rule: _claimed(each, room) for each in order}
     claimants = Counter(i for claim in claims.values() for i in claim)
-    held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # of each cell, by rule
+    held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # by cell and rule
     kept: dict[str, Finding] = {}
     for finding in order:
         claim, share = claims[finding.rule], finding.share_of_step or 0.0
@@ -244,7 +245,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 
 
 def _with(holder: Finding, gone: Finding) -> Finding:
-    """The finding with what another advises that mends the same time and is not known yet."""
+    """The finding with those fixes of another that mend the same time and are not among its own."""
     is_known = _is_at_lines(gone, holder) and not BY_NAME[holder.rule].claims_first
     mends_other_time = BY_NAME[gone.rule].claims_rest and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None

@@ -1,9 +1,9 @@
-"""What is publicly known of the time at a line: by the functions of libraries that it is in, or by its text.
+"""Public knowledge about the time at a line, found by the library functions that it is in, or by the line's text.
 
-A row: what takes the time, in words that follow "40 % in"; an expression; what to do about it. It speaks only where
-most of the time at a line is in it. Of a library's frame the expression sees ``file function source``, of a line of
-the user's a space and its text, as C code has no frames. Where the code below Python is sampled, the library that has
-most of the CPU time decides instead. From public reports and the libraries' own pages, such as
+A row has what takes the time (words that follow "40 % in"), an expression, and what to do about it. It applies only
+if most of the time at a line is in it. The expression is matched with ``file function source`` for a library's frame,
+and with a space and the text for a user's line, as C code has no frames. If the code below Python is sampled, the
+library with most of the CPU time decides instead. From public reports and the libraries' own pages, such as
 https://wiki.python.org/moin/TimeComplexity, https://github.com/numpy/numpy/issues/16268 (choice),
 https://github.com/huggingface/datasets/issues/1755 (indices), https://github.com/pytorch/pytorch/issues/13918 (lists),
 .../100347 (attention), .../50584 (derivatives), .../94160 (subclasses).
@@ -24,7 +24,7 @@ from tuimon.session.stacks.trie import Node
 
 Table = dict[str, tuple[str, str]]
 
-#: Of any frame of a stack.
+#: Rows matched with any frame of a stack.
 THROUGH: Table = {
     "parametrized weights, computed anew for each use": (
         r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
@@ -68,7 +68,7 @@ THROUGH: Table = {
         "compute on whole columns or arrays: apply() and np.vectorize() loop in Python",
     ),
 }
-#: Of frames below the user's innermost line; of that line, where nothing is below it.
+#: Rows matched with frames below the user's innermost line; or with that line, if it has none below.
 BELOW: Table = {
     "one-hot vectors": (
         r"^ .*\bone_hot\(",
@@ -203,7 +203,7 @@ BELOW: Table = {
         "log numbers in one of many steps, histograms (add_histogram(), wandb.watch()) and pictures hardly ever",
     ),
 }
-#: Of the innermost frame.
+#: Rows matched with the innermost frame.
 INNERMOST: Table = {
     "checks of an environment": (r"/gym\w*/\S+checker\.py ", "make the environment with disable_env_checker=True"),
     "a TensorDataset, row by row": (r"torch/utils/data/dataset\.py ", "index whole batches: x[rows]"),
@@ -211,7 +211,7 @@ INNERMOST: Table = {
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
 _TABLES = (THROUGH, BELOW, INNERMOST)
-#: Of the library that has most of the CPU time, or of its kind.
+#: Rows by the library with most of the CPU time, or by its kind.
 BY_LIBRARY: dict[str, str] = {
     "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), by TurboJPEG or"
     " torchvision.io, or once, and cache them",
@@ -230,15 +230,15 @@ BY_LIBRARY: dict[str, str] = {
     "arrays": "cache it, or compute less: it is vectorised",
     "kernel": "read less, or from nearer, and keep large arrays instead of making new ones",
 }
-#: Kinds of libraries that say more of a line than its text does.
+#: Kinds of libraries that reveal more about a line than its text does.
 _UNPACKS: tuple[Kind, ...] = ("codec", "compression", "parser")
 
 
 def known_of(place: Place | None, *several: Samples, native: NativeUse | None = None) -> Known | None:
-    """What is known of a line: of most samples at it, of several threads, and of what these run below Python.
+    """What is known of a line, by most samples at it of all threads given, and by what these run below Python.
 
-    Who decodes or computes spends time in the kernel as well, where fresh memory is touched first, so libraries count
-    by their shares of the time in user code.
+    Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
+    compared by their shares of the time in user code.
     """
     of_samples = most_at(place, several, known_in)
     if place is None or native is None:
@@ -257,7 +257,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse | None = 
 
 
 def figures(native: NativeUse | None) -> dict[str, float | int | str | None]:
-    """The library with most of the time in user code, as evidence; the kernel's part, where it is known."""
+    """The library with most of the time in user code, as evidence; and the kernel's part, if known."""
     if native is None:
         return {}
     library, share = next(iter(native.in_user_code.by_library().items()), (None, None))
@@ -265,7 +265,7 @@ def figures(native: NativeUse | None) -> dict[str, float | int | str | None]:
 
 
 def known_in(node: Node) -> Known | None:
-    """What is known of a stack: by the first table, and in it the first row, that holds of one of its frames."""
+    """What is known of a stack: the first row of the first table that matches one of its frames."""
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.source, frame.user)) is not None]
@@ -276,7 +276,7 @@ def known_in(node: Node) -> Known | None:
 
 @lru_cache(4096)  # a run has some hundreds of frames
 def _row(table: int, file: str, function: str, source: str, user: bool) -> tuple[int, Known] | None:
-    """The first row of a table that holds of a frame, and its number."""
+    """The first row of a table that matches a frame, with the row's number; None if there is none."""
     from tuimon.line_syntax import without_comment  # noqa: PLC0415  (loads a parser)
 
     text = f" {without_comment(source)}" if user else f"{file} {function} {source}"

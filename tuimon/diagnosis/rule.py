@@ -1,4 +1,4 @@
-"""A row of the rule table: everything that defines one rule, and the evidence that it abstains without."""
+"""A row of the rule table: all that defines one rule, and the evidence that the rule needs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tuimon.diagnosis.words import percent
 
 
 class Need(Struct, frozen=True):
-    """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
+    """A kind of evidence. ``missing`` returns the reason for people; None if it is there, or nothing to report.
 
-    A run may rightly lack it (a second rank): then there is nothing to judge, and nothing is reported.
+    A run may rightly lack it, such as a second rank: there is nothing to judge then, and nothing is reported.
     """
 
     what: str
     missing: Callable[[Evidence], str | None] = lambda _: None
-    reported_as: str | None = None  # instead of the names of the rules that need it
+    reported_as: str | None = None  # reported in place of the names of the rules that need it
 
 
-#: ... though samples show that a model runs: nothing is hooked that would end a step of such a loop.
+#: Added if samples show that a model runs: in such a loop no hook sees the end of a step.
 _UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tuimon.step() says where one ends"
 
 
@@ -48,7 +48,7 @@ def _no_steps(evidence: Evidence) -> str | None:
 
 
 def _no_training(samples: int) -> str:
-    """Time worth three samples is in at least one sample in 95 of 100 cases."""
+    """The text, by the rule of three: time worth three samples is in at least one sample in 95 of 100 cases."""
     if samples < MIN_SAMPLES:
         return "too few samples to find a training loop"
     return (
@@ -59,7 +59,7 @@ def _no_training(samples: int) -> str:
 
 def _no_step_times(evidence: Evidence) -> str | None:
     if evidence.steps.phases is None:
-        return None  # a matter of STEPS
+        return None  # STEPS reports that
     if evidence.steps.phases.inferred:
         return "no markers: shares are inferred from stacks, step times are not known"
     if len(evidence.course.rows) < COMPARABLE_WINDOWS:
@@ -120,7 +120,7 @@ def _no_gpu_counters(evidence: Evidence) -> str | None:
 
 
 def _unless(is_known: Callable[[GpuEvidence], bool], reason: str) -> Callable[[Evidence], str | None]:
-    """This reason where a training uses a GPU that is read, and something is not known of it."""
+    """A need's ``missing``: the reason, if a training uses a GPU that is read and ``is_known`` does not hold."""
     return lambda evidence: (
         reason if evidence.gpu.is_used is not False and evidence.gpu.rows and not is_known(evidence.gpu) else None
     )
@@ -173,20 +173,20 @@ MACHINE_MEMORY = Need(
 )
 NUMA_NODES = Need("two NUMA nodes or more")
 
-#: In the order in which they are reported.
+#: All needs in the order in which they are reported.
 NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
 class Rest(NamedTuple):
-    """What no finding holds of a step."""
+    """The part of a step that no finding holds."""
 
     evidence: Evidence
     cells: Cells  # shares of a step
-    found: tuple[Finding, ...]  # those that contradict that the loop is in order
+    found: tuple[Finding, ...]  # the findings that contradict a loop in order
 
 
 class Rule(Struct, frozen=True):
-    """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing."""
+    """One rule: it abstains if any of ``needs`` is missing; ``judge`` returns None if it finds nothing."""
 
     title: str  # for people, in a few words
     judge: Callable[[Evidence], Finding | None]
@@ -194,15 +194,15 @@ class Rule(Struct, frozen=True):
     thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # the cells whose time its findings claim
-    of_rest: Callable[[Rest], Finding | None] | None = None  # what it says of time that no finding holds
-    claims_first: bool = False  # before longer claims
-    claims_rest: bool = False  # what others leave: those that explain half of it come before
-    contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
-    only_in_order: bool = False  # a finding without a cause means: nothing that contradicts order explains this better
+    of_rest: Callable[[Rest], Finding | None] | None = None  # the finding about time that no other finding holds
+    claims_first: bool = False  # its time is claimed before that of findings with longer claims
+    claims_rest: bool = False  # it claims what others leave: findings that explain half of that come before it
+    contradicts_order: bool = False  # while one of its findings holds, unless benign, the loop is not in order
+    only_in_order: bool = False  # its finding without a cause is kept only if nothing that contradicts order is found
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
-    is_harm: bool = False  # it may end the run: grave whatever a fix gains, and ranked first of its severity
+    is_harm: bool = False  # it may end the run: grave whatever a fix gains, and first among findings of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
-    ranked_as: Severity | None = None  # the severity of what is benign, for its order
+    ranked_as: Severity | None = None  # the severity by which a benign finding is ordered
 
     @property
     def name(self) -> str:
@@ -211,5 +211,5 @@ class Rule(Struct, frozen=True):
 
     @property
     def needs_no_step(self) -> bool:
-        """True if it is judged before the first step, and when the run has ended, which it may be what ended."""
+        """True if it is judged before the first step, and after the run's end, of which it may be the cause."""
         return self.is_harm and self.of_moment

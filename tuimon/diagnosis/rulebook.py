@@ -1,4 +1,4 @@
-"""The rule table: every rule there is, the names that follow from it, and which finding comes first."""
+"""The rule table: all rules, the names derived from it, and the order of findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuimon.diagnosis.rules import comm, cores, course, hang, input, interpreter
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import busy, copy, devices, health, launches, pace, sync
 
-#: In their order among findings of equal severity and share.
+#: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
     course.WARMUP,
     health.GPU_HEALTH,
@@ -52,16 +52,16 @@ FINDING_NAMES: frozenset[str] = RULE_NAMES | CAUSES | SEVERITIES
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
-    """The findings by severity, then by gain: the first is what to fix first; harm comes first of all.
+    """The findings by severity, then by gain: the first is what to fix first; among equals, a threat to the run leads.
 
-    Causes outside the run come after those inside. That a loop is in order, its GPU or CPU the
-    bottleneck, comes before what is benign, and before what is not worth a fix.
+    Causes outside the run come after those inside. A loop in order, with its GPU or CPU as the bottleneck, comes before
+    benign findings, and before those not worth a fix.
     """
     return sorted(findings, key=_rank)
 
 
 def is_minor(rule: str, severity: str) -> bool:
-    """True if a rule has found something, but nothing whose fix gains enough to be the headline of a run."""
+    """True if a finding's fix gains too little to be the headline of a run."""
     return severity == "info" and rule in BY_NAME and BY_NAME[rule].contradicts_order
 
 

@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """Facts of one run, of several ranks those of the one in focus; None where unknown."""
+    """Facts of one run (of several ranks, those of the one in focus); None if unknown."""
 
     command: list[str] = field(default_factory=list)
     host: str | None = None
     nodes: int = 1
     cpu_count: int | None = None
-    gpus: list[str] = field(default_factory=list)  # names of those that the run uses, on the node in focus
+    gpus: list[str] = field(default_factory=list)  # names of the GPUs that the run uses on the node in focus
     ranks: int = 1
     batch_size: int | None = None  # of one rank's DataLoader
     workers: int | None = None
     driver: str | None = None  # of NVIDIA's GPUs
-    cuda: str | None = None  # that torch is built for
+    cuda: str | None = None  # version that torch was built for
     torch: str | None = None
     python: str | None = None
     tuimon: str | None = None
     dtypes: list[str] = field(default_factory=list)  # of the parameters
     tf32: bool | None = None
-    checkpoints_to: str | None = None  # type of file system: "nfs4"
+    checkpoints_to: str | None = None  # type of their file system: "nfs4"
 
     @property
     def gpu_names(self) -> str | None:
-        """``2 × H100``: the names of its GPUs with how many of each; None without any."""
+        """``2 × H100``: the GPUs' names with the number of each; None without GPUs."""
         counts = Counter(self.gpus)
         return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or None
 
 
 def facts_of(session: Session, evidence: Evidence | None) -> RunFacts:
-    """The facts that are known; ``evidence``: of the whole run, None without a training process."""
+    """The known facts of a run; ``evidence``: on the whole run, None without a training process."""
     header = session.header
     process = evidence.process if evidence is not None else None
     saved = evidence.checkpoints if evidence is not None else None

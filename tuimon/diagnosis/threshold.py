@@ -1,4 +1,4 @@
-"""A number that decides a verdict, and where it comes from."""
+"""A number that decides a verdict, with its source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tuimon.session.stacks.samples import ENOUGH
 
 
 class Threshold(float):
-    """A float that knows what it limits and in which unit (``meaning``) and where it comes from (``source``).
+    """A float that knows what it limits and in which unit (``meaning``), and where it comes from (``source``).
 
     A source is a measurement in ``bench`` or ``tests/scenarios``, a public link, or our choice with what it trades.
     """
@@ -16,7 +16,7 @@ class Threshold(float):
     source: str
 
     def __new__(cls, value: float, meaning: str, source: str) -> Threshold:
-        """Behaves as ``value`` in every comparison and sum."""
+        """Make a float that compares and adds like ``value``."""
         self = super().__new__(cls, value)
         self.meaning = meaning
         self.source = source
@@ -34,7 +34,7 @@ MIN_SAMPLES = Threshold(
     "samples of a thread from which a share of them is used at all",
     "our choice: with 10 samples a share is known to within 31 points (95 %), enough to tell most from few",
 )
-#: Shares that mean the same wherever they stand.
+#: Shares with the same meaning in all rules.
 REPORTED = Threshold(
     0.10,
     "share of the step in one claim, from which a rule reports it",

@@ -1,4 +1,4 @@
-"""The findings of a run: from moment to moment, without flicker, and on the whole; also those of a recorded one."""
+"""The findings of a run: moment by moment without flicker, and for the whole run; also those of a recorded run."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
 
-#: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
+#: Seconds for which a new primary finding must hold: our choice, three windows; less would follow single windows.
 HOLD_S = 3.0
-#: ... unless it is graver and takes this much more of the step: our choice; what clearly costs more shows at once.
+#: A graver finding that takes this many times as much of the step shows at once: our choice; it clearly costs more.
 STRONGER_RATIO = 1.5
-#: Seconds over which a gain is averaged: our choice. Of the 30 s that it rests on, each replaces a thirtieth, but
-#: 1 / (1 - share) makes 5x to 3.8x of 80 % and 74 %, as far apart as shares of 150 samples may be; a longer mean would
-#: keep back what the first seconds add.
+#: Seconds over which a gain is averaged: our choice. Each second replaces only a thirtieth of the 30 s behind a gain,
+#: but 1 / (1 - share) turns shares of 80 % and 74 %, as far apart as 150 samples may be, into 5x and 3.8x. A longer
+#: mean would hold back what the first seconds add.
 MEAN_S = 5.0
-#: A gain stays as it is shown while its mean is within this factor of it: our choice, what a reader takes for equal.
+#: The gain on show stays while its mean is within this factor of it: our choice, what a reader takes for equal.
 SAME_RATIO = 1.1
-#: A state that held for less than this share of the judged time has passed, and is not a property of the run: our
-#: choice; one shorter than a tenth is better read from the changes. A state at the end is always reported.
+#: A state that held for less than this share of the judged time has passed and is not a property of the run: our
+#: choice; shorter ones are better read from the list of changes. A state at the end is always reported.
 PASSING_RATIO = 0.1
-#: Records are closer than this while a run is recorded: a longer time is judged by none of them.
+#: A longer time between two records counts for no finding: nothing was recorded in it.
 _UNRECORDED_S = 60.0
-#: A run of more ranks is judged less often, as much more as it has more: judging one takes about 0.15 ms.
+#: A run with more ranks than this is judged less often, in proportion: one rank takes about 0.15 ms to judge.
 RANKS_EACH_S = 16
 
 
 class Change(NamedTuple):
-    """The primary verdict changed: before and after are ``rule`` or ``rule/cause``, None for no finding."""
+    """A change of the primary verdict: before and after are ``rule`` or ``rule/cause``, None for no finding."""
 
     t_s: float
-    step: int | None  # steps ended by then
+    step: int | None  # steps that had ended by then
     before: str | None
     after: str | None
 
@@ -64,15 +64,15 @@ class Hysteresis:
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=100)
         self._primary: Finding | None = None
-        self._gone_s: float | None = None  # since when the primary is not among the findings
+        self._gone_s: float | None = None  # since when the primary is no longer found
         self._challenger: str | None = None
-        self._challenged_s = 0.0  # since when the challenger has held
-        self._begun = False  # a verdict was given after the warm-up
+        self._challenged_s = 0.0  # since when the challenger holds
+        self._begun = False  # True once a verdict was given after the warm-up
 
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
-        """The findings, with the primary that has held first.
+        """The findings, led by the primary finding that holds.
 
-        A primary that is no longer found stays for ``HOLD_S`` at most, even if others take turns meanwhile.
+        A primary that is no longer found stays for at most ``HOLD_S``, even if several others alternate meanwhile.
         """
         first = findings[0] if findings else None
         primary = self._primary.name if self._primary is not None else None
@@ -126,7 +126,7 @@ class Hysteresis:
 
 
 class _Gain(Struct):
-    """A gain with its ends, as shown and as the means that follow it; logarithms: half and twice are equally far."""
+    """A gain with its ends, as shown and as running means; in logarithms, in which half and twice are equally far."""
 
     means: list[float]
     shown: list[float]
@@ -134,8 +134,8 @@ class _Gain(Struct):
     latest_s: float
 
     def follow(self, found: list[float], now_s: float) -> None:
-        """Take what was found now into the means, by the time since the moment before."""
-        if abs(found[0] - self.means[0]) > math.log(WIDEST_RANGE):  # no scatter, but a change
+        """Update the means with what was found now, weighted by the time since the previous moment."""
+        if abs(found[0] - self.means[0]) > math.log(WIDEST_RANGE):  # a real change, not scatter
             self.means, self.shown, self.since_s = found, found, now_s
         passed_s = max(0.0, now_s - self.latest_s)
         held_s = min(MEAN_S, now_s - self.since_s)
@@ -144,11 +144,11 @@ class _Gain(Struct):
             self.means = [mean + part * (new - mean) for mean, new in zip(self.means, found, strict=True)]
         self.latest_s = now_s
         if max(abs(a - b) for a, b in zip(self.shown, self.means, strict=True)) > math.log(SAME_RATIO):
-            self.shown = self.means  # together: the ends belong to the estimate
+            self.shown = self.means  # all three together: the ends belong to the estimate
 
 
 class SettledGains:
-    """Follows the gains of the findings from moment to moment.
+    """Smooths the gains of the findings from moment to moment.
 
     One moment a second, of a fix whose samples scatter::
 
@@ -160,17 +160,17 @@ class SettledGains:
         self._gains: dict[object, _Gain] = {}
 
     def settle(self, findings: Sequence[Finding], now_s: float) -> list[Finding]:
-        """The findings with the gains that are shown; what is no longer found is forgotten."""
+        """The findings with the gains to show; findings that are no longer there are forgotten."""
         before, self._gains = self._gains, {}
         settled = []
         for finding in findings:
             fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
-            shown = within_share(replace(finding, fixes=fixes))  # the share beside a gain is of now
+            shown = within_share(replace(finding, fixes=fixes))  # the share beside the gain is the current one
             settled.append(shown if BY_NAME[finding.rule].is_harm else graded(shown))
         return settled
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[object, _Gain], now_s: float) -> Fix:
-        """The gain that is shown."""
+        """The fix with the gain to show."""
         if fix.estimated_speedup is None or fix.gain is None or math.isinf(fix.gain.high):
             return fix
         key = (finding.name, fix.change or fix.action, finding.where)
@@ -182,7 +182,7 @@ class SettledGains:
             return fix
         estimated, low, high = map(math.exp, held.shown)
         bound = high / WIDEST_RANGE
-        if math.isclose(low, bound):  # by rounding alone it is no further below the upper end
+        if math.isclose(low, bound):  # rounding alone does not put it below the upper end
             low = math.nextafter(bound, math.inf)
         return fix._replace(estimated_speedup=estimated, gain=Interval(low, high))
 
@@ -204,7 +204,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._judged_s = 0.0  # without warm-up
+        self._judged_s = 0.0  # seconds that were judged, without warm-up
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
@@ -216,10 +216,10 @@ class Verdicts:
         return self._hysteresis.changes
 
     def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
-        """The findings of this moment without flicker; they stand for the ``lasting_s`` seconds since the last call.
+        """The findings of this moment, without flicker; they count for the ``lasting_s`` seconds since the last call.
 
-        While the loop stands still its steps are not judged. A pause changes no verdict, unless it is a hang, and
-        neither does the end of ranks, one after another.
+        While the loop stands still, its steps are not judged. Neither a pause, unless it is a hang, nor the end of one
+        rank after another changes the verdict.
         """
         pid = session.trainer()
         stats = session.step_stats.get(pid) if pid is not None else None
@@ -246,7 +246,7 @@ class Verdicts:
                 held.latest = finding
 
     def judge_run(self, session: Session) -> list[Finding]:
-        """The findings on the whole run; as long as it goes on and has not got further, warm-up is the verdict."""
+        """The findings on the whole run; while it goes on and is still in its warm-up, that is the verdict."""
         findings = diagnose_run(session, self.lasting_states())
         if findings or session.exit is not None:
             return findings
@@ -263,21 +263,21 @@ class Verdicts:
 
 
 class Reading:
-    """Adds records to a session and judges it on the way, as a monitor would have while they were recorded."""
+    """Adds records to a session and judges it along the way, as a monitor would have while they were recorded."""
 
     def __init__(self, session: Session, verdicts: Verdicts) -> None:
         self.findings: Sequence[Finding] = ()
         self._session = session
         self._verdicts = verdicts
         self._judged_s: float | None = None
-        self._due_s = 0.0  # worked out once a judgement, not for each of thousands of records
+        self._due_s = 0.0  # computed once per judgement, not for each of thousands of records
 
     def add(self, record: Record) -> None:
         """Add the next record of the log, and judge if it is time to."""
         session = self._session
         before_s = session.now_s if session.start_s is not None else record.t
         if isinstance(record, Exit) and self._judged_s is not None and before_s - self._judged_s >= 1.0:
-            self.judge()  # what held at the end, as far as the last records show it
+            self.judge()  # the state at the end, as far as the last records show it
         session.add(record)
         if self._judged_s is None:
             self._judged_s = session.start_s if session.start_s is not None else session.now_s
@@ -285,7 +285,7 @@ class Reading:
             self._judged_s += record.t - before_s
         if record.t < self._due_s or record.t - self._judged_s < 1.0:
             return
-        # once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days
+        # at first once a second, less often as the log grows: rules take milliseconds per rank, and logs span days
         start_s = session.start_s if session.start_s is not None else session.now_s
         every_s = max(1.0, (record.t - start_s) / 100) * max(1.0, len(session.trainers()) / RANKS_EACH_S)
         self._due_s = self._judged_s + every_s
@@ -303,7 +303,7 @@ class Reading:
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
-    """The Session at the end of a log, and the findings over its steady part; ``verdicts`` keeps how they changed."""
+    """The Session at the end of a log, and the findings over its steady part; ``verdicts`` collects their changes."""
     session, verdicts = Session(), verdicts or Verdicts()
     reading = Reading(session, verdicts)
     for record in records:

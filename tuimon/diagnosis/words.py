@@ -1,4 +1,4 @@
-"""How findings write a line of code and a share."""
+"""The words in which findings write a line of code and a share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
 K = TypeVar("K")
-#: A fix by larger batches changes more than the time of a step.
+#: Added to fixes, such as larger batches, that change more than the time of a step.
 CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
 
 class Wait(NamedTuple):
-    """What a line does that waits and computes nothing, and what takes less of it: a template over the line."""
+    """What a line does that only waits, and how to have less of that: a template over the line."""
 
     what: str
     less: str
@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
 
 _KEPT_WAITING = "see who keeps {} waiting"
-#: By what a thread does.
+#: By the activity of a thread.
 WAITS = {
     "sleep": Wait("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
     "lock": Wait("waits for a lock, a queue or a thread", f"{_KEPT_WAITING}, and hold a lock only for what needs it"),
@@ -46,14 +46,14 @@ WAITS = {
 
 
 def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Node], K | None]) -> K | None:
-    """The kind of which most samples at a line are, of several threads; None if they are of none."""
+    """The kind to which most samples at a line belong, of all threads given; None if most have no kind."""
     at_line = Samples.joined(several).where(lambda node: node.place == place)
     kinds = at_line.counted(lambda row: filter(None, (kind(row.node),)))
     return next((each for each, count in kinds.items() if place and count >= MOST * at_line.total), None)
 
 
 def wait_of(place: Place | None, *several: Samples) -> str | None:
-    """The wait in which most samples at a line are; None if they compute."""
+    """The wait that most samples at a line show; None if they show it computing."""
 
     def kind(node: Node) -> str | None:
         if node.has("network"):
@@ -71,14 +71,14 @@ def at(place: Place) -> str:
 
 
 def at_hot(hot: HotLine) -> str:
-    """``step() optim.py:9, called by fit() train.py:31``; without a library that owns the loop, the user's line."""
+    """``step() optim.py:9, called by fit() train.py:31``; only the user's line if no library owns the loop."""
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.place)}"
 
 
 def work_at(hot: HotLine, path: Collection[Function]) -> str:
     """The work that a user can leave out: ``plot() train.py:31``.
 
-    A function on the ``path`` of training cannot be left out, so it is the call on its line, or only the line.
+    On the ``path`` of training a function cannot be left out: then it is the call on its line, or only the line.
     """
     place = hot.place
     if hot.library is not None or hot.function not in path:

@@ -21,7 +21,7 @@ _UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
 
 
 class Xid(NamedTuple):
-    """An error as its number stands for it."""
+    """What one of the driver's error numbers stands for."""
 
     meaning: str
     remedy: str

@@ -1,4 +1,4 @@
-"""Two sides compared: refused where that means nothing, else the speedup, what explains it and what disturbs it."""
+"""Two sides compared: refused where that means nothing, else the speedup, its causes, and what makes it uncertain."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.steps import STACKED
 
-#: Share of the step below which two runs, or their waits for a core, do not differ: our choice, what a minute of each
-#: can show.
+#: Share of the step below which two runs, or their waits for a core, count as equal: our choice, the smallest
+#: difference that a minute of each run can show.
 _SAME_WITHIN = 0.03
-#: Factors that are all this close to 1 have a digit more.
+#: Factors all this close to 1 are written with one more digit.
 _CLOSE = 0.0995
-#: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
+#: If chance alone may make one run this many times faster than another, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: Lines that are listed, those that changed most.
+#: Most lines that are listed: those that changed most.
 _LISTED = 8
-#: All rows, and all lines, share one error of 5 %: each is significant by itself at 5 % over their number.
+#: All rows share one error of 5 %, and so do all lines: each is significant by itself at 5 % over their number.
 _ERROR = 0.05
 _UNITS: dict[str, Unit] = {
     "GPU utilisation": "%",
@@ -68,7 +68,7 @@ _UNITS: dict[str, Unit] = {
 
 
 def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
-    """Compare two sides of one run or more each. Raises NotComparable; ``anyway``: not where only machines differ."""
+    """Compare two sides of at least one run each. Raises NotComparable; with ``anyway`` not if only machines differ."""
     differing = unlike([run.facts for run in before], [run.facts for run in after])
     void = [each for each in differing if each.effect == "void"]
     if void and not anyway:
@@ -81,7 +81,7 @@ def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
         for run in runs:
             _check(run, name)
     taken = fmean(run.taken for run in after) - fmean(run.taken for run in before)
-    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # what others may have cost, as a logarithm
+    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # how others may have changed the step time, as a logarithm
     rows = _rows(before, after, longer)
     per_sample = any(each.effect == "per sample" for each in differing)
     smaller = (_samples(before[0].facts) or 1) / (_samples(after[0].facts) or 1) if per_sample else 1.0
@@ -166,9 +166,9 @@ _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
 
 
 def unlike(before: Sequence[RunFacts], after: Sequence[RunFacts]) -> list[Unlike]:
-    """The facts that are not the same in all runs of both sides; what is unknown of a run differs from nothing.
+    """The facts that differ between runs of the two sides; a fact that is unknown for a run counts as equal.
 
-    Runs of one side that differ in size have no step in common; a size that is unknown cannot be taken out.
+    Runs of one side that differ in batch size share no step; an unknown size cannot be divided out.
     """
     found = []
     for name, of, effect in _FACTS:
@@ -182,11 +182,11 @@ def unlike(before: Sequence[RunFacts], after: Sequence[RunFacts]) -> list[Unlike
 
 
 def _samples(facts: RunFacts) -> int | None:
-    """Samples of a step over all ranks, each with its own batches; None where the batch size is unknown."""
+    """Samples of a step over all ranks, each of which has its own batches; None if the batch size is unknown."""
     return facts.batch_size * facts.ranks if facts.batch_size is not None else None
 
 
-# -- each quantity beside itself
+# -- each quantity on both sides
 
 
 class _Quantity(NamedTuple):
@@ -195,16 +195,16 @@ class _Quantity(NamedTuple):
     name: str
     unit: Unit
     figure: Figure
-    widened: Interval | None = None  # by what others may have cost; then its estimates are logarithms
+    widened: Interval | None = None  # by what others may have cost; its estimates are logarithms in that case
 
     def on(self, runs: Runs) -> Estimate:
-        """What it is, as its mean over the runs of a side."""
+        """Its mean over the runs of a side."""
         unsure_ms = runs[0].phase_errors.get(self.name, 0.0) / 1.96 * step_ms(runs[0].level)
         return estimate(runs, self.figure, unsure_ms**2, is_log=self.widened is not None)
 
 
 def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
-    """Step time, throughput, the exclusive phases, CPU, waits; then what a run has once. ``longer``: steps may be."""
+    """Step time, throughput, phases, CPU, waits; then what a run has once. ``longer`` widens the first two."""
     quantities = [
         _Quantity("step time", "ms", lambda _, row: step_ms(row), longer),
         _Quantity(
@@ -246,9 +246,9 @@ def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int, estim
 
 # -- what explains it
 
-#: Kinds of work that are one to whoever looks for what has become longer: which of them it is may rest on few samples.
+#: Kinds of work counted as one when looking for what has become longer: few samples may decide between them.
 _WORK = frozenset(("own", "torch", "launch", "item"))
-#: What a cell is of in any run, wherever its lines stand now: its kind, and a function in a file.
+#: What identifies a cell in any run, even if its lines have moved: its kind, and a function in a file.
 _Key = tuple[object, ...]
 
 
@@ -256,7 +256,7 @@ class _Cells:
     """The cells of one side, in ms of a step."""
 
     def __init__(self, runs: Runs) -> None:
-        """Of several runs their mean."""
+        """Of several runs, each cell is their mean."""
         self.at: dict[_Key, tuple[Cell, Place]] = {}
         self._found: dict[_Key, Estimate] = {}
         self._step_ms = fmean(step_ms(run.level) for run in runs)
@@ -272,7 +272,7 @@ class _Cells:
                 self._found[key] = Estimate(value + cell.cpu * each_ms, variance)
 
     def ms(self, key: _Key) -> Estimate:
-        """One of them; if no sample shows it, it is as sure as if one did."""
+        """The time of one cell; if no sample shows it, it is as certain as with one sample."""
         return self._found.get(key, self._unseen)
 
     def is_weighty(self, key: _Key) -> bool:
@@ -308,11 +308,11 @@ def _lines(before: Runs, after: Runs) -> list[LineChange]:
     return sorted(found, key=lambda change: -abs(change.difference_ms))[:_LISTED]
 
 
-# -- findings, and whether the gain that one promised came
+# -- findings, and whether the fix of one brought the gain that was estimated
 
 
 def _findings(runs: Runs) -> dict[tuple[str, str | None], Finding]:
-    """The findings that at least half of the runs have, the first run's first; with another cause it is another."""
+    """The findings of at least half of the runs, as the first run has them; another cause is another finding."""
     every: dict[tuple[str, str | None], list[Finding]] = {}
     for run in runs:
         for finding in run.findings:
@@ -321,7 +321,7 @@ def _findings(runs: Runs) -> dict[tuple[str, str | None], Finding]:
 
 
 def _finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
-    """Gone, new, then those that stay."""
+    """The findings that are gone, then the new ones, then those that stay."""
     one, other = _findings(before), _findings(after)
     found = []
     for key in (*one, *(key for key in other if key not in one)):
@@ -335,15 +335,15 @@ def _finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
 
 
 def _promise(before: Runs, after: Runs, speedup: Range) -> Promise | None:
-    """The gain that the gravest finding that is gone estimated for its fix; None where it had no estimate."""
+    """The gain estimated for the fix of the gravest finding that is gone; None if it had no estimate."""
     other = _findings(after)
     for finding in (each for key, each in _findings(before).items() if key not in other):
         fix = _done(finding, before[0].facts, after[0].facts)
         if fix is None or fix.estimated_speedup is None or fix.gain is None:
             continue
         estimated = Range(fix.estimated_speedup, *fix.gain)
-        # Steps with their part of the evaluation: of as much of it again, unless it was to be shorter. How much of it a
-        # run holds depends on where it ends.
+        # The estimate is for steps with their part of the evaluation: both sides get the same part, unless the fix was
+        # to shorten it, as the amount of evaluation in a run depends on where the run ends.
         beside = _evaluation(before)
         beside_after = _evaluation(after) if finding.cause == "evaluation" else beside
         gains = (speedup.value, speedup.low, speedup.high)
@@ -357,9 +357,9 @@ def _promise(before: Runs, after: Runs, speedup: Range) -> Promise | None:
 
 
 def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
-    """The fix that was made: the number of workers may show that; else the best one.
+    """The fix that was made: the number of workers may show which; else the best one.
 
-    None if other arguments of one program may be all that has changed, and its code not.
+    None if only the arguments of one program may have changed, and not its code.
     """
     has_changed = before.workers != after.workers
     made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.what == "workers") == has_changed]
@@ -369,7 +369,7 @@ def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
     return made[0] if made and has_changed else None
 
 
-# -- in one sentence, and what disturbs it
+# -- the headline, and what makes the comparison uncertain
 
 
 def _headline(
@@ -391,7 +391,7 @@ def _headline(
 
 
 def verdict_text(outcome: Outcome, speedup: Range) -> str:
-    """The speedup with its interval; of a slower run how many times as long a step takes."""
+    """The speedup with its interval; for a slower run, how many times as long a step takes."""
     value, low, high = speedup.value, speedup.low, speedup.high
     if outcome == "slower":
         value, low, high = 1 / value, 1 / high, 1 / low
@@ -409,7 +409,7 @@ def verdict_text(outcome: Outcome, speedup: Range) -> str:
 
 
 def factor(value: float, digits: int = 2) -> str:
-    """``1.84``; far from 1 with a digit less."""
+    """``1.84``; with one digit less if far from 1."""
     return f"{value:.{digits}f}" if value < 9.995 else f"{value:.3g}"
 
 
@@ -418,12 +418,12 @@ def _share(name: str, runs: Runs) -> float:
 
 
 def _evaluation(runs: Runs) -> float:
-    """Evaluation, which is beside the steps, as a part of their time."""
+    """The time of evaluation, which is beside the steps, as a ratio to their time."""
     return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
 
 
 def _state(before: Runs, after: Runs) -> str:
-    """The finding that holds the later side back: its first one."""
+    """The finding that limits the later side: its first one."""
     finding, earlier = (next(iter(runs[0].findings), None) for runs in (after, before))
     if finding is None:
         return ""
@@ -434,7 +434,7 @@ def _state(before: Runs, after: Runs) -> str:
 
 
 def _notes(before: Runs, after: Runs) -> Iterator[str]:
-    """The gravest first."""
+    """What makes the comparison uncertain, the gravest first."""
     sides = [("BEFORE", run) for run in before] + [("AFTER", run) for run in after]
     for name, run in sides:
         shared = next((each for each in run.findings if each.rule == "neighbour" and each.severity != "benign"), None)

@@ -10,15 +10,15 @@ from tuimon.diagnosis.cells import Doing, Phase, Via
 from tuimon.diagnosis.run_facts import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
-#: How a measured gain compares with what was estimated of it.
+#: How a measured gain compares with its estimate.
 Kept = Literal["kept", "more", "less", "unclear"]
 #: The fate of a finding.
 Became = Literal["gone", "new", "stays"]
-#: ``same``: no difference that would matter; ``unclear``: what is seen allows for one, and for none.
+#: ``same``: no difference that matters; ``unclear``: the data allow for a difference, and for none.
 Outcome = Literal["faster", "slower", "same", "unclear"]
 
 
-#: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
+#: ``void``: steps are not the same work, or not on the same machine; ``per sample``: they differ in a known size.
 Effect = Literal["said", "per sample", "void"]
 
 

@@ -1,8 +1,8 @@
-"""A run as it is compared: its facts, its steps without warm-up, and what a step takes, with how sure that is.
+"""A run as it is compared: its facts, its steps without warm-up, and estimates for a step with their errors.
 
-The steps are added up to batches of about equal time. These depend on their neighbours, so the estimates of one run
-rest on five long blocks of them, and on the noise from run to run that a single run cannot show; the estimates of
-several runs rest on how these differ.
+The steps are grouped into batches of about equal time. Neighbouring batches depend on each other, so the estimates of
+one run rest on five long blocks of them, and on the noise from run to run that a single run cannot show; the
+estimates of several runs rest on how these runs differ.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
 #: Standard deviation of the step time from run to run of the same program, which a single run cannot show: our choice;
 #: without it two runs of one program would often count as different. ``make truth KIND=diff`` tries it.
 RUN_DEVIATION = 0.005
-#: The same of the part of a step that is computed on CPU cores while no GPU computes. Measured: six small trainings of
+#: The same deviation for the part of a step that CPU cores compute while no GPU does. Measured: six small trainings of
 #: one thread on a virtual machine, eight processes each: 1 to 4 % in four, 8 and 17 % in two whose matrices fill the
-#: caches. Where its memory lies, and who shares the caches, lasts as long as a process.
+#: caches. The place of its memory, and who shares the caches, stay the same as long as a process lives.
 _CORES_DEVIATION = 0.04
-#: Power of the share of time without such waits, by which steps are at most longer than without other programs.
-#: Measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as who has waited comes
-#: back to caches that others have filled; up to 3 for two, as each waits for the other at the end of each operation.
+#: With a share w of the time spent waiting for cores that other programs hold, steps are at most (1 - w) ** -power
+#: times as long. Measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as a
+#: thread returns to caches that others have filled; up to 3 for two, which wait for each other after each operation.
 _STARVED_POWER = 3.0
-#: Batches of a run: more show how steps depend on each other over no more than a minute, fewer not how they vary.
+#: Batches of a run: more would show how steps depend on each other over less than a minute only, fewer would not show
+#: how they vary.
 _MOST_BATCHES, LEAST_BATCHES = 240, 8
-#: Blocks so long that one depends little on the one before. Source: Schmeiser (1982), Batch size effects in the
+#: Blocks, each so long that it depends little on the one before. Source: Schmeiser (1982), Batch size effects in the
 #: analysis of simulation output. Of 300 pairs of 60 batches correlated by 0 (0.5, 0.7) that do not differ, 4.7 %
 #: (5.3 %, 7 %) are called different before the noise between runs is added.
 _BLOCKS = 5
 #: Values further from the quartiles than this many times their distance are outliers (Tukey 1977).
 _FENCE = 1.5
-#: A beginning of this part of a run and more is no warm-up: with longer steps (compiling, cold caches), and with
-#: shorter ones, as while a queue fills: that lasts for a few steps, a shift of the machine's speed for long.
+#: A beginning is warm-up only if it is shorter than this part of the run: with longer steps (compiling, cold caches),
+#: or with shorter ones, as while a queue fills. These last a few steps; a change of the machine's speed lasts long.
 _MOST_SLOWER, _MOST_FASTER = 1 / 3, 1 / 10
 #: A deviation that lasts over a twentieth to a tenth of a series is taken to last over all of it.
 _LASTING = (0.05, 0.1)
@@ -64,24 +65,24 @@ Figure = Callable[["Run", StepStretch], float]
 
 
 class Run(Struct, frozen=True, kw_only=True, dict=True):
-    """What is compared of one run; small enough to hold dozens of them."""
+    """What is compared of one run; small enough that dozens of them fit in memory."""
 
     name: str
     facts: RunFacts = field(default_factory=RunFacts)
     stretches: Sequence[StepStretch] = ()  # of the process in focus
-    between_parts: Sequence[float] = between_parts(None)  # how samples divide what markers cannot, by STACKED
-    phase_errors: Mapping[str, float] = field(default_factory=dict)  # of the phases that rest on them, shares of a step
-    cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of its steps
-    samples: int = 0  # that show them
+    between_parts: Sequence[float] = between_parts(None)  # how samples divide time that markers cannot, by STACKED
+    phase_errors: Mapping[str, float] = field(default_factory=dict)  # of phases by samples, shares of a step
+    cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
+    samples: int = 0  # the number of samples behind the cells
     findings: Sequence[Finding] = ()  # of the whole run, the first is its verdict
-    once: Mapping[str, float] = field(default_factory=dict)  # figures that it has one of, by name
+    once: Mapping[str, float] = field(default_factory=dict)  # figures that a run has only one of, by name
     gpu_ratio: float = 0.0  # share (0..1) of the steps in which a kernel ran
-    starved: float = 0.0  # share (0..1) of the time that the thread which waited most for a core of others waited
-    gpu_taken: float = 0.0  # share (0..1) of the time that other programs took of a GPU of the run, the most taken one
+    starved: float = 0.0  # share (0..1) of its time that the most starved thread waited for a core that others held
+    gpu_taken: float = 0.0  # share (0..1) of the time that other programs used the run's most contended GPU
 
     @cached_property
     def batches(self) -> list[StepStretch]:
-        """All of its steps, with warm-up."""
+        """All of the run's steps, with warm-up."""
         return equal_stretches(self.stretches, _MOST_BATCHES)
 
     @cached_property
@@ -102,20 +103,20 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def level(self) -> StepStretch:
-        """All of these as one stretch."""
+        """The batches that are compared, as one stretch."""
         return joined(self.steady)
 
     @cached_property
     def blocks(self) -> list[StepStretch]:
-        """These as five stretches of about equal length."""
+        """The batches that are compared, as five stretches of about equal length."""
         ends = [len(self.steady) * at // _BLOCKS for at in range(_BLOCKS + 1)]
         return [joined(self.steady[begin:end]) for begin, end in pairwise(ends)]
 
     @property
     def assumed_variance(self) -> float:
-        """Variance of the step time from run to run of its program that no run shows, as a squared ratio.
+        """Variance of the step time between runs of one program that a single run cannot show, as a squared ratio.
 
-        What CPU cores compute varies more, as far as no GPU computes meanwhile; a wait for workers is their computing.
+        Work of CPU cores varies more, unless a GPU computes meanwhile; a wait for workers counts as work of theirs.
         """
         busy_ns = self.level.cpu_ns + (self.level.data_ns if self.facts.workers else 0.0)
         on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - self.gpu_ratio)
@@ -123,12 +124,12 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def lasting_variance(self) -> float:
-        """The same, as far as its own steps change slowly."""
+        """The part of that variance that slow changes within the run show."""
         return lasting_variance([step_ms(row) for row in self.steady])
 
     @property
     def taken(self) -> float:
-        """The logarithm of how many times as long its steps are as without other programs, at most.
+        """The logarithm of how many times as long its steps are, at most, as they would be without other programs.
 
         A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
         turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
@@ -141,11 +142,11 @@ NOWHERE = Place("", 0, "", "")
 
 
 def equal_stretches(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
-    """At most so many stretches of about equal time, each with a step that was timed; none without any.
+    """At most ``number`` stretches of about equal time, each with a timed step; empty if no step was timed.
 
-    None is shorter than the longest row. The rest at the end is part of the last.
+    None is shorter than the longest row. What is left at the end joins the last stretch.
     """
-    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
+    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # by some ms
     found: list[StepStretch] = []
     for row in rows:
         if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
@@ -167,7 +168,7 @@ def step_ms(row: StepStretch) -> float:
 
 
 def phase_ms(name: str, run: Run, row: StepStretch) -> float:
-    """The time of a phase in the mean step of a stretch of a run."""
+    """The time of a phase in the mean step of a stretch."""
     if name == "eval":
         return row.eval_ns / row.steps / 1e6
     parts = row.stacked_ms(run.between_parts)
@@ -175,7 +176,7 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
 
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
-    """What is compared of a run that has been folded to its end."""
+    """The part of a fully read run that is compared."""
     pid = session.trainer()
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is None or stats is None:
@@ -186,7 +187,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
-    found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # for so long that it was found
+    found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
     return Run(
         name=name,
@@ -232,9 +233,9 @@ def _once(session: Session, evidence: Evidence) -> dict[str, float]:
 
 
 def warmup_length(series: Sequence[float]) -> int:
-    """How many of the first values to leave out: those that are outliers beside the second half, all to one side.
+    """How many values to leave out at the start: outliers from the second half, all of them above it or all below.
 
-    For 9 7 5 5 4 5 5 4 the answer is 2. About one run in a hundred loses a value that is no warm-up.
+    For 9 7 5 5 4 5 5 4 the answer is 2. In about one run of a hundred a value is left out that is no warm-up.
     """
     half = series[len(series) // 2 :]
     if len(half) < 4:
@@ -266,7 +267,7 @@ class Estimate(NamedTuple):
 def estimate(runs: Runs, figure: Figure, variance: float = 0.0, *, is_log: bool = False) -> Estimate:
     """A figure of the mean step of one side, or its logarithm.
 
-    ``variance``: of an error that does not show in how the blocks of a single run vary.
+    ``variance``: of an error that the variation between the blocks of a single run does not show.
     """
 
     def of(run: Run, row: StepStretch) -> float:
@@ -287,7 +288,7 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 
 def lasting_variance(series: Sequence[float]) -> float:
-    """Variance of another such series' mean about this one's, as a ratio squared: 0 if values are independent.
+    """Variance of the mean of another such series about this one's, as a squared ratio; 0 if values are independent.
 
     It is the part of the variance that values share with those a twentieth to a tenth of the series later: what changes
     the speed of a machine for seconds also changes it for minutes, so neither a longer series nor the next one averages

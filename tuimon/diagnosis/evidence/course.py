@@ -1,4 +1,4 @@
-"""How a run has gone: stretches of its steps, how far the later have grown beyond the earlier, and lasting jumps.
+"""The course of a run: stretches of its steps, how much longer later steps take than earlier ones, lasting jumps.
 
 Growth is tested by Mann and Kendall's rank test, which holds for any distribution.
 """
@@ -23,7 +23,7 @@ from tuimon.session.steps import STACKED, StepStretch
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
-#: Windows after these below which a run is too short to compare its end with its beginning.
+#: Further windows needed before the end of a run can be compared with its beginning.
 COMPARABLE_WINDOWS = 16
 GROWTH_SIGMAS = Threshold(
     4.0,
@@ -46,30 +46,30 @@ JUMP_AT_ONCE = Threshold(
 JUMP_LASTS = Threshold(
     60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
 )
-#: Windows before a jump at least, and those beside it that must differ already.
+#: Fewest windows before a jump, and windows on each side of it that must already differ.
 _BEFORE, _NEAR = 20, 8
 #: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
 _MOST_POINTS = 48
-#: Stretches of an hour that show its quartiles.
+#: Fewest stretches in an hour for its quartiles to be used.
 _HOUR_S, _LEAST_OF_HOUR = 3600.0, 8
 
 
 class TimeGrowth(NamedTuple):
-    """The time of a kind of work in a step at the beginning and now, in ms."""
+    """The time per step of a kind of work, at the beginning and now, in ms."""
 
     before_ms: float
     now_ms: float
 
     @property
     def log_ratio(self) -> float:
-        """The logarithm of its growth; 0 where nothing was measured at either end."""
+        """The logarithm of its growth; 0 if there is no measurement at one end or the other."""
         return math.log(self.now_ms / self.before_ms) if self.before_ms > 0.0 and self.now_ms > 0.0 else 0.0
 
 
 def grow_together(one: TimeGrowth, other: TimeGrowth, update: TimeGrowth, step: TimeGrowth) -> bool:
-    """True if two kinds of work have grown alike, the update less, and they are most of what steps have grown by.
+    """True if two kinds of work grew alike, the update grew less, and they are most of the growth of a step.
 
-    The update has the same parameters as ever: where it grows as well, the machine has become slower.
+    The update always has the same parameters: if it grows as well, the machine has become slower.
     """
     less, more = sorted((one.log_ratio, other.log_ratio))
     grown_ms = one.now_ms - one.before_ms + other.now_ms - other.before_ms
@@ -78,39 +78,39 @@ def grow_together(one: TimeGrowth, other: TimeGrowth, update: TimeGrowth, step: 
 
 
 class Level(NamedTuple):
-    """Stretches of a run, each with a step; times are in ms, of phases medians over them."""
+    """Stretches of a run, each with a step; times are in ms, those of phases are medians over the stretches."""
 
     rows: Sequence[StepStretch]
     between_parts: Sequence[float]  # how samples divide the time that markers cannot
 
     @property
     def steps_ms(self) -> list[float]:
-        """The mean step of each."""
+        """The mean step of each stretch."""
         return [row.mean_ms or 0.0 for row in self.rows]
 
     @property
     def works_ms(self) -> list[float]:
-        """These less what threads waited for a core: others may come and go there."""
+        """The mean step of each stretch without waits for a core, which vary with what other programs run."""
         return [row.work_ms or 0.0 for row in self.rows]
 
     @property
     def phases_ms(self) -> dict[str, float]:
-        """The exclusive phases."""
+        """The exclusive phases of a step."""
         return _medians([row.stacked_ms(self.between_parts) for row in self.rows])
 
     @property
     def marked_ms(self) -> dict[str, float]:
-        """The phases as markers cut them."""
+        """The phases of a step as markers delimit them."""
         return _medians([row.marked_ms for row in self.rows])
 
     @property
     def worked_ms(self) -> dict[str, float]:
-        """These less waits for a core."""
+        """The phases as markers delimit them, without waits for a core."""
         return _medians([row.worked_ms for row in self.rows])
 
     @property
     def span(self) -> Span:
-        """The time that it covers."""
+        """The time that the stretches cover."""
         return Span(self.rows[0].begin_s, self.rows[-1].end_s)
 
 
@@ -127,12 +127,12 @@ class Grown(NamedTuple):
 
     @property
     def step(self) -> TimeGrowth:
-        """A step."""
+        """The growth of a step."""
         return TimeGrowth(median(self.before.steps_ms), median(self.now.steps_ms))
 
     @property
     def work(self) -> TimeGrowth:
-        """A step without waits for a core."""
+        """The growth of a step without waits for a core."""
         return TimeGrowth(median(self.before.works_ms), median(self.now.works_ms))
 
     @property
@@ -142,16 +142,16 @@ class Grown(NamedTuple):
         return max(STACKED, key=lambda name: self.now.phases_ms[name] - before[name])
 
     def of(self, phase: str) -> TimeGrowth:
-        """A phase."""
+        """The growth of a phase."""
         return TimeGrowth(self.before.phases_ms[phase], self.now.phases_ms[phase])
 
     @property
     def passes(self) -> tuple[TimeGrowth, TimeGrowth, TimeGrowth]:
-        """What comes before backward, backward, and the update, without waits for a core.
+        """The growth of the time before backward, of backward and of the update, each without waits for a core.
 
         Longer sequences, larger batches and more steps of an environment make the first two longer. A kept graph
-        lengthens backward alone, and a list that is summed up anew what comes before it. An update may be too short to
-        wait as often as the rest of the step does: it has grown by what is left either way.
+        lengthens backward alone; a list that is summed up anew, only the time before it. An update may be too short to
+        have its share of the waits, so the smaller growth counts, with them or without.
         """
         before, now = self.before.worked_ms, self.now.worked_ms
         ahead = TimeGrowth(*(ms["forward"] + ms[BETWEEN] for ms in (before, now)))
@@ -181,13 +181,13 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def jump(self) -> Grown | None:
-        """The time since steps take longer for good, by their own work, beside that before; None where they do not."""
+        """The time since the work of steps grew at once and for good, beside the time before; None without a jump."""
         at = jump_in([row.work_ms or 0.0 for row in self.rows])
         return self._grown(self.rows[:at], self.rows[at:]) if at is not None else None
 
     @cached_property
     def slower_hour(self) -> Grown | None:
-        """The last hour beside the best, counted from the end; None of fewer than two, or if it is hardly slower."""
+        """The last hour beside the best, counted from the end; None with fewer than two, or if it is hardly slower."""
         rows = self.rows
         if not rows or rows[-1].end_s - rows[0].begin_s < 2 * _HOUR_S:
             return None
@@ -209,13 +209,13 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return Grown(Level(before, between_parts), Level(now, between_parts))
 
     def seconds_in(self, level: Level) -> float:
-        """How far into the run it begins."""
+        """How many seconds into the run a level begins."""
         return level.span.begin_s - (self._view.session.start_s or 0.0)
 
     def does_more_work(self, grown: Grown) -> str:
-        """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
+        """The work that has grown because steps do more of it; empty if nothing shows that they do.
 
-        It is the work before backward, and backward; or the environment and the policy of a rollout.
+        ``forward and backward``; or, in a rollout, ``environment and policy``.
         """
         (ahead, backward, update), work = grown.passes, grown.work
         if grow_together(ahead, backward, update, work):
@@ -230,9 +230,9 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return "environment and policy" if grow_together(environment, policy, update, work) else ""
 
     def place(self, grown: Grown) -> Place | None:
-        """The line that a step spends more time at than before, in the phase that has grown most.
+        """The line at which a step spends more time than before, in the phase that has grown most.
 
-        None without samples of both. Most of a function's growth is at a line whose number may be any of a loop's, so
+        None without samples of both levels. Most of a function's growth is at a line that may be any one of a loop, so
         functions are compared first.
         """
         sampled, phase = self._view.session.stacks.get(self.pid), grown.phase
@@ -256,7 +256,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
 
 def grows(series: Sequence[float]) -> bool:
-    """True if a series grows, not in one jump but before and after its largest change as well.
+    """True if a series grows not only in one jump, but before and after its largest change as well.
 
     Two rank tests must agree: of the whole series, and of its two parts together. So (1, 1, 1, 3, 3, 3) does not grow
     (the parts are flat), as little as (1, 2, 3, 1, 2, 3); a long enough (1, 2, 3, ..., 20) does. Source: Mann (1945),
@@ -271,26 +271,26 @@ def grows(series: Sequence[float]) -> bool:
 
 
 def _sigmas(*parts: Sequence[float]) -> float:
-    """By how many deviations of a series without a trend more pairs rise than fall, each within its part."""
+    """By how many standard deviations of trendless series rising pairs outnumber falling ones, within each part."""
     rising = sum((y > x) - (y < x) for points in parts for i, x in enumerate(points) for y in points[i + 1 :])
     variance = sum(number * (number - 1) * (2 * number + 5) / 18 for number in map(len, parts))
     return (rising - 1) / math.sqrt(variance) if variance else 0.0
 
 
 def least_ratio(before: Sequence[float], now: Sequence[float]) -> float:
-    """How many times as long steps take now at least, by quartiles that face each other."""
+    """The least factor by which steps take longer now: the lower quartile now over the upper quartile before."""
     return quantiles(now)[0] / quantiles(before)[2]
 
 
 def is_longer(before: Sequence[float], now: Sequence[float], n: int = 4) -> bool:
-    """True if steps take longer by enough, and the outer quartiles (of 4; or the deciles of 10) do not overlap."""
+    """True if steps take longer by enough, and the outer quartiles (or the deciles with n = 10) do not overlap."""
     return median(now) >= DRIFT_RATIO * median(before) and quantiles(now, n=n)[0] > quantiles(before, n=n)[-1]
 
 
 def jump_in(series: Sequence[float]) -> int | None:
-    """The first window after which a series has risen at once and for good; None where it has not.
+    """The index of the window from which on a series is higher, at once and for good; None without such a jump.
 
-    In 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of the latter.
+    For 20 or more windows of about 100 ms, then 60 of about 200 ms, it is the first of the 60.
     """
     if len(series) < _BEFORE + JUMP_LASTS or min(series) <= 0.0:
         return None

@@ -1,4 +1,4 @@
-"""The data of a training: the DataLoader whose batches train, who makes these, and whether they lie ready."""
+"""The data of a training: the DataLoader whose batches train, who makes the batches, and whether they are ready."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def loader(self) -> LoaderRow | None:
-        """The DataLoader whose batches train; None without, or without markers."""
+        """The DataLoader whose batches train; None without a DataLoader or without markers."""
         return training_loader(self._view.loaders(self.pid))
 
     @property
     def fetches(self) -> int:
-        """Batches for training that all loaders together have given in the run: some programs make one an epoch."""
+        """Training batches of the run, from all loaders together: some programs make a new loader each epoch."""
         return sum(row.fetches for row in self._view.loaders(self.pid) if row.latest.role != "eval")
 
     @cached_property
@@ -72,14 +72,14 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def draws(self) -> Callable[[Node], bool]:
-        """True of a sample in which the training thread draws indices."""
+        """Tells whether the training thread draws indices in a sample."""
         return draws_indices(self.samples)
 
     @cached_property
     def working_share(self) -> float | None:
-        """Share of those samples in which it works itself; None with too few.
+        """Share of the data phase's samples in which the training thread works itself; None with too few samples.
 
-        Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
+        Receiving a batch from a worker is such work, too, which faster data does not shorten. The rest is waiting.
         """
         return self.samples.share(lambda node: node.activity not in OWN_WAITS and node.frame.kind != "fetch")
 
@@ -87,7 +87,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def worker_processes(self) -> tuple[Process, ...]:
-        """The live DataLoader workers, by descent."""
+        """The live DataLoader workers, found as child processes."""
         return tuple(self._view.workers(self.pid))
 
     @cached_property
@@ -102,7 +102,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def pool(self) -> Pool | None:
-        """The threads that make the items; None where the training thread makes most, or waits for another process.
+        """The threads that make the items; None if the training thread makes most itself, or waits for another process.
 
         A thread whose CPU time is unknown counts as a whole core.
         """
@@ -122,14 +122,14 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def rollout(self) -> Rollout | None:
-        """The rollout that makes the data, if the training makes it by an environment or its model; else None."""
+        """The rollout that makes the data, if an environment or the training's own model does; else None."""
         return rollout_shares(self.threads.samples)
 
     # -- whether it comes in time
 
     @cached_property
     def epoch_starts(self) -> float | None:
-        """The share of the wait for data that starting workers anew for each epoch takes, and ending them.
+        """The share of the wait for data that goes to starting workers for each epoch, and to ending them.
 
         By markers, or without them by the samples of the data phase; None where workers stay for whole epochs.
         """
@@ -143,7 +143,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def of_iterator(self) -> int | None:
-        """The few batches that the loop takes of each iterator: no epoch, and no more than workers make ahead."""
+        """How many batches the loop takes from each iterator, if they are few: no epoch, and no more than lie ready."""
         loader = self.loader
         if loader is None or loader.epoch is None or not loader.epoch.done or loader.epoch.length is None:
             return None
@@ -157,7 +157,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_held_back(self) -> bool:
-        """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
+        """True if fetches mostly wait for the next batch in order, while workers that have made later ones idle."""
         loader, workers = self.loader, self.workers
         if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < 2:
             return False
@@ -167,15 +167,15 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
 
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
-    """The one whose batches train; one that the set-up went through, as for statistics, is fetched from no more."""
+    """The loader whose batches train; one read only during set-up, as for statistics, has no fetches by now."""
     training = (loader for loader in loaders if loader.latest.role != "eval")
     return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
 
 
 def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
-    """The hot line of the data phase; where it only shows the fetch, the data set's function that makes the items.
+    """The hot line of the data phase; if that only shows the fetch, the data set's function that makes the items.
 
-    Samples that wait for the GIL show where the training lets go of it, which may be after each item.
+    A sample that waits for the GIL shows where the training thread releases it, which may be after each item.
     """
     if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
         return hot
@@ -191,13 +191,13 @@ def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> Hot
 
 
 def is_loaders_own(node: Node) -> bool:
-    """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
+    """True if the DataLoader is at its own work, such as indexing or default collate, with no other code below it."""
     below = node.frames[len(node.before("fetch")) :]
     return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
 
 
 def draws_indices(data: Samples) -> Callable[[Node], bool]:
-    """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
+    """Tells whether a stack draws indices: in the DataLoader's own function, or in code that samples show it to call.
 
     A stack that was read while it changed may lack the DataLoader's own frames.
     """
@@ -208,17 +208,17 @@ def draws_indices(data: Samples) -> Callable[[Node], bool]:
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
-    """True if batches are ready at most fetches: these take the time to hand a batch over, not to make it.
+    """True if batches are ready at most fetches, which then take only as long as handing a batch over.
 
-    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
-    it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
+    Batches of several workers are ready only if the workers idle. Without markers ``data``, the samples of fetches,
+    show it: apart from drawing indices, the training thread mostly works there, unless it has to wait for a core.
     """
     if workers.busy_ratio is None:
         return False
     is_busy = workers.busy_ratio >= MOST
     if loader is None:
         if is_busy and workers.number > 1 and (workers.ran_ratio or 0.0) > 2.0 * (workers.cpu_ratio or math.inf):
-            return False  # they wait for a core longer than they have one, and so may who is at work in a fetch
+            return False  # they wait for a core longer than they have one, and so may a thread at work in a fetch
         draws = draws_indices(data)
         fetching = data.where(lambda node: not draws(node))
         taking = fetching.share(lambda node: _takes(node, is_busy))
@@ -229,7 +229,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
 def _takes(node: Node, is_busy: bool) -> bool:
     """True if the training thread takes a batch over, or tells a worker to make the next.
 
-    It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
+    It waits for the worker meanwhile, which answers at once unless it keeps the GIL busy.
     """
     takes = node.calls("rebuild_")  # rebuild_storage_fd() and others take a tensor out of shared memory
     return takes and not is_busy if node.activity in OWN_WAITS else takes or node.calls("__next__")
@@ -237,7 +237,7 @@ def _takes(node: Node, is_busy: bool) -> bool:
 
 # -- data that the training makes itself: by stepping an environment, or by generating with the model
 
-#: Phases that only the loop leads to: the model is run by a policy, too.
+#: Phases that only the loop leads to: a policy, too, runs the model.
 _UPDATE = ("backward", "optimizer")
 #: Functions, or the user's source, that bring data from one kind of memory or array to another.
 _COPIES = re.compile(
@@ -249,20 +249,20 @@ class Rollout(NamedTuple):
     """Shares (0..1) of the training thread's samples in the data phase, by what makes the data."""
 
     environment: float
-    policy: float  # the model, and what a library does around it, outside the environment
-    copy: float  # to and from tensors, where the environment or the policy is called
+    policy: float  # the model, and library code around it, outside the environment
+    copy: float  # to and from tensors, in functions that call the environment or the policy
 
     @property
     def is_by_policy(self) -> bool:
-        """True if the model takes more of it than the environment: that is the training's own work."""
+        """True if the model takes longer than the environment: that is the training's own work."""
         return self.policy > self.environment
 
 
 def rollout_shares(main: Samples) -> Rollout | None:
-    """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
+    """The shares of a rollout in the training thread's data phase; None without a rollout, or with few samples.
 
-    A function that leads to the environment, and not to the update, is part of the rollout with all that it does; its
-    own time is the policy's. So is all of one that calls the model: it draws an action from the answer.
+    A function that leads to the environment, and not to the update, is part of the rollout with all that it calls; its
+    own time is the policy's. So is all time of a function that calls the model, as it draws an action from the output.
     """
     data = main.where(phase="data")
     making = data.where(lambda node: node.makes_data)

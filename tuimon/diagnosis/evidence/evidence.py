@@ -27,16 +27,16 @@ from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.set_up import Checkpoints
 
 T = TypeVar("T")
-#: Phases between which a loop without a DataLoader has no marker.
+#: Phases between which a loop without a DataLoader has no markers.
 DIVIDED = frozenset({"data", "forward", "other"})
 
 
 class Evidence(Struct, frozen=True, dict=True):
     """One process, and the run around it; its members are groups, each of one noun.
 
-    A group reads the Session when a rule first asks it something, and at most once: judging the workers of a healthy
-    run, or the stacks of 16 ranks, would cost more than all the rest. Rules get immutable values. All are of one moment
-    and one span: those of the view, the only way to the Session.
+    A group reads the Session when a rule first uses it, and at most once: judging the workers of a healthy run, or the
+    stacks of 16 ranks, would cost more than everything else. Rules get immutable values. All values are of one moment
+    and one span, those of the view, which is the only way to the Session.
     """
 
     pid: int
@@ -45,11 +45,11 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if it covers the whole run, not only what was last."""
+        """True if it covers the whole run, not only its latest seconds."""
         return self._view.is_whole
 
     def answer(self, query: Callable[[Evidence], T]) -> T:
-        """What a query finds in it, worked out once for all who ask."""
+        """The result of a query, computed once for all who ask it."""
         key = query, self.pid
         if key not in self._view.answers:
             self._view.answers[key] = query(self)
@@ -59,12 +59,12 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def steps(self) -> StepEvidence:
-        """Its steps and their phases."""
+        """The process's steps and their phases."""
         return step_evidence(self._view, self.pid)
 
     @cached_property
     def course(self) -> CourseEvidence:
-        """How its steps have gone from the beginning of the run."""
+        """The course of its steps since the run began."""
         return CourseEvidence(self.pid, self._view)
 
     @cached_property
@@ -74,12 +74,12 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def data(self) -> DataEvidence:
-        """Its data, and who makes it."""
+        """The data that it trains on, and who makes it."""
         return DataEvidence(self.pid, self.threads, self._view)
 
     @cached_property
     def gpu(self) -> GpuEvidence:
-        """The GPUs that it uses, and how."""
+        """The GPUs that it uses, and how it uses them."""
         return GpuEvidence(self.pid, self.process, self.run, self.steps, self.threads, self._view)
 
     @cached_property
@@ -91,7 +91,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def process(self) -> Process | None:
-        """Its facts."""
+        """The facts of the process; None if unknown."""
         return self._view.process(self.pid)
 
     @property
@@ -105,9 +105,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return self.threads.samples
 
     def native_in(self, *phases: str) -> NativeUse | None:
-        """What its training thread, and autograd's, ran in these phases, in Python and below it; None if too little.
+        """What its training and autograd threads ran in these phases, in Python and below it; None with few samples.
 
-        Markers that divide no phase between an update and a backward show only those that take nearly all of it.
+        If markers do not divide the time from an update to a backward, only phases that take nearly all of it count.
         """
         use = joined(row.native for row in self.threads.computing)
         between = self.steps.share_of(*DIVIDED.intersection(phases)) >= NEARLY_ALL * self.steps.share_of(*DIVIDED)
@@ -115,7 +115,7 @@ class Evidence(Struct, frozen=True, dict=True):
         return found if found is not None and found.samples >= MIN_SAMPLES else None
 
     def hottest_in(self, phase: str) -> HotLine | None:
-        """The user's function with most samples of the training thread in a phase, with what it calls."""
+        """The user's function with most samples of the training thread in a phase, including the functions it calls."""
         main = self.samples
         hot = main.without_imports.where(phase=phase).hottest()
         if phase == "data" and (made := made_at(hot, self.data.samples, self.data.loader)) != hot:
@@ -124,11 +124,11 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def checkpoints(self) -> Checkpoints | None:
-        """What it has saved since its first steps; None where that is not read."""
+        """The checkpoints saved since its first steps; None if they are not read."""
         return self._view.session.checkpoints(self.pid)
 
     def compiler_events(self, *whats: CompilerWork, of_run: bool = False) -> list[CompilerEvents]:
-        """Events of torch.compile over the span, the longest, or most frequent, first; or since the run began."""
+        """Events of torch.compile over the span (or the whole run), the longest or most frequent first."""
         if not of_run:
             return self._view.compiler_events(self.pid, *whats)
         stats = self._view.session.compilers.get(self.pid)
@@ -136,17 +136,17 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
-        """Signs of a hang: of its training, then of each other of several ranks."""
+        """Signs of a hang: in the training of this process, then in every other training of several ranks."""
         return tuple(standstills(self._view, self.pid, self.run.trainers))
 
     @cached_property
     def last_seen(self) -> LastSeen:
-        """Where it was at last, and for whom it waited."""
+        """The last place at which it was sampled, and for whom it waited."""
         return last_seen(self.pid, self._view)
 
 
 class RankEvidence(Struct, frozen=True, dict=True):
-    """The ranks of the training in focus, as one of them sees them; none where it has one process."""
+    """The ranks of the training in focus, as one of them sees them; empty for a training of one process."""
 
     pid: int
     _view: SessionView
@@ -157,12 +157,12 @@ class RankEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def rows(self) -> tuple[RankRow, ...]:
-        """All of them, with what each waits for the others.
+        """All ranks, with how long each waits for the others.
 
-        On the GPUs' clocks where all have times there: their CPUs do not wait in backward.
+        Measured on the GPUs' clocks if all ranks have times there: their CPUs do not wait in backward.
         """
         rows = tuple(rank_rows(self._view))
-        if not rows and self._own.process is not None and self._own.world_size > 1:  # the others are not seen
+        if not rows and self._own.process is not None and self._own.world_size > 1:  # the other ranks are not seen
             rows = tuple(rows_of(self._view, [self._own.process]))
         if not rows or self._own.gpu.is_used is False:
             return rows
@@ -170,32 +170,32 @@ class RankEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def turns(self) -> Turns | None:
-        """How they take turns being late; None with too few single steps that all of them have."""
+        """How the ranks take turns at being late; None if too few single steps are known of all ranks."""
         return late_turns(self.rows, self._view.shared_steps)
 
     def of(self, pid: int) -> Evidence | None:
-        """The evidence of one of them."""
+        """The evidence of one rank."""
         return evidence_of(self._view, pid) if pid in self._own.run.trainers else None
 
     @cached_property
     def compared(self) -> tuple[Evidence, ...]:
-        """Those that are judged one by one, this one among them: of many, a selection."""
+        """The ranks that are judged one by one, this one among them; a selection if there are many."""
         pids = chosen_ranks(self.pid, self.rows)
         return tuple(evidence_of(self._view, pid) for pid in self._own.run.trainers if pid in pids)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
-        """The time that GPUs of ``compared`` ranks spend on exchanging gradients, by pid; of those with GPU times."""
+        """The time that GPUs of ``compared`` ranks spend exchanging gradients, by pid; only ranks with GPU times."""
         return exchanges(self.gpus)
 
     @cached_property
     def gpus(self) -> dict[int, GpuSteps]:
-        """The steps of ``compared`` ranks on their GPUs' clocks, by pid, where these have times."""
+        """The steps of ``compared`` ranks on their GPUs' clocks, by pid; only ranks with GPU times."""
         known = ((rank.pid, rank.gpu.steps) for rank in self.compared)
         return {pid: gpu for pid, gpu in known if gpu is not None}
 
 
 @once
 def evidence_of(view: SessionView, pid: int) -> Evidence:
-    """A process, and the run around it, over the view's span: for all who ask the same."""
+    """A process, and the run around it, over the view's span; computed once for all who ask."""
     return Evidence(pid, run_evidence(view), view)

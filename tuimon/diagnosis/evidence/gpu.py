@@ -31,7 +31,7 @@ READINGS = Threshold(
     "readings from which a GPU without a kernel does nothing, and a process stays on the NUMA node that it ran on",
     "our choice: 6 s of a GPU that the run uses, 24 s of any other, and 30 s of a process, which are read less often",
 )
-#: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
+#: Files of torch whose functions wait for values themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 SMALL_PINNED_BYTES = Threshold(
     float(1 << 20),
@@ -39,9 +39,9 @@ SMALL_PINNED_BYTES = Threshold(
     "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
     " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
 )
-#: In these a thread calls nothing of CUDA.
+#: Activities in which a thread calls nothing of CUDA.
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
-#: A cell that is called for each step of time, or an operation on one step's part of a tensor.
+#: A call of a recurrent cell for each time step, or an operation on one time step's part of a tensor.
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
 
@@ -61,8 +61,8 @@ class Launching(Struct, frozen=True, gc=False):
     """How a training queues its work; shares are of the step."""
 
     is_compiled: bool = False  # or replays CUDA graphs
-    loop: HotLine | None = None  # in the model, which makes most of forward's launches
-    calls_cell: bool = False  # that loop calls a recurrent cell for each step of time
+    loop: HotLine | None = None  # in the model; it makes most of forward's launches
+    calls_cell: bool = False  # that loop calls a recurrent cell for each time step
     scaler: float = 0.0  # GradScaler's own work and waits
     owner: Owner | None = None  # the library that owns the loop, whose options the advice names
 
@@ -79,7 +79,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def rows(self) -> tuple[GpuRow, ...]:
-        """Those of the run that it uses; all of them where it has not reported which."""
+        """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
         known, process = self.run.gpus_used_on(node_of(self.pid)), self.process
         own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
         return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
@@ -88,7 +88,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def is_used(self) -> bool | None:
         """True if it computes on a GPU; None where that is unknown."""
         if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows) and not self.is_contradicted:
-            return False  # it holds them, or was given them
+            return False  # it only holds GPUs, or was given them
         process = self.process
         if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self.run.gpus):
             return True
@@ -99,28 +99,28 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def has_stepped(self) -> bool:
-        """True if it has made steps for so long that a GPU without a kernel since then does nothing."""
+        """True if it has made steps for long enough that a GPU without a kernel since then must be unused."""
         steps = self.of_loop
         if steps.phases is None or not steps.phases.trains:
             return False
-        if not steps.are_marked:  # attached without markers: the readings of the GPU are all that there is
+        if not steps.are_marked:  # attached without markers: only the readings of the GPU are known
             return True
         return steps.first_step_s is not None and self.run.now_s - steps.first_step_s >= WINDOW_S
 
     @property
     def is_contradicted(self) -> bool:
-        """True if NVML's counters and the events exclude each other: then neither are believed."""
+        """True if NVML's counters and the events exclude each other, so that neither can be believed."""
         return self.steps is not None and self.steps.contradiction is not None
 
     @cached_property
     def counted(self) -> tuple[tuple[Gpu, GpuMeans], ...]:
-        """Those with counters over the steps, the least used first; none where events contradict the counters."""
+        """The GPUs with counters over the steps, the least used first; empty if events contradict the counters."""
         known = [(row.latest, row.means) for row in self.rows if row.means is not None and not self.is_contradicted]
         return tuple(sorted(known, key=lambda each: 1.0 if each[1].util_ratio is None else each[1].util_ratio))
 
     @property
     def utilisation(self) -> float | None:
-        """That of the least used of them."""
+        """The utilisation of the least used GPU; None without counters."""
         return self.counted[0][1].util_ratio if self.counted else None
 
     @cached_property
@@ -134,9 +134,9 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return next((each for each in reversed(self._view.session.traces) if each.pid == self.pid), None)
 
     def waits_in_trace(self, place: Place) -> dict[str, float]:
-        """The waits at a line in a mean step, by the runtime's calls in a trace; empty if it shows none.
+        """The waits at a line in a mean step, by the runtime's call, from a trace; empty if the trace shows none.
 
-        Its lines were sampled, a thousand times a second at most: a short call may be counted at a neighbouring line.
+        The trace's lines were sampled at most a thousand times a second: a short call may count at the next line.
         """
         line = code_place(place.file, place.line)
         syncs = self.trace.syncs if self.trace is not None else []
@@ -149,17 +149,17 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             "waited_ms_per_step": sum(row.total_ns for row in rows) / steps / 1e6,
         }
 
-    # -- by its clock
+    # -- by the GPU's clock
 
     @cached_property
     def times(self) -> GpuTimeRow | None:
-        """Times of its work; None where none were measured."""
+        """The times of its work on the GPU; None if none were measured."""
         return self._view.gpu_time(self.pid)
 
     @cached_property
     def steps(self) -> GpuSteps | None:
-        """The steps on its clock; None with too few times."""
-        if self.times is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
+        """The steps on the GPU's clock; None with too few times."""
+        if self.times is None:  # computes nothing further: comm_bound queries 64 ranks on CPUs
             return None
         process, samples = self.process, self.threads.samples
         ranks = (process.world_size if process is not None else None) or 1
@@ -167,22 +167,22 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def awaits_times(self) -> bool:
-        """True if GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
+        """True if GPU times are still to come: until they do, what the CPU waits for may be a busy GPU."""
         return self._has_just_begun and self.is_used is True and self.steps is None
 
     @property
     def awaits_idle_causes(self) -> bool:
-        """True if what tells one reason for an idle GPU from another is still to come: samples, and NVML's figures."""
+        """True if evidence for why a GPU idles is still to come: samples, and NVML's figures."""
         unread = any(utilisation(row) is None for row in self.rows)
         return self._has_just_begun and (self.waits is None or unread)
 
     @property
     def _has_just_begun(self) -> bool:
-        """True if so few seconds and steps have passed since the first step that not everything has been measured."""
+        """True if too few seconds or steps have passed since the first step for everything to have been measured."""
         process, steps = self.process, self.of_loop
         if process is None or not process.markers or steps.first_step_s is None:
             return False
-        # a long step is timed whole, at the next its times are polled, and a burst may begin late
+        # a long step is timed whole, its times are polled at the next one, and a burst may begin late
         longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (steps.median_ms or 0.0) / 1e3)
         return self.run.now_s - steps.first_step_s <= longest_s
 
@@ -190,16 +190,16 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def waits(self) -> Samples | None:
-        """Those of steps in which it does; None with too few in steps."""
+        """The samples of steps in which the thread waits for the GPU; None with too few samples of steps."""
         steps = self.threads.samples.in_steps
         return steps.where(awaits_gpu) if steps.total >= 3 * MIN_SAMPLES else None
 
     @property
     def copying_at_most(self) -> float | None:
-        """Share of all time in copies; None with pinned memory, whose copies nobody waits for, or too few samples.
+        """The most of all time in copies; None with pinned memory, whose copies nobody waits for, or few samples.
 
         Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
-        most. A module's copy in its forward pass may come back in the backward pass, where samples do not show it.
+        most. A module's copy in forward counts twice: backward may repeat it, where samples do not show it.
         """
         pinned, samples = [row.pinned_bytes for row in self.memory], self.threads.samples
         if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):
@@ -219,7 +219,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def launches_at_most(self) -> float:
-        """The share of the time (0..1) that launches may take: CPU time of the training thread and autograd's."""
+        """The most of the time (0..1) that launches may take: CPU time of the training and autograd threads."""
         tid = self.threads.training_tid
         ratios = [row.cpu_ratio for row in self.threads.rows if row.role == "autograd" or row.tid == tid]
         known = [ratio for ratio in ratios if ratio is not None]
@@ -227,13 +227,13 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def launching(self) -> Launching:
-        """How it queues its work; nothing is known of it with too few samples."""
+        """How the training queues its work; empty with too few samples."""
         samples = self.threads.samples
         steps = samples.in_steps
         if steps.total < MIN_SAMPLES:
             return Launching()
         forward = steps.where(phase="forward")
-        # the loops of functions that lead to backward are the training's
+        # functions that lead to backward are the training's: their loops are not the model's
         training = samples.where(phase="backward").through
         looped = forward.where(
             lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
@@ -252,10 +252,10 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
 
 def awaits_gpu(node: Node) -> bool:
-    """True if the training thread reads a value there, or synchronises.
+    """True if the training thread reads a value from the GPU at a stack, or synchronises with it.
 
-    It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
-    often sampled at waits.
+    The line's syntax decides: the same words on plain values take no time, and a line at which the training thread is
+    often sampled does wait.
     """
     doing, leaf, place = node.activity, node.frame, node.place
     if not node.frames or doing in ("sync", "transfer"):
@@ -280,12 +280,12 @@ def _calls_cell(node: Node) -> bool:
 
 
 def utilisation(row: GpuRow) -> float | None:
-    """Share of the steps' time in which a kernel ran; None where it is not measured."""
+    """Share of the steps' time in which a kernel ran on a GPU; None if not measured."""
     return row.means.util_ratio if row.means is not None else None
 
 
 def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
-    """Those of a machine with recent figures, without MIG instances and the GPUs that are cut into them."""
+    """A machine's GPUs with recent figures, except MIG instances and the GPUs that are divided into them."""
     cut = {row.latest.parent_uuid for row in gpus}
     return tuple(
         row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < RECENT_S
@@ -293,13 +293,13 @@ def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
 
 
 def runs_nothing(row: GpuRow) -> bool:
-    """True if no kernel has run on a GPU, of the run or of anybody else, for as long as its readings are held."""
+    """True if no kernel of any program has run on a GPU for as long as its readings are kept."""
     known = [used for used in row.history("util_ratio") if used is not None]
     return len(known) >= READINGS and max(known) < TRACE
 
 
 def is_free(row: GpuRow) -> bool:
-    """True if nobody uses a GPU, as far as its figures tell: in a container the driver may hide other processes."""
+    """True if nobody seems to use a GPU; in a container the driver may hide other processes."""
     gpu = row.latest
     held = gpu.memory_used_bytes / gpu.memory_total_bytes if gpu.memory_used_bytes and gpu.memory_total_bytes else 0.0
     return not row.used_by_run and not gpu.processes and not gpu.pids and held < SMALL and not gpu.util_ratio

@@ -16,15 +16,15 @@ from tuimon.session.phase_table import PhaseTable
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 
-#: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
+#: Share of its time that the GPU may idle and still be the bottleneck: idling more is a finding of its own.
 BUSY_IDLE = REPORTED
 MIN_STEPS = Threshold(
     8,
     "steps with GPU times, below which these are not used, unless they are long",
     "our choice: the agent times bursts of eight steps, so one whole burst",
 )
-#: Seconds of steps with GPU times, from which one step is enough: our choice, eight steps of 125 ms; who waits for
-#: minutes for each step shall not wait for eight of them.
+#: Seconds of timed steps from which even one step is enough: our choice, eight steps of 125 ms. A user whose steps take
+#: minutes should not have to wait for eight of them.
 _MIN_TIMED_S = 1.0
 GPU_CLOCK_WAIT_S = Threshold(
     6.0,
@@ -50,11 +50,11 @@ SLOW_PCIE = Threshold(
     " on an H100",
 )
 MEASURED_BY = "tuimon trace measures it"
-#: Share of a copy's rate that these counters show at least: 2.0 of 5.5 GB/s on an H100.
+#: Least share of a copy's rate that PCIe counters show: 2.0 of 5.5 GB/s on an H100.
 _COUNTED = 1 / 3
-#: Bytes a second of a PCIe lane, by its generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
+#: Bytes a second of one PCIe lane, by generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-#: The boundaries that begin a phase within the computation, the first that there is.
+#: For each phase of the computation, the boundaries that may begin it; the first one present counts.
 _BEGINS = {
     "forward": ("fetch end", "optimizer end"),
     "backward": ("backward begin",),
@@ -63,35 +63,35 @@ _BEGINS = {
 
 
 class Contradiction(NamedTuple):
-    """Events and NVML's counters contradict each other: one of them does not see what the GPU does."""
+    """Events and NVML's counters contradict each other, so one of them does not see all that the GPU does."""
 
     by_events: Interval
     by_counters: Interval
 
 
 class PhaseOnGpu(NamedTuple):
-    """A phase on the GPU's clock, in ms a step: how long it takes, and how much of it the GPU idles."""
+    """A phase on the GPU's clock, in ms per step: its length, and how much of it the GPU idles."""
 
     ms: float
     idle: Interval
 
 
 class GpuSteps(NamedTuple):
-    """A training on the clock of its GPU; shares are of the GPU's time in steps."""
+    """A training's steps on the clock of its GPU; shares are of the GPU's time in steps."""
 
     time: GpuTimeRow
     idle: Interval
     step_ms: float
     phases: dict[str, PhaseOnGpu]
     contradiction: Contradiction | None = None
-    wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
-    untimed: float = 0.0  # share of work, at least, that events of the stream do not time: on others, in CUDA graphs
+    wide_because: str | None = None  # why the bounds of the idle time are far apart, for people
+    untimed: float = 0.0  # least share of work that events of the stream do not time: on other streams, in CUDA graphs
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
-    waits_anywhere: bool = False  # waits for ranks may lie in all phases: the loop, or compiled code, calls collectives
+    waits_anywhere: bool = False  # waits for ranks may lie in any phase: the loop, or compiled code, calls collectives
 
     @property
     def width_evidence(self) -> dict[str, float | str]:
-        """What events do not time and why the bounds are wide, as findings report it; empty where they are not."""
+        """What events do not time, and why the bounds are wide, as findings report it; empty if they are not."""
         wide = {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
         return {"gpu_work_untimed_at_least": self.untimed, **wide} if self.untimed else {**wide}
 
@@ -101,7 +101,7 @@ class GpuSteps(NamedTuple):
         return self.idle.high < BUSY_IDLE
 
     def idle_in(self, *names: str) -> Interval:
-        """Share of the step in which the GPU idles in these phases."""
+        """Share of the step in which the GPU idles during these phases."""
         parts = [self.phases[name] for name in names if name in self.phases]
         others = [phase for name, phase in self.phases.items() if name not in names]
         in_parts, beside = (
@@ -112,11 +112,11 @@ class GpuSteps(NamedTuple):
         return Interval(max(in_parts.low, self.idle.low - beside.high), min(in_parts.high, self.idle.high - beside.low))
 
     def share(self, name: str) -> float:
-        """Share of a phase in the GPU's time of a step."""
+        """A phase's share of the GPU's time of a step."""
         return self.phases[name].ms / self.step_ms if name in self.phases else 0.0
 
     def lead(self, boundary: str) -> LeadRow | None:
-        """How far launches run ahead at one kind of boundary."""
+        """How far launches run ahead at one kind of boundary; None if unknown."""
         return next((row for row in self.time.leads if row.boundary == boundary), None)
 
 
@@ -131,12 +131,12 @@ def gpu_steps(
 ) -> GpuSteps | None:
     """The steps on the GPU's clock; None without GPU times of enough steps.
 
-    ``waits``: those of the training thread's samples in which it waits for a value. ``ranks``: the world size.
-    ``copying``: the share of all time in copies between host and GPU at most, by samples.
+    ``waits``: the training thread's samples in which it waits for a value. ``ranks``: the world size.
+    ``copying``: the largest share of all time in copies between host and GPU, by samples.
 
-    Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
-    NVML's utilisation bounds that of the whole step. If both can be true, what is certain of all phases but one
-    narrows that one.
+    Events bound the GPU's idle time in each phase; while the training thread waits for it, the GPU is not idle.
+    NVML's utilisation bounds the idle time of the whole step. Unless the two contradict each other, the certain idle
+    time of all phases but one narrows the bounds of that one.
     """
     if time is None or not has_enough_steps(time.steps, time.timed_s) or table is None:
         return None
@@ -157,7 +157,7 @@ def gpu_steps(
     by_counters = idle_by_counters(gpus, copies)
     untimed = max(0.0, by_events.low - by_counters.high) if by_counters is not None else 0.0
     if by_counters is not None and untimed:
-        # kernels run while the stream that was timed has nothing to do, NCCL's or others: somewhere in its phases
+        # kernels of other streams, such as NCCL's, run while the timed stream has nothing to do, in unknown phases
         most_ms = (untimed if ranks > 1 else by_events.high - by_counters.low) * step_ms
         phases = {
             name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - most_ms), phase.idle.high))
@@ -184,19 +184,19 @@ def gpu_steps(
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:
-    """True if enough steps were timed to judge them: so many, of so long together."""
+    """True if enough steps were timed to judge them, by number or by their total length."""
     return steps >= MIN_STEPS or timed_s >= _MIN_TIMED_S
 
 
 class Copies(Struct, frozen=True, gc=False):
-    """The most time that copies take: utilisation does not count them, as they are not kernels."""
+    """Upper bounds on the time of copies, which utilisation does not count, as they are not kernels."""
 
-    in_phase: float  # share of the steps in the phase that copies between host and GPU lie in
-    sampled: float | None = None  # of these, share of all time, by samples; None where that is not known
-    on_device: float = TRACE  # share of the steps, of copies within the GPU's own memory
+    in_phase: float  # share of the steps that lies in the phase with copies between host and GPU
+    sampled: float | None = None  # share of all time in those copies, by samples; None if unknown
+    on_device: float = TRACE  # share of the steps in copies within the GPU's own memory
 
     def in_steps(self, gpu: GpuRow, means: GpuMeans) -> float:
-        """Share of the steps between host and GPU, by the counters of PCIe as well."""
+        """Share of the steps in copies between host and GPU, by PCIe counters as well."""
         peak = pcie_peak(gpu.latest.pcie_generation, gpu.latest.pcie_width)
         slowest = min(SLOW_PCIE, _COUNTED * peak) if peak is not None else SLOW_PCIE
         known = [sum(rates) / slowest] if (rates := pcie_rates(gpu, means)) else []
@@ -205,7 +205,7 @@ class Copies(Struct, frozen=True, gc=False):
 
 
 def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies) -> Interval | None:
-    """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
+    """Bounds of the GPU's idle time, from the share of time in which a kernel ran; None if that is not measured.
 
     Kernels of other programs, or of another rank on the same GPU, could hide idle time.
     """
@@ -221,19 +221,19 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies) -> Interval | None:
 
 
 def pcie_peak(generation: int | None, width: int | None) -> float | None:
-    """Bytes a second of a link, each way; None where it is not known."""
+    """Bytes a second of a link, each way; None if unknown."""
     lane = _LANE_BYTES_PER_S.get(generation or 0)
     return lane * width if lane is not None and width else None
 
 
 def pcie_rates(gpu: GpuRow, figures: GpuMeans | Gpu) -> list[float]:
-    """Bytes a second by the counters of PCIe, as far as copies between host and GPU show there: C2C has none."""
+    """Bytes a second by PCIe counters; empty if copies between host and GPU go over C2C, which they do not count."""
     rates = (figures.pcie_rx_bytes_per_s, figures.pcie_tx_bytes_per_s) if not gpu.latest.c2c else ()
     return [rate for rate in rates if rate is not None]
 
 
 def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies) -> str | None:
-    """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
+    """Why the bounds are far apart; None if they are close. ``counters``: the bounds by NVML's utilisation."""
     if idle.width < LARGE:
         return None
     reasons = []
@@ -248,10 +248,10 @@ def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], 
 
 
 def _launching_ms(time: GpuTimeRow, table: PhaseTable, samples: int, waits: Samples | None) -> dict[str, float]:
-    """How long the CPU is in a phase without waiting for the GPU, and without what it is ahead at the beginning.
+    """How long the CPU is in a phase without waiting for the GPU, less the lead that it had at the phase's beginning.
 
-    Only then may the GPU idle there. That the CPU waits, samples show; in old logs, the rest is all that is known. If
-    samples divide the phases, the GPU's clock knows only their sum, as forward.
+    The GPU can idle in the phase only during that time. Samples show the waits; without them, as in old logs, only the
+    lead is subtracted. If samples divide the phases, the GPU's clock knows only their sum, as forward.
     """
     rows = [row for row in table.rows if row.name != "eval"]
     step_ms = sum(row.ms_per_step or 0.0 for row in rows)

@@ -1,4 +1,4 @@
-"""Which line names a part of the time, where a library owns the loop; and which functions lead to the update."""
+"""Which line names a part of the time if a library owns the loop, and which functions lead to the update."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tuimon.session.stacks.samples import HotLine, Sample, Samples
 from tuimon.session.stacks.trie import FrameKind, Function, Node, Stack, function_at
 from tuimon.torch_code import collects_garbage, is_loader_code
 
-#: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
+#: Phases in which only training runs: the functions in their samples form the path of training.
 TRAINING = ("backward", "optimizer")
 
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
-    ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function distinguishes
-    them. ``samples``: of the training thread.
+    ``trainer.fit(model)`` is the user's line of every phase, so only the library's own function distinguishes them.
+    ``samples``: the training thread's.
     """
     if hot is None or not samples.part(lambda node: _is_at(hot.place, node), phase="backward"):
         return hot
@@ -47,7 +47,7 @@ def _is_at(place: Place, node: Node) -> bool:
 def library_frame(node: Node) -> Frame | None:
     """The innermost frame of an installed package other than torch, below the user's innermost one.
 
-    If torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
+    None if torch's DataLoader is further in: what it calls is not on the stack, or it calls nothing.
     """
     for depth in range(len(node.frames) - 1, -1, -1):
         frame = node.frames[depth]
@@ -64,22 +64,22 @@ def is_library(frame: Frame) -> bool:
 
 
 def is_collecting(node: Node) -> bool:
-    """True if the innermost line calls the collector: that has no frame of its own."""
+    """True if the innermost line calls the garbage collector, which has no frame of its own."""
     return collects_garbage(node.frame.source)
 
 
 def sets_pace(samples: Samples) -> Callable[[Node], bool]:
-    """True if a sleep of the training thread sets the pace of the loop, and is no part of making a batch.
+    """Tells whether a sleep of the training thread sets the pace of the loop and is not part of making a batch.
 
-    It lies on the path of training, or beside calls of other machines, to which it is polite; or it limits a rate.
-    ``samples``: of that thread.
+    Such a sleep lies on the path of training, or next to requests to other machines, which it spaces out; or it limits
+    a rate. ``samples``: the training thread's.
     """
     path = {*(update_path(samples) or samples.training_path), *samples.where(below="network").through}
     return lambda node: node.boundary == "rest" and (limits_rate(node) or node.frame.code in path)
 
 
 def limits_rate(node: Node) -> bool:
-    """True if a sleep lies in an environment's step, or in a function called for nothing else: ``limiter.wait()``."""
+    """True if a sleep lies in an environment's step, or in a function with no other purpose: ``limiter.wait()``."""
     name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.source if node.parent is not None else ""
     by_name = rf"\s*[\w.]*\b{re.escape(name)}\("
     by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*(?:#|$)"  # ``throttle()``, ``with limiter:``
@@ -87,9 +87,9 @@ def limits_rate(node: Node) -> bool:
 
 
 def user_path(row: Sample) -> Stack:
-    """The user's frames before torch is entered; side work may be what an optimizer's step calls.
+    """The user's frames before torch is entered; in side work, code that an optimizer's step calls counts as well.
 
-    A metric has its own place: several ranks run the whole step in a module of torch.
+    A metric ends the path where it begins: some run a whole step in a module of torch.
     """
     if row.node.computes_metric:
         outer = takewhile(lambda frame: "metric" not in frame.roles, row.node.frames)
@@ -101,8 +101,8 @@ def user_path(row: Sample) -> Stack:
 def update_path(samples: Samples) -> set[Function]:
     """The user's functions that lead to backward and to the update.
 
-    An evaluation that takes gradients, before anything trains, looks like training: a function that leads to
-    evaluation more often is none of them, unless most of training passes through it. That is who calls both.
+    An evaluation that takes gradients, before anything trains, looks like training. So a function that leads to
+    evaluation more often is left out, unless most of training passes through it, which means that it calls both.
     """
     training, evaluation = Counter[Function](), Counter[Function]()
     for row in samples.where(phase=(*TRAINING, "eval")).rows:

@@ -1,4 +1,4 @@
-"""Ranks compared with each other: which of them hold the others up, and what the exchange of gradients takes.
+"""Ranks compared with each other: which of them delay the others, and how long the exchange of gradients takes.
 
 The exchange lies at the end of each backward pass; on GPUs, their clocks show how long it takes.
 """
@@ -46,43 +46,43 @@ ALIKE_SMS = Threshold(
     "times as many multiprocessors that the kernels of one rank keep busy as those of another at the same code",
     "our choice: beyond it, work that differs keeps others busy",
 )
-#: Steps of two ranks that are further apart than this part of one are not the same step.
+#: Steps of two ranks that are further apart than this part of a step are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
-#: Why a whole process is slow, whatever its code does; or its GPU.
+#: Why a whole process, or its GPU, is slow whatever its code does.
 Why = Literal["stopped", "no core", "collections", "gpu"]
-#: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
+#: Share of time for which a process is stopped that explains why it is late: our choice, three windows of thirty.
 _STOPPED = 0.1
-#: If a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
-#: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
+#: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
+#: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
-#: Ranks that are late by at least this much of what the latest is are late with it: our choice.
+#: Ranks late by at least this part of the latest rank's delay count as late with it: our choice.
 _ALIKE = 0.7
-#: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
-#: these: who waits least is among the latest, and what all wait is alike in all.
+#: Most ranks whose samples and GPU times are judged one by one, at 0.5 ms each. They suffice for the rules: the rank
+#: that waits least is among the latest, and a wait common to all ranks is the same in each.
 _MOST_RANKS = 32
-#: As many of the latest ranks are always among them: others may be late with the first.
+#: This many of the latest ranks are always among them: others may be late together with the first.
 _LATEST = 8
-#: Fewest steps that all ranks have in common: with them shares of being last are known within about 20 points.
+#: Fewest steps that all ranks must share: with so many, shares of being last are known within about 20 points.
 _LEAST_STEPS = 20
-#: Most steps of ranks that are held against each other, 64 of 64 ranks: they take some 4 ms.
+#: Most single steps that are compared, such as 64 of 64 ranks: that takes some 4 ms.
 _MOST_ROWS = 4096
-#: A phase in which ranks wait for others this share of the step holds such waits, and is not their own work alone.
+#: A phase in which ranks wait for others for this share of the step does not count as their own work.
 _WAITS = 0.02
-#: Steps of one number in two ranks end within this part of a step of one another, if they are the same step.
+#: Steps of one number in two ranks are the same step if they end within this part of a step of one another.
 _TOGETHER = 0.5
 
 
 class LateRank(Struct, frozen=True, gc=False):
-    """One rank, what is longer in it, and what that costs the others."""
+    """The latest rank, the phase that takes longer in it, and what that costs the others."""
 
     row: RankRow
     others: tuple[RankRow, ...]
     also: tuple[int, ...]  # ranks that are about as late
-    share: float  # of the step, that the others wait for it
-    error: float  # of that, where samples alone show it
-    phase: str  # in which most of it lies
-    longer: float  # share of the step by which that is longer
+    share: float  # share of the step that the others wait for it
+    error: float  # of that share, where it rests on samples alone
+    phase: str  # in which most of the delay lies
+    longer: float  # by how much that phase is longer, as a share of the step
     why: Why | None
 
     @property
@@ -92,7 +92,7 @@ class LateRank(Struct, frozen=True, gc=False):
 
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
-    """The latest rank with what the others lose, however little that is; None without two measured ranks."""
+    """The latest rank with what the others lose, however little that is; None with fewer than two measured ranks."""
     measured = [row for row in rows if row.late_ratio is not None and row.state != "lost"]
     if len(measured) < 2:
         return None
@@ -121,7 +121,7 @@ def _lateness(row: RankRow) -> float:
 
 
 def _does_more_work(late: RankRow) -> bool:
-    """True if both passes are so alike longer: backward takes longer as forward has done more."""
+    """True if forward and backward are longer alike: backward takes longer because forward did more."""
     excess, now = dict(late.excess), dict(late.phases)
     forward, backward, update = (
         TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
@@ -131,7 +131,7 @@ def _does_more_work(late: RankRow) -> bool:
 
 
 def _waited(late: RankRow, others: Sequence[RankRow]) -> float:
-    """What the others wait in collectives; if it is unknown, by how much their backward passes are longer."""
+    """How long the others wait in collectives; if unknown, by how much longer their backward passes are."""
     known = [row.wait_ratio for row in others if row.wait_ratio is not None]
     if known:
         return median(known)
@@ -147,12 +147,12 @@ def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
         return None
-    beyond = late.delay_ratio - late.cpu_ratio * median(ratios)  # what as much work in the other ranks waits
+    beyond = late.delay_ratio - late.cpu_ratio * median(ratios)  # than as much work waits in other ranks
     return "no core" if beyond >= MOST * _lateness(late) else None
 
 
 def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
-    """The processes of all ranks; of more than 32 the latest, and of the others as many, evenly spread."""
+    """The processes of all ranks; if there are more than 32, the latest, and an even selection of the others."""
     pids = [row.pid for row in rows]
     if len(pids) <= _MOST_RANKS:
         return {focus, *pids}
@@ -162,23 +162,23 @@ def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
 
 
 class Turns(Struct, frozen=True, gc=False):
-    """Who was last how often, and what that costs; shares are 0..1."""
+    """How often each rank was last, and what that costs; shares are 0..1."""
 
     last: tuple[tuple[RankRow, float], ...]  # rank and its share of the steps, most first
-    phase: str  # that was longer than usual in the last rank
+    phase: str  # the phase that was longer than usual in the last rank
     share: (
-        float  # of the step that the others wait for whoever is last, beyond what they wait for one rank in all steps
+        float  # of the step that others wait for the last rank, beyond what they wait for the latest one in all steps
     )
-    share_if_even: float  # that would be won if all had as much work in each step
-    longer_ms: float  # in that phase, of the last rank, on average
+    share_if_even: float  # that would be saved if all ranks had equal work in each step
+    longer_ms: float  # by which that phase was longer in the last rank, on average
     step_ms: float
-    steps: int  # compared
+    steps: int  # the number compared
 
 
 def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[SharedStep]]) -> Turns | None:
-    """By single steps that all ranks have; None where too few are known, or ranks wait for each other in all phases.
+    """The turns, from single steps that all ranks have; None with too few, or if ranks wait for others in all phases.
 
-    ``steps_of``: by pid.
+    ``steps_of``: the steps of a process, by pid.
     """
     ranks = [row for row in rows if row.step_ms is not None and row.state != "lost"]
     own = _own_parts(ranks) if len(ranks) > 1 else []
@@ -210,7 +210,7 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
 
 
 def _own_parts(ranks: Sequence[RankRow]) -> list[int]:
-    """The places of the phases in which ranks do not wait for each other."""
+    """The indices of the phases in which ranks do not wait for each other."""
     waits = [dict(row.waits) for row in ranks]
     return [
         place
@@ -220,7 +220,7 @@ def _own_parts(ranks: Sequence[RankRow]) -> list[int]:
 
 
 def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[list[SharedStep]]:
-    """The steps that all ranks have, a list of ranks for each; none where numbers do not mean the same step."""
+    """The steps that all ranks have, each as a list by rank; empty if equal numbers do not mean the same step."""
     by_index = [{step.number: step for step in steps} for steps in of_ranks]
     shared = sorted(set(by_index[0]).intersection(*by_index[1:]))
     for steps in by_index[1:]:
@@ -235,7 +235,7 @@ def _others(values: Sequence[float], but: int) -> float:
 
 
 def _longer(common: Sequence[Sequence[SharedStep]], late: Sequence[int], own: Sequence[int]) -> tuple[str, float]:
-    """The phase that was most longer in the last rank than in the others, and by how many us on average."""
+    """The phase with the largest excess in the last rank over the others, and the mean excess in us."""
     excess = {
         place: fmean(
             steps[last].parts_us[place] - _others([step.parts_us[place] for step in steps], last)
@@ -248,15 +248,15 @@ def _longer(common: Sequence[Sequence[SharedStep]], late: Sequence[int], own: Se
 
 
 class Exchange(Struct, frozen=True, gc=False):
-    """The time that one rank's GPU spends on other ranks, mostly at the end of its backward passes; shares of its step.
+    """The time of one rank's GPU in exchanges with other ranks, mostly at the end of backward; shares of its step.
 
-    It computes nothing then, but NVML counts it as busy.
+    The GPU computes nothing then, but NVML counts it as busy.
     """
 
     share: Interval
-    waiting: float  # of that, for ranks that come later in the same step, at least
-    rests_on: RestsOn  # which evidence gave the lower end of the share
-    computing_at_least: float  # share of the step in which it does compute
+    waiting: float  # least part of it spent waiting for ranks that come later in the same step
+    rests_on: RestsOn  # the evidence for the lower end of the share
+    computing_at_least: float  # share of the step in which the GPU does compute
 
     @property
     def figures(self) -> dict[str, float | None]:
@@ -265,28 +265,28 @@ class Exchange(Struct, frozen=True, gc=False):
 
     @property
     def is_uneven(self) -> bool:
-        """True if most of it is waiting for ranks that come later, in each step others.
+        """True if most of the exchange is waiting for later ranks, another one in each step.
 
-        Backward takes twice as long as forward, so who comes 1 ms later takes 2 ms more in backward, and of the 3 ms
-        that others wait the ranks' spans show 1: a sixth of the exchange is half of it already.
+        Backward takes twice as long as forward, so a rank that comes 1 ms later takes 2 ms more in backward. The others
+        wait 3 ms, of which the ranks' spans show 1: so a sixth of the exchange is already half of it.
         """
         return self.waiting > 0 and self.waiting >= LARGE * self.share.low
 
 
 def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
-    """The exchange of every rank, by pid; of one rank alone, what follows from its own times.
+    """The exchange of every rank, by pid; for a single rank, as far as its own times show it.
 
-    Four lower bounds, the largest counts:
+    The largest of four lower bounds counts:
 
-    - Passes between the first and the last of a step exchange nothing under ``no_sync()``: what the last takes longer
-      than these is exchange. Without ``no_sync()`` all exchange, and the difference is 0.
-    - Ranks come out of an exchange together. Who comes into it last has the shortest span, what others take longer
-      they wait: with 50, 60 and 55 ms it is 0, 10 and 5. That holds where the ranks' own passes take alike; a rank that
-      has more work comes later and takes longer, and it is less than the truth.
-    - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what all forward passes of the step take.
+    - Under ``no_sync()`` only the last pass of a step exchanges: what it takes longer than those between the first and
+      the last is exchange. Without ``no_sync()`` all passes exchange, and the difference is 0.
+    - Ranks leave an exchange together. The rank that enters last has the shortest span; by as much as others are
+      longer, they wait: with 50, 60 and 55 ms that is 0, 10 and 5. It holds if the ranks' own passes take equally long;
+      a rank with more work comes later and takes longer, so the bound is below the truth.
+    - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times as long as all forward passes of the step.
     - A GPU that waits in a kernel of NCCL keeps few multiprocessors busy (``waits_by_sms``).
 
-    The time that backward may idle for want of launches counts for none of them.
+    Time for which backward may idle for lack of launches counts for none of them.
     """
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
@@ -295,10 +295,11 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
 
 def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
-    """Share of the step that each rank's GPU waits at least for the one with most busy multiprocessors.
+    """Least share of the step that each rank's GPU waits for the GPU with the most busy multiprocessors.
 
-    Where they run the same code, with 80 % of them busy in one and 20 % in another that always runs a kernel, the other
-    computes for a quarter of the time, or a little more. Empty without GPM's figures (Hopper and later).
+    If ranks run the same code, with 80 % of the multiprocessors busy in one and 20 % in another whose GPU always runs a
+    kernel, the other computes for a quarter of the time, or little more. Empty without GPM's figures (Hopper and
+    later).
     """
     known = {pid: (gpu.sm_ratio, gpu.idle) for pid, gpu in ranks.items() if gpu.sm_ratio is not None}
     most, idle = max(known.values(), default=(0.0, NONE))
@@ -309,9 +310,9 @@ def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
 
 
 def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateRank | None:
-    """The rank whose GPU computes while those of the others wait for it; None where that is not known.
+    """The rank whose GPU computes while the other ranks' GPUs wait for it; None if unknown.
 
-    A late CPU shows in the rank's phases, and in a GPU that idles.
+    A late CPU shows in the rank's phases instead, and in a GPU that idles.
     """
     waits = waits_by_sms({row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"})
     measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])
@@ -341,17 +342,17 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
     at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
     if not gpu.waits_anywhere:
         at_most_ms = min(at_most_ms, backward.ms - backward.idle.low)
-    if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
+    if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # otherwise all passes may exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
     return Exchange(share, waiting_ms / gpu.step_ms, by, max(computing, 1.0 - gpu.idle.high - share.high))
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
-    """By how much the last backward of a step is longer than its own work can be.
+    """By how much the last backward pass of a step is longer than its own work can be.
 
-    With forward of 10 and 30 ms and backward of 70 and 60 that is 40 and 0, on average 20; of their means it is 5.
-    If the forward pass of each step is not known, the mean has to do.
+    For two steps with forward of 10 and 30 ms, backward of 70 and 60 ms, that is 40 and 0, on average 20; from the
+    means it is 5. If the forward pass of each step is unknown, the means are used.
     """
     of_steps = gpu.time.exchanges
     if len(of_steps) < MIN_STEPS or "forward" not in gpu.phases:
@@ -367,9 +368,9 @@ def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
 
 
 def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict[int, float]:
-    """How long each rank waits for later ones, mean of a step, at least; empty where they do not exchange together.
+    """The least time that each rank waits for later ranks, in the mean step; empty if they do not exchange together.
 
-    If a rank was not timed in a step, the last of the others stands for it: their waits are too short then.
+    If the last rank was not timed in a step, the last timed one stands for it, which makes the waits too short.
     """
     steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
     ahead_s = _clocks_ahead_s(steps)
@@ -389,7 +390,7 @@ def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict
 
 
 def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> Iterable[dict[int, GpuExchange]]:
-    """Exchanges of two ranks or more that belong to one step, by the clock."""
+    """The exchanges of two or more ranks that belong to one step, by the clock."""
     ordered = sorted((exchange.reached_s, pid, exchange) for pid, found in ranks.items() for exchange in found)
     step: dict[int, GpuExchange] = {}
     since_s = 0.0
@@ -406,9 +407,10 @@ def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> 
 
 
 def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, float]:
-    """How far the clock of each further node is ahead of the first one's, by the median step that both were timed in.
+    """How far the clock of each further node is ahead of the first node's: the median over steps timed on both.
 
-    If ranks exchange together, the difference is that of the clocks, and the same in each step.
+    Ranks that exchange together reach it at one moment, so the difference is that of the clocks, and alike in each
+    step.
     """
     first = min((node_of(pid) for step in steps for pid in step), default=0)
     found: dict[int, list[float]] = defaultdict(list)
@@ -421,7 +423,7 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, flo
 
 
 def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None]) -> tuple[RankRow, ...]:
-    """The rows with GPU times, as far as all measured ranks have some; else as they are."""
+    """The rows with GPU times, if all measured ranks have them; else the rows unchanged."""
     times: dict[int, RankTimes] = {}
     for row in rows:
         if row.late_ratio is not None:
@@ -446,7 +448,7 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None])
 
 
 def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:
-    """Times of a rank; None without GPU times of enough steps."""
+    """The GPU times of a rank; None if too few steps were timed."""
     if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.timed_s):
         return None
     shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}

@@ -1,4 +1,4 @@
-"""The run as a whole: its processes, and its machines with memory, cores and GPUs; all ranks wait for the worst."""
+"""The run as a whole: its processes and its machines with memory, cores and GPUs; all ranks wait for the slowest."""
 
 from __future__ import annotations
 
@@ -37,47 +37,47 @@ WANTED_RATIO = Threshold(
     "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
     " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
 )
-#: Cores that lie idle on average, from which nobody waits long for one that another program uses: our choice.
+#: Idle cores, on average, from which no thread waits long for a core that another program uses: our choice.
 _IDLE = 1.0
 #: ``tasks``: threads and processes; ``files``: open ones; ``shm``: shared memory.
 Resource = Literal["memory", "gpu", "files", "tasks", "shm", "disk"]
-#: Names of what has a limit that are not those of a disk.
+#: Limited resources, by the name they have in the log; every other name is a disk's.
 _RESOURCES: dict[str, Resource] = {PIDS: "tasks", "/dev/shm": "shm"}
-#: What is read of each process.
+#: The column of a process's readings for each resource.
 _COLUMNS: dict[Resource, Held] = {"memory": "held_bytes", "files": "open_files", "tasks": "number"}
 Outside = Literal["programs", "host", "limit", "unknown"]
-#: Seconds after which figures of a GPU, or of the machine, are too old.
+#: Seconds after which figures of a GPU or a machine are out of date.
 RECENT_S = 30
-#: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
+#: Nodes that suffer at least this much of what the worst one does count as equally bad: our choice.
 _ALIKE = 0.7
-#: Seconds after the first step in which caches fill, of torch's allocator and of its operations: our choice.
+#: Seconds after the first step for caches to fill, of torch's allocator and of its operations: our choice.
 _SETTLES_S = 5.0
 
 
 class Demand(NamedTuple):
-    """The cores that the run wants and gets."""
+    """The cores that the run wants and the cores that it gets."""
 
     cores: int
     cpu: float  # used
-    delay: float  # wanted, but waited for
+    delay: float  # wanted, but only waited for
     busy_threads: dict[int, int]  # process -> threads that want to run
 
     @property
     def wanted(self) -> float:
-        """Used and waited for."""
+        """Cores used and cores waited for."""
         return self.cpu + self.delay
 
 
 class OutsideWaits(Struct, frozen=True, gc=False):
-    """A run's waits for a core that others cause."""
+    """The waits of a run for a core that are caused from outside."""
 
-    part: float = 0.0  # at most, of all its waits
-    by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
-    cores: float | None = None  # that they took
+    part: float = 0.0  # of all its waits, at most
+    by: Outside = "unknown"  # what causes most of them; unknown if nothing outside was measured
+    cores: float | None = None  # that were taken from the run
 
 
 class Mask(NamedTuple):
-    """The cores that a run is kept to, by its affinity or a cpuset."""
+    """The cores to which a run is restricted, by its affinity or a cpuset."""
 
     numbers: str  # "0-3,8"
     allowed: int
@@ -90,52 +90,52 @@ class Mask(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A resource of which there is only so much, in bytes or by number."""
+    """A limited resource, in bytes or by number."""
 
     resource: Resource
     total: float
     left: float
-    name: str = ""  # "the machine"; where a file system is mounted
-    pid: int | None = None  # whose it is alone
+    name: str = ""  # "the machine", or the mount point of a file system
+    pid: int | None = None  # the process that alone uses it
 
     @property
     def left_share(self) -> float:
-        """Of the whole."""
+        """The part that is left."""
         return self.left / self.total if self.total else 1.0
 
 
 class Filling(NamedTuple):
-    """A store of which more and more is held."""
+    """A store that fills up."""
 
     store: Store
     growth: Growth  # of the process that fills it fastest
-    per_s: float  # of all that fill it
-    pid: int | None = None  # that process; None: not known
+    per_s: float  # of all processes that fill it
+    pid: int | None = None  # the process that fills it fastest; None if unknown
     others: int = 0
 
     @property
     def full_s(self) -> float:
-        """When nothing is left, if that goes on."""
+        """Seconds until it is full at this rate."""
         return self.store.left / self.per_s
 
 
 class Keeping(NamedTuple):
-    """Lines that keep one more of something each step; ``tensor``: they make what stays, by the allocator's history."""
+    """Lines that keep one more object each step; ``tensor``: they make what stays, by the allocator's history."""
 
     kept: Kept | Literal["tensor"]
     places: tuple[Place, ...]
 
     @property
     def is_sure(self) -> bool:
-        """True unless the text shows no more than a container that nothing empties."""
+        """True unless the program's text shows no more than a container that nothing empties."""
         return self.kept != "object"
 
 
 class Machine(Struct, frozen=True, dict=True):
-    """One node; each section is read on first use, and once."""
+    """One node; each section is read once, on first use."""
 
     node: int
-    host: str | None  # None where the run has no other
+    host: str | None  # None if it is the only one
     trainers: tuple[int, ...]  # the training processes on it, by rank
     _view: SessionView
 
@@ -146,12 +146,12 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def table(self) -> MachineTable:
-        """What was read of it."""
+        """The readings of the machine."""
         return self._view.session.nodes.of(self.node)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
-        """What there is only so much of; empty without recent figures of the machine."""
+        """The machine's limited resources; empty without recent figures."""
         memory, found = self.table.latest, list[Store]()
         if memory is None or self._view.now_s - memory.t > RECENT_S:
             return ()
@@ -172,13 +172,13 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def filling(self) -> tuple[Filling, ...]:
-        """What has been held more and more of ever since the first steps, the first to be full first."""
+        """The stores that have filled steadily since the first steps, first those that will be full first."""
         stores = {(store.resource, store.pid, store.resource == "disk" and store.name): store for store in self.stores}
         found = [filling for store in stores.values() if (filling := self._filling(store)) is not None]
         return tuple(sorted(found, key=lambda each: each.full_s))
 
     def _filling(self, store: Store) -> Filling | None:
-        """Who holds more and more of it; of what several processes share, all who do."""
+        """How a store fills; if several processes share it, by all those that grow."""
         pids = self._begun if store.pid is None else (store.pid,)
         column = _COLUMNS.get(store.resource)
         growing = {pid: growth for pid in pids if column and (growth := self.grown(pid, column)) is not None}
@@ -186,7 +186,7 @@ class Machine(Struct, frozen=True, dict=True):
             pid = max(growing, key=lambda each: growing[each].per_s)
             return Filling(store, growing[pid], sum(each.per_s for each in growing.values()), pid, len(growing) - 1)
         spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
-        for span in spans:  # checkpoints are written far apart
+        for span in spans:  # the whole run as well, as checkpoints are written far apart
             growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
             lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
             written = sum(self._threads.written(pid, lately)[1] for pid in self.trainers)
@@ -196,7 +196,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def _begun(self) -> dict[int, float]:
-        """When caches have filled of each training process and of its workers, by process."""
+        """When the caches of each training process and its workers have filled, by process."""
         session = self._view.session
         live = (pid for pid in self.trainers if session.exit is not None or not session.run_processes.has_ended(pid))
         first = {pid: session.step_stats[pid].first_step_s for pid in live if pid in session.step_stats}
@@ -204,9 +204,9 @@ class Machine(Struct, frozen=True, dict=True):
         return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.workers(pid)))}
 
     def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
-        """How a process has held more and more, at a steady pace since its first steps; else None.
+        """How a process has grown since its first steps, at a steady pace; None if it has not.
 
-        Where the text shows what is kept, that does not level off.
+        If the program's text shows what it keeps, the pace need not be steady, only the growth must go on.
         """
         readings, since_s = self._threads.held(pid, column), max(since_s, self._begun.get(pid, math.inf))
         goes_on = column == "held_bytes" and pid in self.trainers and self.sure_keeping
@@ -219,14 +219,14 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def growing(self) -> tuple[int, Growth] | None:
-        """The process whose memory grows fastest, be it from before the first steps."""
+        """The process whose memory grows fastest, even if the growth began before the first steps."""
         grown = ((pid, growth_going_on(self._threads.held(pid))) for pid in self._live)
         found = [(pid, growth) for pid, growth in grown if growth is not None]
         return max(found, key=lambda each: each[1].per_s, default=None)
 
     @cached_property
     def copying(self) -> tuple[int, Growth, int] | None:
-        """A forked worker that copies the pages of its trainer, and how many bytes of these it may copy yet.
+        """A forked worker that copies its trainer's pages, its growth, and how many more bytes it may still copy.
 
         Its own pages grow, though its memory does not.
         """
@@ -240,7 +240,7 @@ class Machine(Struct, frozen=True, dict=True):
         return None
 
     def threads_at(self, pid: int) -> Place | None:
-        """The user's line that most threads of a process stand at, beside the one that trains."""
+        """The user's line at which most threads of a process stand, apart from the training thread."""
         sampled = self._view.session.stacks.get(pid)
         tids = [tid for tid in sampled.tids(now=True) if tid != sampled.tid] if sampled is not None else []
         places = Counter(place for tid in tids if sampled and (place := sampled.threads.place_of(tid)) is not None)
@@ -248,9 +248,9 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
-        """The lines that keep memory, by the program's text; else by the allocator's history.
+        """The lines that keep memory, by the program's text or by the allocator's history.
 
-        Text that shows neither a graph nor figures nor hooks is the last resort.
+        Lines found by text that shows no graph, figures or hooks come last, after the allocator's history.
         """
         histories = self._view.session.memory_history
         lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
@@ -261,7 +261,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def sure_keeping(self) -> tuple[Keeping, ...]:
-        """What the text shows to be kept for sure: a graph, figures, hooks."""
+        """The lines whose text shows for sure that they keep a graph, figures or hooks."""
         return tuple(each for each in self._by_text if each.is_sure)
 
     @cached_property
@@ -269,18 +269,18 @@ class Machine(Struct, frozen=True, dict=True):
         return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
 
     def steps_per_s(self, pid: int) -> float | None:
-        """Steps a second of a training process; None where they are not known."""
+        """Steps per second of a training process; None if unknown."""
         summary = self._view.steps(pid)
         return summary.per_second if summary is not None else None
 
     @cached_property
     def cores(self) -> int | None:
-        """How many the run may use; None without a header."""
+        """How many cores the run may use; None without a header."""
         return self._view.session.nodes.cpu_counts.get(self.node)
 
     @cached_property
     def mask(self) -> Mask | None:
-        """The cores that the run is kept to; None where it may use as many as tuimon."""
+        """The cores to which the run is restricted; None if it may use as many as tuimon."""
         numbers, there_are = (
             self.table.latest.run_cores if self.table.latest else None,
             self._view.session.nodes.all_cores,
@@ -297,20 +297,21 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
-        """Thread figures of every process on it that has not ended."""
+        """Thread figures of every live process on the machine."""
         return tuple(self._view.live_threads(self.node))
 
     @cached_property
     def intra_op_threads(self) -> dict[int, int]:
-        """How many threads share out an operation of each training process, where that is known."""
+        """The number of threads that share an operation, by training process; without those where it is unknown."""
         processes = map(self._view.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
 
     @cached_property
     def pool_works(self) -> float | None:
-        """The part of the CPU time of its trainings' intra-op pools that is work for sure, where that is measured.
+        """The part of the CPU time of intra-op pools that is certainly work; None if not measured.
 
-        In OpenMP's library their threads wait for each other; the kernel wakes them, and maps memory.
+        The rest is in OpenMP's library, where threads wait for each other, or in the kernel, which wakes them and maps
+        memory.
         """
         rows = [row for pid in self.trainers for row in self._view.threads_of(pid) if row.role in ("native", INTRA_OP)]
         native = joined(row.native for row in rows if row.native is not None and row.native.share("pool"))
@@ -318,32 +319,31 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def in_environment(self) -> set[int]:
-        """The OMP_NUM_THREADS with which its training processes were started."""
+        """The values of OMP_NUM_THREADS with which its training processes were started."""
         processes = map(self._view.process, self.trainers)
         return {p.omp_num_threads for p in processes if p is not None and p.omp_num_threads is not None}
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
-        """The lines of the program that set one of these, as far as stacks lead there."""
+        """The lines of the program that set one of these numbers, as far as stacks lead to them."""
         return tuple(self._view.session.trie.counts[what])
 
     @cached_property
     def demand(self) -> Demand | None:
-        """Cores that the run uses on it and waits for."""
+        """The cores that the run uses and waits for on this machine."""
         return core_demand(self.live_threads, self.cores)
 
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
-        """Cores of it that the run could not have; None where that is not known."""
+        """The cores of the machine that the run could not have; None if unknown."""
         return self._view.cores_taken(self.node)
 
     @cached_property
     def waits_from_outside(self) -> OutsideWaits:
-        """How much of the run's waits for a core on it others cause.
+        """The part of the run's waits for a core on this machine that is caused from outside.
 
-        A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
-        that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The
-        same goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds
-        back.
+        A core that others use for a second keeps the run from it for at most a second. For any further time its threads
+        wait for one another: of 1 s of waits beside programs that use 0.2 s, others cause 0.2 s. The same goes for
+        cores that the host of a virtual machine gives to others, and for cores that a CPU limit withholds.
         """
         demand, taken = self.demand, self.cores_taken
         if demand is None or demand.delay <= 0.0:
@@ -360,9 +360,9 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def are_workers_known(self) -> bool:
-        """True if what its training processes' workers use is: new ones look like other programs for some seconds.
+        """True if the CPU use of all workers is known: for some seconds, new ones look like other programs.
 
-        The use of those that are started anew for every epoch is known by their parents.
+        The CPU use of workers that are started anew for every epoch is known from their parents.
         """
         view = self._view
         return all(
@@ -374,12 +374,12 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def training_threads(self) -> tuple[MainThread, ...]:
-        """The training thread of every training process on it."""
+        """The training thread of every training process on the machine."""
         return tuple(ThreadEvidence(pid, self._view).training for pid in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:
-        """Share of time that its training threads wait for a core, their median; None where that is not reported."""
+        """The median share of time that its training threads wait for a core; None if not reported."""
         known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
         return median(known) if known else None
 
@@ -389,31 +389,31 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The evidence of its findings on the machine: the host, if the run has others."""
+        """What findings on the machine report as evidence: the host, if the run has several."""
         return {"host": self.host} if self.host is not None else {}
 
 
 class RunEvidence(Struct, frozen=True, dict=True):
-    """The machine (of many, the one in focus), its GPUs, and the processes of the run.
+    """The machine (of several, the one in focus), its GPUs, and the processes of the run.
 
-    Each section is read on first use, and once.
+    Each section is read once, on first use.
     """
 
     _view: SessionView
 
     @property
     def now_s(self) -> float:
-        """``t`` of the latest record."""
+        """The ``t`` of the latest record."""
         return self._view.now_s
 
     @cached_property
     def end(self) -> Exit | None:
-        """How it ended; None while it runs."""
+        """How the run ended; None while it goes on."""
         return self._view.session.exit
 
     @cached_property
     def goodput(self) -> Goodput | None:
-        """The division of its wall time; None before any."""
+        """The division of the run's wall time; None if there is none yet."""
         return goodput(self._view.session)
 
     @property
@@ -428,7 +428,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def notices(self) -> dict[str, Notice]:
-        """The problem that each source reported last, by source."""
+        """The problem that each source reported last, by the source's name."""
         return dict(self._view.session.notices)
 
     @cached_property
@@ -443,7 +443,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def free_cores(self) -> float:
-        """Cores that the run could still get: those of the machine less what its threads use and what they wait for."""
+        """Cores that the run could still get: the machine's, less what its threads use and wait for."""
         free = float(self.cores)
         for process in self.here.live_threads:
             free -= (process.cpu_ratio or 0.0) + process.childrens_cores
@@ -460,17 +460,17 @@ class RunEvidence(Struct, frozen=True, dict=True):
         return self.gpus if node == self._view.session.focus_node else tuple(self._view.gpus(node))
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
-        """Those that the run uses and whose figures are recent."""
+        """The GPUs of a node that the run uses and that have recent figures."""
         return tuple(row for row in self.gpus_on(node) if row.used_by_run and row.stale_s < RECENT_S)
 
     @property
     def here(self) -> Machine:
-        """The node in focus."""
+        """The machine in focus."""
         return self.machines[0]
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
-        """All nodes of the run, the one in focus first."""
+        """All machines of the run, the one in focus first."""
         session = self._view.session
         focus, known = session.focus_node, session.nodes.known
         hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
@@ -485,14 +485,14 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
 @once
 def run_evidence(view: SessionView) -> RunEvidence:
-    """The run over the view's span: for the evidence of all its processes."""
+    """The run over the view's span, which the evidence of all its processes shares."""
     return RunEvidence(view)
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
-    """The first node that suffers most or nearly so, beginning with the one in focus, and the text that names it.
+    """The first machine that suffers about as much as the worst, the one in focus first, and the text that names it.
 
-    Nodes do the same work, so the very worst would be a different one each second.
+    Nodes do the same work, so the very worst would be another one each second.
     """
     worst = max(how_bad(machine) for machine in found)
     machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)
@@ -501,7 +501,7 @@ def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> t
 
 
 def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | None:
-    """Demand of the live processes of the run; None where the kernel reports no run-queue delay (schedstat)."""
+    """The cores that live processes of the run want; None if the kernel reports no run-queue delay (schedstat)."""
     rows = [
         (process.pid, row)
         for process in processes
@@ -521,11 +521,11 @@ def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | Non
 
 
 def _without_yielding(rows: Sequence[tuple[int, ThreadCpu]]) -> list[tuple[int, ThreadCpu]]:
-    """The threads that run when they get a core.
+    """The threads that would run if they got a core.
 
-    A thread that waits for work in a loop of yields stands in the run queue all the while, and hardly runs: one that
-    wanted to would get much the same of the cores as the others do: 0.04 of it was measured of two threads of setfit's
-    that stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores.
+    A thread that waits for work by yielding in a loop always stands in the run queue, but hardly runs; a thread that
+    wants to run gets about as much of the cores as the others. Measured: two threads of setfit stood in the run queue
+    for 65 % of the time and ran for 2 %, 0.04 of what the others got, beside a model that computes on 2 cores.
     """
     busy = [row for _, row in rows if row.wanted_ratio >= WANTS_TO_RUN]
     number = sum(row.count for row in busy)

@@ -1,4 +1,4 @@
-"""Signs of a hang: what the ranks of one training do, and wait for, while none of them comes further."""
+"""Signs of a hang: what the ranks of one training do, and what they wait for, while none of them makes progress."""
 
 from __future__ import annotations
 
@@ -30,74 +30,74 @@ from tuimon.session.standing import (
 from tuimon.session.threads import thread_count
 from tuimon.torch_code import is_loader_code
 
-#: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
+#: Files read or written this long ago (s) still count as progress: they are measured every 5 s.
 MOVED_S = 12.0
-#: Nothing is inspected before so long without a boundary (s): it costs 0.1 ms a rank, and steps are usually shorter.
+#: Time without a boundary (s) before anything is inspected: it costs 0.1 ms a rank, and steps are usually shorter.
 LEAST_S = 10.0
-#: Who ended so long before nothing moved, or less, may be missed only then (s): our choice, a queue that nobody empties
-#: is full by then.
+#: A thread or process that ended at most this long before a standstill (s) may be its cause: our choice, a queue
+#: that nobody empties is full by then.
 _GONE_S = 60.0
-#: The reason why a program is there after its training: it sleeps, or waits for a thread of its own.
+#: Why a program is still there after its training: it sleeps, or waits for a thread of its own.
 Rest = Literal["sleep", "thread"]
-#: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been
-#: sampled since it stands still, nor taken.
+#: ``work``: waits to be given work, or for anything else once the training is over; ``unknown``: since it stands still,
+#: its stack has been neither sampled nor taken.
 Wait = Literal[OutsideWait, "work", "unknown"]
 _WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
-#: One training process in its first step: at a lock, or all its workers wait for a thread and have none; it waits for a
-#: batch, a thread or a rank; or it may go on, as far as is known: somebody imports, compiles, waits outside.
+#: One training process in its first step. ``stuck``: at a lock, or all its workers wait for a thread and have none;
+#: ``waits``: for a batch, a thread or a rank; ``may_go_on``: for all we know, as it imports, compiles or waits outside.
 First = Literal["stuck", "waits", "may_go_on"]
-#: Calls into C by which a server of the user's own gets its requests.
+#: C functions by which a user's own server receives its requests.
 _RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
 
 
 class Gone(NamedTuple):
-    """A thread or a child process that has ended, for which a training may wait."""
+    """A thread or a child process that has ended, and that a training may still wait for."""
 
     who: str  # "thread event-writer", "process 4711"
-    place: Place | None  # of the user's, where it was sampled last
-    queue: Literal["full", "empty"] | None  # if the training waits for a queue
+    place: Place | None  # the user's line at which it was last sampled
+    queue: Literal["full", "empty"] | None  # the state of the queue that the training waits for, if it does
 
 
 class StandingRank(Struct, frozen=True, dict=True):
-    """One training process of a standstill, by the latest samples, and by all stacks once they are taken.
+    """One training process of a standstill, by its latest samples, and by all stacks once they are taken.
 
     What was not measured is None.
     """
 
     pid: int
-    begun_s: float  # when the last thing moved
+    begun_s: float  # when it last made progress
     taken: Taken | None
     _view: SessionView
 
     @property
     def rank(self) -> int | None:
-        """Its number among the ranks of the training."""
+        """Its rank in the training; None if unknown."""
         process = self._view.process(self.pid)
         return process.rank if process is not None else None
 
     @cached_property
     def tid(self) -> int:
-        """The thread that trains."""
+        """The OS id of the thread that trains."""
         return self._session.training_tid(self.pid)
 
     @property
     def phase(self) -> str | None:
-        """The phase that it is in."""
+        """The phase that the process is in."""
         return step_evidence(self._view, self.pid).open_phase
 
     def step_ms(self, quantile: float) -> float | None:
-        """So many (0..1) of its steps took no longer."""
+        """The length that this part (0..1) of its steps did not exceed, in ms."""
         stats = self._session.step_stats.get(self.pid)
         return stats.over().quantile_ms(quantile) if stats is not None else None
 
     @property
     def is_still(self) -> bool | None:
-        """True if its training thread shows one and the same stack."""
+        """True if its training thread has shown the same stack all the time; None if unknown."""
         return self._sampled.threads.is_still(self.tid, self.begun_s) if self._sampled is not None else None
 
     @property
     def is_stopped(self) -> bool:
-        """True if a signal or a debugger has stopped it; the threads may have been read after that."""
+        """True if a signal or a debugger has stopped the process; its threads may have been read later."""
         stats, rows = self._session.step_stats.get(self.pid), self._threads.threads if self._threads is not None else ()
         return any(row.tid == self.pid and row.state == "stopped" for row in rows) or (
             stats is not None and stats.was_stopped
@@ -105,7 +105,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def main_moves(self) -> bool:
-        """True if a main thread that trains nothing goes on, such as one that draws a progress bar."""
+        """True if a main thread that does not train goes on, such as one that draws a progress bar."""
         sampled = self._sampled
         return self.tid != self.pid and sampled is not None and sampled.threads.same_stack_s(self.pid) == 0.0
 
@@ -116,16 +116,16 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def peers(self) -> list[int]:
-        """Who is at the other end of what it is blocked on, where that is known, and nobody there will send."""
+        """The processes at the other end of what it is blocked on, if they are known and none of them will send."""
         row = self._process(self.pid)
         return row.peers or [] if row is not None else []
 
     @cached_property
     def gone(self) -> Gone | None:
-        """Who has ended, if it waits for one."""
+        """The thread or process that it waits for and that has ended; None if there is none."""
         return _gone(self.pid, self._session, self._own, self.begun_s)
 
-    # -- what it is known by
+    # -- its threads and stacks
 
     @property
     def _session(self) -> Session:
@@ -152,16 +152,16 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def _workers(self) -> dict[int, list[Frame]]:
-        """The workers that are in the user's code, with the stacks of their main threads."""
+        """The stacks of the main threads of the workers that are in the user's code, by process."""
         stacks = {each: self._stack(each, each) for each in self._worker_pids}
         return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
 
     def _process(self, pid: int) -> StandingProcess | None:
-        """What was found of a process when all stacks were taken."""
+        """What was found of a process when all stacks were taken; None if they were not."""
         return next((each for each in self.taken.processes if each.pid == pid), None) if self.taken else None
 
     def _taken_stack(self, pid: int, tid: int) -> list[Frame]:
-        """The stack of a thread then, root first; empty if it is unknown, as those below."""
+        """The stack of a thread at that moment, root first; empty if unknown, as in the methods below."""
         groups = self.taken.groups if self.taken is not None else []
         return next((group.frames for group in groups if (pid, tid) in group.threads), [])
 
@@ -172,7 +172,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         return list(latest[0].frames) if latest is not None else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
-        """The stack of a thread since the process stands still."""
+        """The stack of a thread since the process began to stand still."""
         if found := self._taken_stack(pid, tid):
             return found
         sampled = self._session.stacks.get(pid)
@@ -181,10 +181,10 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def cpu_ratio(self) -> float | None:
-        """CPU of the process, or of that worker which uses more.
+        """The CPU use of the process or of its busiest worker, whichever is more.
 
-        Without that of a main thread which trains nothing, unless the training may wait for what that computes: one
-        that serves or draws takes less of a core than half.
+        It leaves out a main thread that does not train, unless the training may wait for what it computes: one that
+        serves or draws takes less than half a core.
         """
         threads = self._threads
         if threads is None or threads.cpu_ratio is None:
@@ -199,7 +199,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def wait(self) -> Wait | None:
-        """The wait of it or a worker for something outside the training; ``unknown`` without a stack."""
+        """What the process or a worker waits for outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
         for pid, tid in ((self.pid, self.tid), *((each, each) for each in self._worker_pids)):
             if self._view.disk_ratio(pid) == 1.0:
@@ -219,7 +219,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         """``work`` if the training thread has nothing to train just now, so that its wait is no hang; None if it has.
 
         - Its stack has left all loops in which it trained, and waits or sleeps: ``work``.
-        - It is the main thread, and only all stacks of the run could show that: ``unknown`` until they are taken.
+        - It is the main thread, and only the stacks of all threads could show it: ``unknown`` until they are taken.
         - It is another thread, and has ended or is idle in a pool: ``work``.
         - It is another thread and waits for a job: ``prompt`` while the main thread is at one, ``work`` if it is
           outside its loop while the main thread serves.
@@ -227,7 +227,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         own, row = self._own, self._process(self.pid)
         if row is not None and row.has_left and own and innermost_wait(own) is None:
             receives = own[-1].user and not _RECEIVES.isdisjoint(outer_calls(own[-1].source))
-            if waits_for_work(own) or receives:  # for what need not come: neither batch, rank nor lock
+            if waits_for_work(own) or receives:  # for something that need not come: no batch, rank or lock
                 return "work"
         is_outside = waits_for_work(own) and self._sampled is not None and self._sampled.calls_backward(own) is False
         if self.tid == self.pid:
@@ -244,7 +244,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         return "work" if is_outside and activity_of(main) in ("io", "idle") else None
 
     def _thread_has_ended(self) -> bool:
-        """True if the thread is known to have ended: not listed where all are, or without a stack to take."""
+        """True if the thread has ended for sure: a full list of threads lacks it, or its stack could not be taken."""
         threads, tid = self._threads, self.tid
         if threads and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
             return True
@@ -252,7 +252,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def rests(self) -> Rest | None:
-        """How a main thread passes its time whose training is over; None of a server, and where that is not known."""
+        """Why the main thread stays after its training; None for a server, and if that is unknown."""
         row = self._process(self.pid)
         if row is None or not row.has_left or row.listens or self.tid != self.pid:
             return None
@@ -264,10 +264,10 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def others(self) -> tuple[Place, ...]:
-        """The user's lines that the threads or workers are at for which its training waits; nobody else holds it up.
+        """The user's lines of the threads or workers that the training waits for; nothing else can hold it up.
 
-        Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended. At
-        the exit any thread keeps the program alive, also one that waits for work.
+        A main thread beside the training thread is left out while it goes on: it polls whether the training has ended.
+        At the exit any thread keeps the program alive, even one that waits for work.
         """
         pid, stack = self.pid, self._sampled_stack(self.pid, self.tid)
         at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
@@ -285,13 +285,13 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @cached_property
     def first(self) -> First | None:
-        """What is known of it there; None once a whole step has ended."""
+        """What is known of a process in its first step; None once a whole step has ended."""
         stats = self._session.step_stats.get(self.pid)
         if stats is not None and stats.total:
             return None
         waits_for = innermost_wait(self._own) or ("thread" if _waits_inside(self._own) else None)
         others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self._workers)}
-        for group in self.taken.groups if self.taken is not None else []:  # of threads beside these
+        for group in self.taken.groups if self.taken is not None else []:  # of all other threads
             for pid in others.keys() & {pid for pid, tid in group.threads if tid not in (pid, self.tid)}:
                 others[pid].append(group.frames)
         stacks = (self._own, *self._workers.values(), *(stack for each in others.values() for stack in each))
@@ -306,14 +306,14 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def forked_in_vain(self) -> bool:
-        """True if it waits for a batch, and all workers that make one wait for a thread that no fork has brought."""
+        """True if it waits for a batch whose workers all wait for a thread that a fork did not bring along."""
         if innermost_wait(self._own) != "batch":
             return False
         loaders = self._view.loaders(self.pid)
         return any(loader.facts.context == "fork" for loader in loaders) and self._workers_have_none()
 
     def _threads_of_waiting(self) -> dict[int, int | None]:
-        """How many threads each worker that waits for one has beside its main one; None where that is not known."""
+        """For each worker that waits for a thread, how many it has beside its main one; None if unknown."""
         found: dict[int, int | None] = {}
         for pid, stack in self._workers.items():
             if _waits_inside(stack):
@@ -322,7 +322,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         return found
 
     def _workers_have_none(self) -> bool:
-        """True if all workers at work wait for a thread, and have none."""
+        """True if all workers in the user's code wait for a thread, and none of them has any."""
         more = self._threads_of_waiting()
         return bool(more) and len(more) == len(self._workers) and not any(more.values())
 
@@ -331,16 +331,16 @@ class Standstill(Struct, frozen=True, gc=False):
     """The live ranks of one training, the process in focus first, and what was found when all stacks were taken."""
 
     ranks: tuple[StandingRank, ...]
-    lost: tuple[int, ...]  # ranks that have ended, and were not started again
-    quiet_s: float  # since the latest boundary of any
+    lost: tuple[int, ...]  # ranks that have ended and were not restarted
+    quiet_s: float  # since the latest boundary of any rank
     taken: Taken | None
-    stuck: tuple[Stuck, ...]  # collectives that do not end, as flight recorders have it
+    stuck: tuple[Stuck, ...]  # collectives that do not end, according to flight recorders
     has_moved: bool  # whether files were read or written lately
-    idle_s: float | None  # since all stacks were taken, or files were read or written after that
+    idle_s: float | None  # since all stacks were taken, or since files were read or written later
 
 
 def standstills(view: SessionView, focus: int, trainers: Sequence[int]) -> Iterator[Standstill]:
-    """Standstills of the training in focus, then of others with several ranks; none that has come further lately.
+    """The standstills of the training in focus, then of other trainings with several ranks, if no rank makes progress.
 
     ``trainers``: all training processes of the run, by rank.
     """
@@ -352,7 +352,7 @@ def standstills(view: SessionView, focus: int, trainers: Sequence[int]) -> Itera
         seen.update(members)
         live = [each for each in members if (process := view.process(each)) is None or not process.ended]
         open_s = (step_evidence(view, each).open_for_s or 0.0 for each in live)
-        quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one that goes on is enough
+        quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one rank that goes on decides
         if quiet_s and len(quiet_s) == len(live):
             yield _standstill(view, live, members, min(quiet_s))
 
@@ -378,27 +378,27 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
 
 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
-    """True if it waits for another thread of its process."""
+    """True if a stack waits for another thread of its process."""
     inside = _in_data_set(stack)
     return waits_for_thread(inside) and not awaits_process(inside)
 
 
 def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
-    """The part of a stack inside the DataLoader's, where the user's code runs there; else all of it."""
+    """The part of a stack below the DataLoader's frames, if the user's code runs there; else all of it."""
     loader = max((at for at, frame in enumerate(stack) if is_loader_code(frame.file)), default=-1)
     inside = stack[loader + 1 :]
     return inside if any(frame.user for frame in inside) else stack
 
 
 class LastSeen(NamedTuple):
-    """A training that has come no further, as its last samples show it."""
+    """A training that made no more progress, as its last samples show it."""
 
-    places: dict[int, Place]  # the user's lines of its training thread and its DataLoader workers, by process
-    gone: Gone | None  # who had ended before, if its training thread waited for one
+    places: dict[int, Place]  # the user's lines of the training thread and the DataLoader workers, by process
+    gone: Gone | None  # the thread or process that had ended, if the training thread waited for one
 
 
 def last_seen(pid: int, view: SessionView) -> LastSeen:
-    """What is known of a training at the end of its run."""
+    """The last samples of a training at the end of its run."""
     session = view.session
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
     places = {}
@@ -413,9 +413,9 @@ def last_seen(pid: int, view: SessionView) -> LastSeen:
 
 
 def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) -> Gone | None:
-    """Who has ended lately, of those that a training at ``stack`` may wait for: a thread, or another process.
+    """The thread or process that has ended lately, if a training at ``stack`` may wait for it.
 
-    Not a thread whose like are there yet, at the same work.
+    Threads do not count if others at the same work are still there.
     """
     inner = list(takewhile(lambda frame: not frame.user, reversed(stack)))
     calls = {frame.function for frame in inner if frame.file.endswith(("/queue.py", "/queues.py"))}

@@ -19,28 +19,28 @@ from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.session.threads import MainThread, ThreadRow
 
-#: The files in which Python's threads wait for each other, and for what they put into queues.
+#: The files of Python in which threads wait for each other, or for what other threads put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 
 
-#: Waits of a thread of its own, during which it does not hold the GIL.
+#: Waits of a thread itself, during which it does not hold the GIL.
 OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
 class Contention(NamedTuple):
-    """What shows that the training thread waits for the GIL; shares are of the time."""
+    """The evidence that the training thread waits for the GIL; shares are of the time."""
 
     others_hold: float
     training_holds: float | None
-    unexplained: float  # by the training thread's CPU, the run queue, and waits of its own
-    culprit: ThreadRow  # which holds it for longest
-    place: Place | None  # what it does
-    feeds: bool  # whether it puts what it makes into a queue
+    unexplained: float  # by the training thread's CPU time, the run queue, and its own waits
+    culprit: ThreadRow  # the thread that holds the GIL for longest
+    place: Place | None  # what the culprit does
+    feeds: bool  # whether the culprit puts what it makes into a queue
 
     @property
     def share(self) -> float:
-        """What the training thread loses: the smaller of both."""
+        """What the training thread loses: the smaller of the time others hold the GIL and the unexplained time."""
         return min(self.others_hold, self.unexplained)
 
 
@@ -52,7 +52,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def figures(self) -> Threads | None:
-        """CPU figures of all of them."""
+        """The CPU figures of all threads."""
         return self._view.process_threads(self.pid)
 
     @cached_property
@@ -67,19 +67,19 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def training(self) -> MainThread:
-        """CPU and run-queue delay of that thread."""
+        """The CPU time and run-queue delay of the thread that trains."""
         rows = self.figures.threads if self.figures is not None else ()
         main = next((row for row in rows if row.tid == self.training_tid), None)
         return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
 
     @cached_property
     def computing(self) -> tuple[ThreadRow, ...]:
-        """The thread that trains, and autograd's own."""
+        """The thread that trains, and the threads of autograd."""
         return tuple(row for row in self.rows if row.tid == self.training_tid or row.role == "autograd")
 
     @cached_property
     def is_sampled(self) -> bool:
-        """True if there have been stack samples of them in the run."""
+        """True if any thread of the process was sampled in the run."""
         sampled = self._view.session.stacks.get(self.pid)
         return sampled is not None and sampled.latest_s is not None
 
@@ -89,7 +89,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
         return self._view.samples(self.pid, self.training_tid)
 
     def samples_since(self, first_step_s: float | None) -> Samples:
-        """Those after the first steps of the run; None: as samples show these."""
+        """The training thread's samples after the run's first steps; with None, samples show when these end."""
         sampled = self._view.session.stacks.get(self.pid)
         begun_s = sampled.begin_s if sampled is not None and first_step_s is None else first_step_s
         return (
@@ -100,7 +100,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def others(self) -> dict[int, Samples]:
-        """Those of the other Python threads, by thread id."""
+        """The stack samples of the other Python threads, by thread id."""
         return {
             tid: self._view.samples(self.pid, tid)
             for tid in self._view.sampled_tids(self.pid)
@@ -113,7 +113,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def contention(self) -> Contention | None:
-        """The contention of others with the training thread for the GIL; None if there is none, or if it is unknown."""
+        """The contention for the GIL between the training thread and others; None if there is none, or unknown."""
         training = next((row for row in self.rows if row.tid == self.training_tid), None)
         if training is None or training.cpu_ratio is None or training.delay_ratio is None:
             return None
@@ -137,7 +137,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
         )
 
     def _held(self, row: ThreadRow) -> float | None:
-        """Share of time in which a thread holds the GIL: as dumps show, or while it runs Python; None where unknown."""
+        """Share of time for which a thread holds the GIL: by stack dumps, or while it runs Python; None if unknown."""
         samples = self._samples_of(row)
         if row.gil_ratio is not None:
             return row.gil_ratio
@@ -150,7 +150,7 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
 
 def awaits_thread(node: Node) -> bool:
-    """True if a fetch waits for another thread, be it one that awaits a process."""
+    """True if a fetch waits for another thread, even one that waits for a process."""
     return node.has("fetch") and stands_in_wait(node.frames) and _is_queue(node.frame.file)
 
 
@@ -159,21 +159,21 @@ def _is_queue(file: str) -> bool:
 
 
 def works(node: Node) -> bool:
-    """True if a thread does not wait for work."""
+    """True if a thread is at work and does not wait for any."""
     return node.activity not in ("lock", "idle")
 
 
 def awaits_queue(main: Samples) -> Callable[[Node], bool]:
-    """True if the training thread waits at a queue in the data phase, or for the GIL there.
+    """Tells whether the training thread waits at a queue in the data phase, or there for the GIL.
 
-    Calls there take no time of their own: without a lock to wait for, the thread waits for the GIL.
+    Calls of a queue take no time themselves: a thread there that waits for no lock waits for the GIL.
     """
     has_queue, path = main.where(phase="data").part(_passes_queue) > 0, main.training_path
 
     def waits(node: Node) -> bool:
         if node.activity == "lock" or _passes_queue(node):
             return True
-        leaf = node.frame  # at the head of the loop that trains, or taking from a queue there, in no call
+        leaf = node.frame  # in no call: at the head of the training loop, or taking from a queue in it
         takes = leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
         return has_queue and takes and leaf.code in path
 
@@ -181,10 +181,10 @@ def awaits_queue(main: Samples) -> Callable[[Node], bool]:
 
 
 def puts_into_queue(node: Node) -> bool:
-    """True if a thread makes in it, or puts, what goes into a queue."""
+    """True if a thread makes, or puts, what goes into a queue."""
     return any(frame.user and _PUTS.search(frame.source) is not None for frame in node.frames)
 
 
 def _passes_queue(node: Node) -> bool:
-    """True if it takes from a queue or notifies the thread that fills it."""
+    """True if a stack takes from a queue, or notifies the thread that fills it."""
     return any(_is_queue(frame.file) for frame in node.frames)

@@ -17,12 +17,12 @@ from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 
-#: What to do about native threads of theirs that crowd the cores.
+#: The advice if native threads of workers crowd the cores.
 ONE_THREAD = (
     "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or"
     " threadpoolctl.threadpool_limits(1) in worker_init_fn; torch does so there by itself, NumPy and OpenCV do not"
 )
-#: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
+#: Generations of workers that show a restart for each epoch, and seconds in which the next ones must follow.
 _GENERATIONS = 2
 _NEXT_S = 2.5
 
@@ -30,40 +30,40 @@ _NEXT_S = 2.5
 class Workers(Struct, frozen=True, gc=False):
     """The DataLoader workers of a trainer, as far as they were measured."""
 
-    number: int  # that make batches
+    number: int  # of workers that make batches
     cpu_ratio: float | None  # mean of one worker
-    ran_ratio: float | None  # with the time in which it waited for a core
-    busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
+    ran_ratio: float | None  # with the time in which a worker waited for a core
+    busy_ratio: float | None  # making batches: by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotLine | None
     hot_in_collate: HotLine | None
-    batch_ms: float | None  # that one of them takes to make a batch
+    batch_ms: float | None  # in which one worker makes a batch
     gone: bool  # there were workers, and none is left
-    renewed: bool  # they were started anew lately
-    idle: int = 0  # beside these: they have no part of the data
-    threads: float = 1.0  # of one that compute: its main one, and native ones, as of NumPy's BLAS
-    crowd_cores: bool = False  # whether the native ones compute as much, and wait for the cores that others have
-    samples: Samples = NO_SAMPLES  # of all of them
+    renewed: bool  # the workers were started anew lately
+    idle: int = 0  # of further workers, which have no part of the data
+    threads: float = 1.0  # of a worker that compute: its main thread and native ones, such as those of NumPy's BLAS
+    crowd_cores: bool = False  # whether native threads compute as much as the main one, and wait for cores
+    samples: Samples = NO_SAMPLES  # of all workers
     native: NativeUse | None = None  # what they run, in Python and below it
 
     @property
     def waiting(self) -> bool:
-        """True if they are busy without computing: they wait for a disk, the network, a lock."""
+        """True if the workers are busy without computing: they wait for a disk, the network or a lock."""
         return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < MOST * self.busy_ratio
 
     @property
     def are_saturated(self) -> bool:
-        """True if they idle for no large part of the time: 0.94 to 0.98 was measured of workers that are too slow."""
+        """True if the workers hardly ever idle: 0.94 to 0.98 was measured for workers that are too slow."""
         return (self.busy_ratio or 0.0) >= 1.0 - LARGE
 
     @property
     def started(self) -> int:
-        """Those that make batches, and those that idle."""
+        """How many workers make batches or idle."""
         return self.number + self.idle
 
 
 def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Workers:
-    """The workers of a process: those that live, and what was measured of those that lived lately."""
+    """The workers of a process: those alive, and what was measured of those that ended lately."""
     rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
     recent, idle = view.recent_workers(pid), _idle_pids(loader)
     by_descent = view.workers(pid) or _between_epochs(recent, view.now_s)
@@ -81,7 +81,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     brief = _brief_share(view, pid, number) if renewed else None
     idle_share = together.share(doing="idle")
     busiest = mean_of_known(
-        [  # of a batch, only that thread makes: the one beside it hands batches over
+        [  # one thread of a worker makes batches; the one beside it hands them over
             max(row.wanted_ratio for row in each.threads)
             for each in threads
             if each.cpu_ratio is not None and each.threads
@@ -124,7 +124,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
 
 
 def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float | None:
-    """The part of making batches that collate takes; ``makers``: samples of the processes that make them."""
+    """The part of making batches that goes to collate; ``makers``: samples of the processes that make them."""
     rows = loader.worker_rows if loader is not None else ()
     items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])
     if items is not None and collate is not None and items + collate > 0:
@@ -133,18 +133,18 @@ def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float 
 
 
 def collating_function(makers: Samples, part: float) -> HotLine | None:
-    """The user's function that collates, in this part of all samples; a default one is torch's."""
+    """The user's function that collates, in this part of all samples; None if it is torch's default."""
     hot = makers.inside(lambda frame: "collates" in frame.roles).hottest()
     return hot._replace(share=part * hot.share) if hot is not None else None
 
 
 def user_place(place: Place | None) -> Place | None:
-    """A function that a DataLoader calls, if it is the user's."""
+    """The place of a function that a DataLoader calls, if it is the user's; else None."""
     return place if place is not None and is_user_file(place.file) else None
 
 
 def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:
-    """The mean CPU of a process, and with the time in which its main thread waited for a core."""
+    """The mean CPU use of a process, without and with the time in which its main thread waited for a core."""
     cpu = [process.cpu_ratio for process in processes if process.cpu_ratio is not None]
     mains = [row for process in processes for row in process.threads if row.tid == process.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
@@ -152,16 +152,16 @@ def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]
 
 
 class Senders(Struct, frozen=True, gc=False):
-    """The processes that may send a trainer its data by messages."""
+    """The processes that may send a training its data by messages."""
 
     number: int
     cpu_ratio: float | None  # mean of one process
-    making: Samples  # those in which they wait for no message and no lock
-    part: float  # of the time of the one that makes most
+    making: Samples  # samples in which they wait for no message and no lock
+    part: float  # share of its time for which the busiest one makes data
 
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
-    """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
+    """The children of a process that load for no DataLoader; if there are none, its DataLoader workers."""
     pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     own = [view.samples(p) for p in pids]
@@ -171,9 +171,9 @@ def sender_evidence(view: SessionView, pid: int) -> Senders:
 
 
 def _idle_pids(loader: LoaderRow | None) -> set[int]:
-    """The workers of a stream that make hardly a batch beside the others: each iterates over its own part of the data.
+    """The workers of an iterable data set that hardly make a batch, as each iterates over its own part of the data.
 
-    Those of a data set with indices are given them in turn.
+    Workers of an indexed data set are given their indices in turn.
     """
     if loader is None or loader.facts.kind != "iterable":
         return set()
@@ -183,7 +183,7 @@ def _idle_pids(loader: LoaderRow | None) -> set[int]:
 
 
 def are_renewed(live: Sequence[object], recent: Sequence[object]) -> bool:
-    """True if workers are started anew for every epoch: so many have lived lately beside those that do now."""
+    """True if workers are started anew for every epoch: that many have lived lately beside the live ones."""
     return 0 < _GENERATIONS * len(live) <= len(recent)
 
 
@@ -195,9 +195,9 @@ def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
 
 
 def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
-    """The share of their cores that workers use which live too briefly for records of their own.
+    """The part of their cores that workers use, if they live too briefly for records of their own.
 
-    Samples show little of them: a sampler starts in the middle of a life of a second, and sees how it ends.
+    Samples show little of them: sampling starts in the middle of a life of one second, and sees only its end.
     """
     trainer, cores = view.process_threads(pid), view.session.cpu_count
     if trainer is None or not trainer.childrens_cores or cores is None or not number:

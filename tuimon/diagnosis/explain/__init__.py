@@ -1,1 +1,1 @@
-"""The meaning of each verdict: a page a rule; texts in ``pages/``, one file a family, figures from the rule table."""
+"""The meaning of each verdict: one page per rule; ``pages/`` has the texts by family, the rule table the figures."""

@@ -33,7 +33,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A change: the rule, with this cause where one is named, fires ``before`` and not ``after``."""
+    """A change of code: the rule (with this cause, if one is named) fires ``before`` it and not ``after`` it."""
 
     title: str
     language: str
@@ -74,14 +74,14 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def page_of(name: str, cause: str | None = None) -> Page:
-    """The page of a rule; for a cause with the code of that alone, if it has any. Raises KeyError for no rule."""
+    """The page of a rule, with the code of one cause alone if there is any. Raises KeyError for an unknown rule."""
     page = _page(BY_NAME[name])
     own = [code for code in page.code if code.cause == cause]
     return msgspec.structs.replace(page, code=own) if cause is not None and own else page
 
 
 def cause_named(rule: str, name: str) -> str | None:
-    """The cause of a rule that a user's word names, as in ``no_workers`` or ``INPUT-BOUND/no-workers``; else None."""
+    """The cause of a rule that a user's word names, such as ``no_workers`` or ``INPUT-BOUND/no-workers``; else None."""
     word = name.strip().lower().replace("-", "_").rpartition("/")[2]
     return word if word in BY_NAME[rule].causes else None
 
@@ -93,7 +93,7 @@ def all_pages() -> list[Page]:
 
 @cache
 def written(family: str) -> dict[str, dict[str, str]]:
-    """The sections of the pages of a family, such as ``gpu/pace``, by rule; its meaning is the one without a name."""
+    """The sections of a family's pages, such as ``gpu/pace``, by rule and heading; the meaning has an empty heading."""
     text = (files(__package__) / "pages" / f"{family}.md").read_text(encoding="utf-8")
     pages = {}
     for name, body in _parts(text, "# "):
@@ -109,7 +109,7 @@ def _page(rule: Rule) -> Page:
 
 
 def page_with(rule: Rule, sections: dict[str, str]) -> Page:
-    """The page of a rule. Raises KeyError where a section is missing, ValueError where a line has no such form."""
+    """The page of a rule. Raises KeyError if a section is missing, ValueError if a line has the wrong form."""
     advice, *pairs = re.split(r"^(?=### )", sections["What to do"], flags=re.MULTILINE)
     causes = [_matched(_CAUSE, item) for item in _items(sections.get("Causes", ""))]
     links = [_matched(_LINK, item) for item in _items(sections["Links"])]
@@ -139,7 +139,7 @@ def _pair(title: str, text: str) -> Code:
 
 
 def _parts(text: str, mark: str) -> Iterator[tuple[str, str]]:
-    """The parts that begin with a heading of this level, as (heading, what follows); code is no heading."""
+    """The parts of a text under the headings of one level, as (heading, text); headings inside code do not count."""
     name, lines, in_code = "", list[str](), False
     for line in text.splitlines(keepends=True):
         in_code ^= line.startswith("```")
@@ -159,7 +159,7 @@ def _items(text: str) -> Iterable[str]:
 
 
 def _flowing(text: str) -> str:
-    """A paragraph on one line."""
+    """A paragraph joined into one line."""
     return " ".join(text.split())
 
 

@@ -20,7 +20,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
 
-#: What makes an exchange cheaper, where there are as many.
+#: How to make an exchange cheaper when there are as many exchanges.
 _CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
 _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
@@ -28,7 +28,7 @@ _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 class Communication(Struct, frozen=True, gc=False):
     """The time that one rank spends on communication, or waits in it for others; shares are of its time."""
 
-    called: float  # samples in torch.distributed
+    called: float  # share of samples in torch.distributed
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
     hot: HotLine | None
     error: float  # of ``share``, half the width of its 95 % interval
@@ -36,14 +36,14 @@ class Communication(Struct, frozen=True, gc=False):
 
     @property
     def share(self) -> float:
-        """Both."""
+        """The share of both kinds of waits together."""
         return min(1.0, self.called + self.in_backward)
 
 
 def comm_bound(evidence: Evidence) -> Finding | None:
     """Ranks spend their steps on exchanging gradients or other tensors.
 
-    The rank that waits least counts: what others wait longer, they wait for it (``straggler_rank``).
+    The rank that waits least counts: any longer wait of the others is for that rank (``straggler_rank``).
     """
     if evidence.world_size < 2:
         return None
@@ -60,11 +60,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     divided = cells(evidence)
     for_cores = divided.where(via="rank").where(via="core").cpu
     if least.exchange is None and for_cores > divided.where(doing={"exchange"}).cpu:
-        return None  # the others come late, as they wait for a core
+        return None  # the others come late because they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
     figures: dict[str, float | int | str | None] = {}
-    if (exchange := least.exchange) is not None:  # the share rests on the GPU's clock
+    if (exchange := least.exchange) is not None:  # the share comes from the GPU's clock
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
     whole = len(measured) == len(compared) and len(rows) == evidence.world_size
@@ -84,11 +84,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 
 
 def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
-    """Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    """The fix; its gain is estimated only if all ranks are measured, as a wait may be for an unmeasured one."""
     exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
     cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
     cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
-    if debugging is not None:  # what another change gains is not known before
+    if debugging is not None:  # until that is off, nobody knows what another change gains
         return Fix(debugging)
     if exchange is None:
         share = Interval.around(least.share, UNSURE) if whole else NONE
@@ -113,7 +113,7 @@ def _headline(least: Communication, ranks: int) -> str:
 
 
 def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
-    """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
+    """The communication of a rank; None with too few samples, or if it is unknown how much its thread runs."""
     main = rank.samples
     if main.total < 3 * MIN_SAMPLES:
         return None

@@ -1,4 +1,4 @@
-"""Cores that are missing: the run has more threads than there are, or others take them, or its GPU."""
+"""Cores that are missing: the run has more threads than cores, or others take its cores or its GPU."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.gpus import GpuRow
 
-#: The number that a line sets, where it is written there: ``torch.set_num_threads(8)``.
+#: The number that a line sets, if the line spells it out: ``torch.set_num_threads(8)``.
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
-    """The run has more threads that want to run than there are cores; of several nodes, on the worst.
+    """The run has more threads that want to run than cores; of several nodes, the worst is reported.
 
-    Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
-    that others have emptied). Measured on two cores, one thread instead of eight gains nothing where operations take
-    ms, and 5x where they take 0.1 ms, at the same delay: so no gain is estimated, but what the threads of the pool work
-    bounds it. If the program has nothing to spare, only more cores are left, of which nobody knows a gain: that is no
-    warning.
+    Fewer threads do the same work on the same cores: they save only what sharing costs (waits at barriers, caches that
+    other threads have emptied). Measured on two cores, at the same delay: one thread instead of eight gains nothing if
+    operations take ms, and 5x if they take 0.1 ms. So no gain is estimated, but the work of the pool's threads bounds
+    it. If the program needs all its threads, only more cores help, and nobody knows how much: that is no warning.
     """
     found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]
     if not found:
@@ -71,7 +70,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
 
 
 def lost_share(machine: Machine) -> float | None:
-    """Share of the time they want to run that its threads wait for each other; None where there are cores enough."""
+    """Share of the time its threads want to run for which they wait for each other; None if there are enough cores."""
     demand = machine.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None
@@ -80,8 +79,8 @@ def lost_share(machine: Machine) -> float | None:
 
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
-    """How the run wants no more cores than there are, and the line that sets what is too much; None if it needs all."""
-    if machine.mask is not None:  # by its program, by who started it, or by a cpuset
+    """How the run can do with the cores there are, and the line that asks for too many; None if it needs so many."""
+    if machine.mask is not None:  # set by its program, by what started it, or by a cpuset
         kept = f"let it use more than {machine.mask.text}: os.sched_setaffinity, taskset or a cpuset keeps it"
         return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
@@ -93,13 +92,13 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
     if any(number > each for number in computing):
         now = max(machine.intra_op_threads.values(), default=None)
         set_here = [(place, _NUMBER.search(place.source)) for place in machine.set_at("threads")]
-        # a line that sets another number, such as 1, is one for workers
+        # a line that sets another number, such as 1, is for workers
         where = tuple(place for place, number in set_here if now is None or number is None or int(number[1]) == now)[:1]
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
             call += f", which is {now} in the environment that it was started with"
         fix = Fix(f"{call}{', in each training' if len(trainers) > 1 else ''}")
-        works = demand.cpu * (machine.pool_works or 0.0)  # cores that would do the same with no wait for each other
+        works = demand.cpu * (machine.pool_works or 0.0)  # cores that would do the same without such waits
         return fix.by_up_to(max(1.0, demand.cores / works) if works else None), where
     if len(trainers) > demand.cores:
         return Fix(f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once"), ()
@@ -122,7 +121,7 @@ CPU_OVERSUBSCRIBED = Rule(
 
 # -- cores, or a GPU, that others take
 
-#: Who holds the cores, and the fix for them.
+#: What takes the cores, in words, and the fix.
 _HOLDERS: dict[Outside, tuple[str, str]] = {
     "programs": ("other programs hold {:.1f} cores", "check what else runs on the machine (top)"),
     "host": (
@@ -138,21 +137,21 @@ _HOLDERS: dict[Outside, tuple[str, str]] = {
         "check what else runs on the machine (top), or the CPU limit of the container",
     ),
 }
-#: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
-#: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
+#: At the end of each operation all wait for a thread without a core. Measured beside busy programs on two cores, one
+#: thread instead of two: 2x if an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = Fix(
     "call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"
 )
 
 
 def neighbour(evidence: Evidence) -> Finding | None:
-    """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
+    """Others take the cores or the GPU (or benign: several trainings at 99 % CPU do not slow each other)."""
     if evidence.steps.phases is None:
         return None
     found = [
         machine
         for machine in evidence.run.machines
-        if lost_share(machine) is None  # else it waits for its own threads first of all
+        if lost_share(machine) is None  # otherwise it mainly waits for its own threads
         and (_taken_share(machine, evidence) or 0.0) >= LARGE
         and machine.are_workers_known
     ]
@@ -163,7 +162,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
 
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
-    """Share of time that the training waits for cores which others hold; None where its waits are unknown."""
+    """Share of time for which the training waits for cores that others hold; None if its waits are unknown."""
     if machine is evidence.run.here:
         return waits_for_cores(evidence, "others")
     return machine.delay_ratio and machine.delay_ratio * machine.waits_from_outside.part
@@ -227,7 +226,8 @@ NEIGHBOUR = Rule(
 def _shared_gpu(evidence: Evidence) -> Finding | None:
     """Another program computes on the training's GPU, or another training of the run does (info).
 
-    Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
+    Processes on one GPU take turns: while one computes, the other waits. On other nodes only other programs are
+    reported.
     """
     for gpu in evidence.gpu.rows:
         found = _strangers(evidence, gpu, evidence.run.here) or _siblings(evidence, gpu)
@@ -239,11 +239,11 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
 
 
 def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | None:
-    """Programs that compute while the training has work for the GPU; what they take of its idle time does no harm.
+    """Programs that compute while the training has work for the GPU; using its idle time does no harm.
 
-    Worked example: they take half of the time, and the GPU has none of the training's work for 20 to 30 % of it. So 20
-    to 50 % of each step is lost, unless its own kernels ran meanwhile, as under MPS. Without GPU times only a GPU that
-    nearly always runs a kernel shows any harm.
+    Worked example: they take half of the time, and for 20 to 30 % of it the training has no work for the GPU. So 20 to
+    50 % of each step is lost, unless its own kernels ran at the same time, as under MPS. Without GPU times only a GPU
+    that nearly always runs a kernel proves any harm.
     """
     known = [process for process in gpu.others if process.sm_ratio is not None]
     taken = min(1.0, sum(process.sm_ratio or 0.0 for process in known))

@@ -1,4 +1,4 @@
-"""The rules about a run's course: its first steps, and steps that grow longer."""
+"""The rules about the course of a run: its first steps, and steps that take longer and longer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEANT = (
 
 
 def warmup(evidence: Evidence) -> Finding | None:
-    """The run has only just begun: the first steps compile, tune and fill caches."""
+    """The run has just begun: its first steps compile, tune and fill caches."""
     steps = evidence.steps
     if not steps.are_marked or evidence.run.has_ended:
         return None
@@ -78,23 +78,23 @@ WARMUP = Rule(
 
 
 class _Longer(NamedTuple):
-    """Two levels of a run, of which the later one has longer steps, and what that means."""
+    """Two levels of a run of which the later one has longer steps, and what that means."""
 
     grown: Grown
-    than: str  # how a headline names the earlier one
+    than: str  # the earlier level, as a headline names it
     action: str
     cause: str | None = None
 
     @property
     def is_fault(self) -> bool:
-        """True unless a loop may do so by design: longer sequences and batches are meant to take longer."""
+        """True unless a loop may do so by design, such as with longer sequences or larger batches."""
         return self.cause not in ("jump", "more_work")
 
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
-    """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once.
+    """Steps take longer and longer, or have since a jump, by their own work and not because others take the cores.
 
-    Or they are slower than in the run's own best hour.
+    Or they are slower now than in the run's best hour.
     """
     course = evidence.course
     found = _longer(course)
@@ -139,7 +139,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
 
 
 def _longer(course: CourseEvidence) -> _Longer | None:
-    """Steadily, at once, or since the run's best hour: that is beyond what the history of single windows shows."""
+    """The growth: steady, at once, or since the best hour; the last is judged over more than the history of windows."""
     grown, works_ms = course.grown, [row.work_ms or 0.0 for row in course.rows]
     if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
         return _Longer(grown, "at first", _LOOK)
@@ -155,7 +155,7 @@ def _longer(course: CourseEvidence) -> _Longer | None:
 
 
 def is_drift(works_ms: Sequence[float]) -> bool:
-    """True if the steps of windows grow steadily, and by enough."""
+    """True if the steps of successive windows grow steadily, and by enough."""
     quarter = len(works_ms) // 4
     if len(works_ms) < COMPARABLE_WINDOWS or not is_longer(works_ms[:quarter], works_ms[-quarter:]):
         return False

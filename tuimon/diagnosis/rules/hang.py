@@ -1,4 +1,4 @@
-"""The rules about standstills: a lock, a dead rank, storage that does not answer; a program that stays at the end."""
+"""The rules about standstills: a lock, a dead rank, storage that does not answer; a program that does not end."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ _GONE = (
     "see why that ended: its traceback is in the output. Catch the exceptions of a thread or process that others wait"
     " for, or give the wait a timeout, so that the training ends with it"
 )
-#: How many other threads a hang names: who holds what the training waits for is among the first; and how many groups of
-#: equal stacks.
+#: How many other threads a hang names (the one that holds what the training waits for is among the first), and how many
+#: groups of equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
 _FIXES: dict[Rest, str] = {
     "sleep": "end the program after its training: leave out the sleep, or sys.exit() in place of it",
@@ -80,7 +80,7 @@ def hang(evidence: Evidence) -> Finding | None:
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
-    """A run that has ended and had stood still for longer than it trained; without a step, for most of its time."""
+    """A finished run that had stood still for longer than it trained; or without a step, for most of its time."""
     divided = evidence.run.goodput
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
@@ -100,7 +100,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
 
 
 def may_hang(still: Standstill) -> bool:
-    """True if nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
+    """True if nothing moves although there is work, and no rank is known to be at a prompt: time to take all stacks."""
     ranks, waits = still.ranks, [rank.wait for rank in still.ranks]
     median_ms = max(rank.step_ms(0.5) or 0.0 for rank in ranks)
     longest_ms = max(rank.step_ms(1.0) or 0.0 for rank in ranks)
@@ -110,17 +110,17 @@ def may_hang(still: Standstill) -> bool:
     if "prompt" in waits or all(wait == "work" for wait in waits) or all(rank.is_stopped for rank in ranks):
         return False
     for rank in ranks:
-        # Of its first step only what the run itself can give it, or may, as long as its stack is not known.
+        # A rank in its first step may hang only if it waits for the run itself, or if its stack is unknown.
         is_served = rank.wait is None and rank.first != "may_go_on"
         if rank.is_still is False or (rank.first is not None and rank.wait != "unknown" and not is_served):
             return False
-    # Heartbeat and watchdog threads use no more CPU than that.
+    # Heartbeat and watchdog threads use at most that much CPU.
     return all(rank.cpu_ratio is not None and rank.cpu_ratio <= SMALL for rank in ranks)
 
 
 def _judged(still: Standstill) -> Finding | None:
     quiet_s, ranks, taken = still.quiet_s, still.ranks, still.taken
-    for rank in ranks:  # in its first step it may wait for a start elsewhere
+    for rank in ranks:  # a rank in its first step may wait for a start elsewhere
         is_slow = rank.first not in (None, "stuck") or rank.wait == "slow" or (rank.wait == "file" and taken is None)
         grace_s = SLOW_WAIT_S if is_slow else STACKS_S if rank.wait == "unknown" else HANG_S
         if still.has_moved or quiet_s < grace_s:
@@ -134,7 +134,7 @@ def _judged(still: Standstill) -> Finding | None:
     where = [group.place for group in groups[:_MOST_GROUPS]]
     if taken is None:
         where = [ranks[0].place, *ranks[0].others[:_MOST_OTHERS]]
-    is_held_up = ranks[0].others or any(group.role == "thread" for group in groups)  # by who is there yet
+    is_held_up = ranks[0].others or any(group.role == "thread" for group in groups)  # by something that is still there
     gone = next((rank.gone for rank in ranks if rank.gone is not None), None) if not is_held_up else None
     if gone is not None:
         where.append(gone.place)
@@ -167,9 +167,9 @@ def _ended(gone: Gone) -> str:
 
 
 def _groups(still: Standstill) -> list[Standing]:
-    """The places of ranks, workers, and threads that a rank waits for, the odd one first; empty without all stacks.
+    """The places of ranks, workers, and threads that ranks wait for, the odd one first; empty before stacks are taken.
 
-    Not of a main thread that goes on while another trains: what it was at just then holds nobody up.
+    Without a main thread that goes on while another thread trains: what it happened to be at holds nobody up.
     """
     moving = {rank.pid for rank in still.ranks if rank.main_moves}
     return [
@@ -187,21 +187,21 @@ def _groups(still: Standstill) -> list[Standing]:
 
 
 def _standing(still: Standstill, groups: Sequence[Standing]) -> str:
-    """The places of all: by the stacks that were taken, before that by the samples of the first rank."""
+    """The places of all, from the stacks that were taken; until then from the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     if groups and (len(still.ranks) > 1 or len(groups) > 1):
         return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
     first = still.ranks[0]
     inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
     others = first.others[:_MOST_OTHERS]
-    if not others and not first.peers:  # who has peers, waits for them at that line; else ``where`` holds it
+    if not others and not first.peers:  # a rank with peers waits for them at that line; else ``where`` has the line
         return f"{inside}{lost}"
     places = [place for place in (first.place, *others) if place is not None]
     return f"{inside}{lost}: {', and a thread at '.join(map(at, places))}"
 
 
 def _other_end(still: Standstill) -> str:
-    """Who would have to send or receive, of the first rank of which that is known, and waits as well."""
+    """The process that would have to send or receive, for the first rank for which it is known and waits as well."""
     rank = next((rank for rank in still.ranks if rank.peers), None)
     if rank is None:
         return ""
@@ -226,7 +226,7 @@ HANG = Rule(
 
 
 def not_ended(evidence: Evidence) -> Finding | None:
-    """The training is over, and its process stays: it sleeps, or waits for a thread that does nothing."""
+    """The training is over but its process stays: it sleeps, or waits for a thread that does nothing."""
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)
     if still is None or still.idle_s is None or evidence.run.has_ended or not is_over(still):
         return None
@@ -251,12 +251,12 @@ def not_ended(evidence: Evidence) -> Finding | None:
 
 
 def is_over(still: Standstill) -> bool:
-    """True if every rank of a training rests below all loops that it trained in."""
+    """True if every rank of a training has left all loops in which it trained, and rests."""
     return all(rank.rests is not None for rank in still.ranks)
 
 
 def _all_idle(evidence: Evidence) -> bool:
-    """True if no process of the run computes, and no kernel of it runs: an evaluation, or an upload, may go on."""
+    """True if no process of the run computes and no kernel of it runs; otherwise an evaluation or upload may go on."""
     threads = evidence.run.here.live_threads
     if not threads or any(each.cpu_ratio is None for each in threads):
         return False

@@ -1,6 +1,6 @@
-"""The rule about the input: does the training wait for its data, why, and what helps. A cause is a row.
+"""The rule about the input: does the training wait for its data, why, and what helps. Each cause is a row.
 
-The rows take cells of the data phase in their order; the cause is the one that takes most.
+The rows take cells of the data phase in turn; the cause is the row that takes most.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 
-#: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
-#: behind them may have limits of its own.
+#: Workers are multiplied at once by at most this, if that exceeds the cores left beside the training: the disk or
+#: network behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
-#: Part of the cores that is left to the training's own threads: our choice; its own, autograd's, that which pins.
+#: One core in this many is left to the training's own threads: our choice; the main, autograd and pinning threads.
 _LEFT = 4
-#: Most workers to begin with.
+#: Most workers that are advised to a program without any.
 MOST_FIRST_WORKERS = 8
-#: Most tensors of a batch that has one for each field of its samples: our choice; an annotated image has some ten.
+#: Most tensors of a batch that has one tensor per field of its samples: our choice; an annotated image has some ten.
 _MOST_FIELDS = 16
 
 
 class Facts(Struct, frozen=True, dict=True):
-    """What the rows ask, and what their templates name."""
+    """The facts that the rows use, and the words for their templates."""
 
     evidence: Evidence
     claim: Claim
-    is_marked: bool  # the phase is the time in fetches of a DataLoader, as markers show
+    is_marked: bool  # the data phase is the time in fetches of a DataLoader, as markers show
     workers: Workers
     loader: LoaderRow | None
-    rollout: Rollout  # of nothing, where there is none
-    samples: Samples  # of the training thread, in the data phase
-    own: HotLine | None  # the function that it is in most
+    rollout: Rollout  # empty if there is none
+    samples: Samples  # of the training thread in the data phase
+    own: HotLine | None  # the function that the training thread is in most
     cells: tuple[Cell, ...]  # of the data phase, without what other rules claim
 
     @cached_property
     def cause(self) -> Cause:
-        """The row that takes most of the data phase, each of what those before it have left."""
+        """The row that takes most of the data phase; each row takes from what those before it have left."""
         taken, left = dict[int, float](), self.cells
         for number, row in enumerate(CAUSES):
             if row.when(self):
@@ -73,19 +73,19 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def lie_ready(self) -> bool:
-        """True if batches lie ready; fetches of which hardly any is sampled may as well draw indices."""
+        """True if batches lie ready; also if fetches are hardly ever sampled, in which it may as well draw indices."""
         return self.samples.total >= MIN_SAMPLES / 2 and self.evidence.data.lie_ready
 
     @cached_property
     def hot(self) -> HotLine | None:
-        """The function to blame."""
+        """The function that is to blame."""
         return self.cause.at(self)
 
     @cached_property
     def part(self) -> Interval:
-        """The part of making a batch that this function takes, or of fetching one; all of it without a function.
+        """The part of making or fetching a batch that this function takes; all of it if there is no function.
 
-        Samples of workers are of all their time, those of the training thread of the data phase.
+        Samples of workers cover all their time, those of the training thread the data phase.
         """
         if self.hot is None:
             return WHOLE
@@ -94,12 +94,12 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def model(self) -> StepModel:
-        """The step as the cause shapes it."""
+        """The model of the step for this cause."""
         return self.cause.model(measured_model(self.evidence, self.claim.lost), self)
 
     @cached_property
     def words(self) -> dict[str, object]:
-        """What the templates name."""
+        """The words that templates can insert."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
         senders, each = evidence.data.senders.number, evidence.data.of_iterator
         why = f"each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
@@ -137,9 +137,9 @@ class Facts(Struct, frozen=True, dict=True):
         }
 
     def _cheaper(self) -> str:
-        """``make augment() data.py:31 cheaper (cache it)``, by what is known of that line or of its wait.
+        """``make augment() data.py:31 cheaper (cache it)``: what to do, by what is known of that line or of its wait.
 
-        A line of the loop's own, which only takes items, has no name.
+        A line of the loop itself that only takes items is not named.
         """
         path, hot = update_path(self.evidence.samples), self.hot
         takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
@@ -158,18 +158,18 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def wait(self) -> str | None:
-        """The wait that takes the time at the line to blame, whoever is there; None if it computes."""
+        """The wait that takes the time at the line to blame, of any thread; None if the line computes."""
         return wait_of(self.hot and self.hot.place, *self.everyones)
 
     @cached_property
     def known(self) -> Known | None:
-        """What is known of that line."""
+        """What is known of the line to blame."""
         native = self.native if self.wait is None and not self.is_blocked else None
         return known_of(self.hot and self.hot.place, *self.everyones, native=native)
 
     @cached_property
     def native(self) -> NativeUse | None:
-        """What those run who are at that line: the workers, or the training thread; else None."""
+        """The code that runs at the line to blame, in the workers or the training thread; None if neither is there."""
         hot, workers = self.hot, self.workers
         if hot is not None and hot in (workers.hot, workers.hot_in_collate):
             return workers.native
@@ -177,7 +177,7 @@ class Facts(Struct, frozen=True, dict=True):
 
     @property
     def everyones(self) -> tuple[Samples, ...]:
-        """The samples of all who may be there."""
+        """The samples of all threads that may be at the line to blame."""
         others = self.evidence.threads.others.values()
         return self.samples, self.workers.samples, self.evidence.data.senders.making, *others
 
@@ -185,29 +185,29 @@ class Facts(Struct, frozen=True, dict=True):
 
     @property
     def is_blocked(self) -> bool:
-        """True if the workers are at that line, and their CPU time is far below the wall time."""
+        """True if the line to blame is the workers', and their CPU time is far below the wall time."""
         return self.workers.waiting and self.hot == self.workers.hot
 
     @cached_property
     def is_by_processes(self) -> bool:
-        """True if the training thread mostly waits for what other processes make; not for their messages."""
+        """True if the training thread mostly waits for other processes to make data, rather than for their messages."""
         by_them = sum(cell.cpu for cell in self.cells if cell.via[:1] == ("process",) and cell.doing != "message")
         return by_them >= MOST * sum(cell.cpu for cell in self.cells)
 
     @property
     def is_held_up(self) -> bool:
-        """True if the training thread waits for a core so often that none can be free for more."""
+        """True if the training thread waits for a core so often that no core can be free for more workers."""
         return (self.evidence.threads.training.delay_ratio or 0.0) >= LARGE
 
     @cached_property
     def more_workers(self) -> int | None:
-        """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
+        """The smallest higher number of workers that gains as much as any; None if others hold the cores they need."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
         cores = self.evidence.run.cores
         if self.is_held_up and step.batch_running >= HALF:
             return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
-        # so many keep all cores busy by themselves; more take turns
+        # with so many workers all cores are busy; any more would take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
         if pool is not None and pool.cores >= HALF:
             most = min(most, int((cores - step.own_running) / pool.cores))
@@ -217,7 +217,7 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def apart(self) -> int | None:
-        """Tensors of a batch, if these are the samples' own, more than its fields and its samples; else None."""
+        """Tensors of a batch, if samples keep their own: more than a batch has fields and samples; else None."""
         loader = self.loader
         batches = loader.batches if loader is not None else None
         if loader is None or batches is None or batches.tensors is None:
@@ -227,15 +227,15 @@ class Facts(Struct, frozen=True, dict=True):
 
     @property
     def loaders_own(self) -> float:
-        """The part of the wait that is the loader's own work; none where markers show the function that makes items."""
+        """The part of the wait that is the loader's own work; 0 if markers show the function that makes items."""
         is_measured = self.hot is not None and not self.hot.samples
         return 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
 
     @cached_property
     def in_this_process(self) -> float | None:
-        """What environments would take in turn of what they take in processes; None unless that is less than half.
+        """The ratio of the environments' time in one process to that in several; None unless it is below one half.
 
-        They compute together as long as now; the rest is spent on messages.
+        They compute for as long in either case; the rest of the time goes to messages.
         """
         senders, model = self.evidence.data.senders, self.model
         waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
@@ -250,17 +250,17 @@ class Facts(Struct, frozen=True, dict=True):
 
 
 class Remedy(NamedTuple):
-    """A change of the step; ``text`` is a template over the facts, ``to`` what is left, or the number of workers."""
+    """A change of the step: ``text`` is a template over the facts, ``to`` the part left, or the number of workers."""
 
     text: str
-    what: What | None = None  # None: nothing is known of its gain
-    to: Callable[[Facts], float | None] = lambda f: 0.0  # None: there is no such remedy
+    what: What | None = None  # None: its gain is unknown
+    to: Callable[[Facts], float | None] = lambda f: 0.0  # None: the remedy does not apply
     part: Callable[[Facts], Interval] = lambda f: WHOLE
     when: Callable[[Facts], bool] = lambda f: True
     changes_training: bool = False
 
     def fix(self, facts: Facts) -> tuple[float, Fix] | None:
-        """What it surely gains here, and the remedy; None where it is none."""
+        """The certain gain and the fix; None if the remedy does not apply."""
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
@@ -273,7 +273,7 @@ class Remedy(NamedTuple):
 
 
 class Cause(Struct, frozen=True):
-    """A row: why the data comes late."""
+    """A row of the table: a reason why the data comes late."""
 
     name: str | None  # as findings name it
     clause: str  # the end of the headline, a template over the facts
@@ -281,14 +281,14 @@ class Cause(Struct, frozen=True):
     takes: Callable[[Cell], bool] = lambda cell: True
     when: Callable[[Facts], bool] = lambda f: True
     at: Callable[[Facts], HotLine | None] = lambda f: f.own
-    whole: Callable[[Facts], float | None] = lambda f: None  # of the time in which that function is sampled, the work
+    whole: Callable[[Facts], float | None] = lambda f: None  # the part of that function's time that is work
     model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
-    in_order: bool = False  # the remedies as they stand, not by their gain: a fault is mended before items get cheaper
-    severity: Severity = "warning"  # where the gain of the first remedy is not known
+    in_order: bool = False  # remedies are not sorted by gain: a fault is mended before items get cheaper
+    severity: Severity = "warning"  # if the gain of the first remedy is unknown
 
 
 def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
-    """The function to blame, as if it cost nothing."""
+    """The remedy of making the function to blame cheaper, as if it cost nothing."""
     return Remedy(f"{{cheaper}}{more}", what, part=lambda f: f.part, when=when)
 
 
@@ -296,20 +296,20 @@ def _is_of_workers(cell: Cell) -> bool:
     return cell.via[:1] == ("batch",) or cell.doing == "hand_over"
 
 
-#: More of them.
+#: The remedy of more workers.
 _workers = partial(Remedy, what="workers", to=lambda f: f.more_workers)
-#: Rows that take what workers do while a batch is waited for.
+#: A row that takes the workers' work during waits for a batch.
 _of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, whole=lambda f: f.workers.busy_ratio)
 
 
 def _collating(facts: Facts) -> HotLine | None:
-    """The user's function that makes batches of items."""
+    """The user's function that collates items into batches."""
     place = user_place(facts.loader.facts.collate) if facts.loader is not None else None
     return HotLine(place, 1.0, 0) if place is not None else None
 
 
 def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
-    """The model with batches that the loop itself makes of what it has fetched, whatever other processes do."""
+    """The model in which the loop itself makes batches of what it has fetched, whatever other processes do."""
     if not facts.workers.number and not facts.evidence.data.senders.number:
         return model
     parts_ms = [max(0.0, part) * model.step_ms for part in (facts.claim.lost.middle, facts.claim.lost.low)]
@@ -321,18 +321,18 @@ def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
 
 
 def _in_thread(model: StepModel, _: Facts) -> StepModel:
-    """The model with the thread that makes the data as its one worker, which sets the pace."""
+    """The model in which the thread that makes the data is the one worker, and sets the pace."""
     one = [replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]]
     return model._replace(likely=one[0], certain=one[1])
 
 
 _AT_ONCE = ": build the batch in one operation instead of item by item"
-#: Beside those of any cause.
+#: Remedies for any cause.
 _KEEPING = (
     Remedy(
         "set persistent_workers=True: workers then stay from epoch to epoch",
         "starts",
-        # an iterator for few batches still waits until the first one is made
+        # a new iterator for a few batches still waits for its first one
         to=lambda f: f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0,
         when=lambda f: f.model.likely.starts_ms > 0.0 and not (f.loader is not None and f.loader.facts.persistent),
     ),
@@ -357,7 +357,7 @@ _STARTING = Cause(
     None,
     ": {starts}",
     (
-        Remedy(  # its workers make the first batch while the loop waits, and more of them for nobody
+        Remedy(  # its workers make the first batch while the loop waits; more workers would not help
             "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
             "starts",
             when=lambda f: f.evidence.data.of_iterator is not None,
@@ -458,7 +458,7 @@ CAUSES = (
             _cheaper(),
         ),
         takes=lambda cell: cell.doing == "order",
-        when=lambda f: not f.workers.crowd_cores,  # by chance one of them is late
+        when=lambda f: not f.workers.crowd_cores,  # one worker is late by chance
     ),
     _HAND_OVER,
     _of_workers(
@@ -508,10 +508,10 @@ CAUSES = (
         (
             _workers(
                 "set {option}={n} (now {workers.number}) on this {run.cores}-core machine{computing}",
-                when=lambda f: f.wait != "lock",  # more of them wait for it as well
+                when=lambda f: f.wait != "lock",  # more workers would wait for the lock as well
             ),
             _cheaper(when=lambda f: f.wait != "lock"),
-            Remedy(  # without it each makes batches all the time, and not in turn
+            Remedy(  # without the lock all workers make batches at once, and not in turn
                 "{cheaper}", "items", to=lambda f: 1.0 / f.workers.number, when=lambda f: f.wait == "lock"
             ),
         ),

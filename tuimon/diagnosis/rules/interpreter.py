@@ -1,4 +1,4 @@
-"""Python's own: the GIL, which another thread holds, and the garbage collector, which stops the training."""
+"""Rules about Python itself: the GIL, which another thread holds, and the garbage collector, which stops training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
-    Without that work a step takes 1 - share of its time.
+    Without the work of those threads a step takes 1 - share of its time.
     """
     found, waits = evidence.threads.contention, of_loop(evidence).where(via="gil")
     lost, queued = waits.cpu, waits.where(via="batch").cpu
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
-        return None  # or it is waited for at its queue first of all: input_bound
+        return None  # or the training thread mainly waits at its queue: see input_bound
     place, others = found.place, evidence.threads.others.values()
     known = known_of(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
@@ -54,10 +54,10 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
 
 def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, known: Known | None) -> tuple[Fix, ...]:
-    """Without that work; what the training thread needs of it sets the pace in a process, too.
+    """The fixes: without that work; or with it in a process, which may set the pace by what the training needs of it.
 
-    Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
-    for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
+    Worked example: the training thread waits 70 % of the time for a thread that makes its batches and is on a core for
+    80 % of the time. Without that work a step takes 30 % of its time; with the work in a process, 80 %.
     """
     first = f"{known.action}; or " if known is not None else ""
     model = host_model(evidence)._replace(claimed=Interval.around(lost))
@@ -80,13 +80,13 @@ GIL_CONTENTION = Rule(
 )
 
 
-# -- its garbage collector
+# -- Python's garbage collector
 
 
 def gc_pauses(evidence: Evidence) -> Finding | None:
-    """Python's garbage collector stops the training, on whatever thread it runs; not what a compiler's garbage takes.
+    """Python's garbage collector stops the training, on any thread; without collections of the compiler's garbage.
 
-    Where no marker tells how long it takes, what the loop calls for is known by samples.
+    If markers do not report how long collections take, samples show those that the loop calls itself.
     """
     totals, every = evidence.steps.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)

@@ -1,4 +1,4 @@
-"""Rules about what runs out, memory first: it is nearly full, will be if it goes on to fill, or ended the run."""
+"""Rules about resources that run out, above all memory: nearly full, filling up, or the reason why the run ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.text import size_text
 
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)")
-#: Launchers report so that a process of theirs was killed, and ranks that another one is gone.
+#: How launchers report that a process of theirs was killed, and ranks that another rank is gone.
 _CHILD = re.compile(r"ChildFailedError|SIGKILL|exitcode: -9|[Cc]onnection (?:closed|reset) by peer|DistBackendError")
-#: The size that torch or numpy asked for.
+#: The size that torch or NumPy asked for.
 _WANTED = re.compile(r"(?:Tried to allocate|Unable to allocate) (\d+\.?\d*) ?([KMGT]iB)")
 SWAP_BYTES_PER_S = Threshold(
     1e6,
@@ -54,7 +54,7 @@ _LOOK = (
     "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
 )
-#: How a line can let go of what it keeps.
+#: How to let a line release what it keeps.
 _LET_GO: dict[str, str] = {
     "graph": "keep numbers, not tensors with their graph, in {}: .item(), or .detach()",
     "figure": "close each figure that {} opens: plt.close(figure)",
@@ -65,14 +65,14 @@ _LET_GO: dict[str, str] = {
 
 
 class _Kind(NamedTuple):
-    """How one resource is told of, and how a program ends that has none left."""
+    """The words for one resource, and how a program ends that has none left."""
 
-    error: str  # a pattern in the line of the exception
+    error: str  # a pattern for the line of the exception
     ended: str  # "the training ended as ..."
     fix: str
     unit: str = ""  # "open file"; "": bytes
     left: str = " left"  # what follows "has 1 of 2"
-    cause: str = "exhausted"  # of the end
+    cause: str = "exhausted"  # of the run's end
 
     def size(self, number: float) -> str:
         """``3 GiB``, ``2``."""
@@ -84,7 +84,7 @@ class _Kind(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Of the names of its figures."""
+        """The ending of the names of its figures."""
         return "" if self.unit else "_bytes"
 
     def full(self, store: Store, full_s: float) -> str:
@@ -142,12 +142,12 @@ _KINDS: dict[Resource, _Kind] = {
         "keep fewer checkpoints, and delete the older ones; write less, or to a disk with more room",
     ),
 }
-#: Resources that may rightly be nearly full: torch keeps what it has got of a GPU, and a disk of many TB has room yet.
+#: Resources that may well be nearly full: torch keeps the GPU memory that it has, and a disk of many TB has room left.
 _MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
 
 
 def memory_pressure(evidence: Evidence) -> Finding | None:
-    """What runs out first, or is short; or a machine swaps. Of several machines the worst: all ranks wait for it."""
+    """A resource that runs out or is short, or a machine that swaps; of several machines the worst: all ranks wait."""
     if evidence.run.has_ended:
         return _ended_by(evidence)
     found = [_pressure(evidence, machine) for machine in evidence.run.machines]
@@ -160,7 +160,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
 
 
 def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
-    """Something is nearly full, or the machine swaps."""
+    """A resource is nearly full, or the machine swaps."""
     memory, stores = machine.table.latest, [each for each in machine.stores if each.resource not in _MAY_BE_FULL]
     if memory is None or not stores:
         return None
@@ -211,20 +211,20 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
 
 
 def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int) -> Finding | None:
-    """More and more has been held ever since the first steps; how grave that is depends on when all is."""
+    """A resource has filled ever since the first steps; the severity depends on when it will be full."""
     (store, growth, per_s, pid, others), full_s = filling, filling.full_s
     resource, kind = store.resource, _KINDS[store.resource]
     if growth.risen < (LEAST_RISE if kind.unit else LEAST_RISE_BYTES) or full_s >= LATEST_S:
         return None
     keeping = _kept(machine, resource, pid)
     is_known = any(each.is_sure for each in keeping)
-    loader, may_be_cache = evidence.data.loader, False  # ... until it has grown on after the first epoch
+    loader, may_be_cache = evidence.data.loader, False  # a cache stops growing after the first epoch
     if resource == "memory" and pid is not None and not is_known and loader is not None and loader.facts.kind == "map":
         first_end_s = loader.first_end_s
         may_be_cache = first_end_s is None or machine.grown(pid, since_s=first_end_s) is None
     steps_per_s = machine.steps_per_s(pid if pid is not None else evidence.pid)
     each_step = growth.per_s / steps_per_s if steps_per_s else None
-    rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # of which the first shows one or more
+    rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # the first that gives one or more
     unit = next((unit for unit, rate in rates.items() if rate and round(growth.per_s / rate)), "minute")
     more = f"{kind.amount(growth.per_s / (rates.get(unit) or 1 / 60), ' more')} each {unit}"
     keeps = f"{_who(evidence.run, pid)} keeps" if pid is not None else f"{_name(evidence.run, store)} holds"
@@ -265,7 +265,7 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow) -> Filling | None:
 
 
 def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
-    """Forked workers copy the pages of the data set: each look at a Python object writes its reference count."""
+    """Forked workers copy the pages of the data set: each access to a Python object writes its reference count."""
     loader, left = evidence.data.loader, [each.left for each in machine.stores if each.resource == "memory"]
     if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
         return None
@@ -300,16 +300,16 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
 
 
 def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
-    """The severity, one degree lower for growth that may be over soon: a cache that fills, or too short a time."""
+    """The severity, one degree lower for growth that may end soon, as a cache's, or that was seen too briefly."""
     if full_s < SOON_S:
         return "warning" if is_doubtful else "critical"
     return "warning" if full_s < LATER_S and not is_doubtful else "info"
 
 
 def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
-    """The lines that keep in a process: of the training's loop, or of what its workers run.
+    """The lines that keep objects in a process: in the training's loop, or in what its workers run.
 
-    What holds files, or batches of workers, is an object: no graph, no figure.
+    Files, and batches of workers, are kept by objects, not by graphs or figures.
     """
     if resource in ("tasks", "disk") or (resource == "memory" and pid is None):
         return ()
@@ -320,12 +320,12 @@ def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keepin
 
 
 def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
-    """All these lines."""
+    """The places of all these lines."""
     return tuple(place for each in keeping for place in each.places)
 
 
 def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Sequence[Keeping]) -> tuple[Fix, ...]:
-    """How these lines could let go; without any, what helps a process that grows, or memory that is full."""
+    """How these lines can release what they keep; without lines, remedies for a growing process or full memory."""
     if keeping and resource != "files":
         return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
     process = evidence.run.processes.get(pid) if pid is not None else None
@@ -346,7 +346,7 @@ def _who(run: RunEvidence, pid: int) -> str:
 
 
 def _name(run: RunEvidence, store: Store) -> str:
-    """``the machine``, ``/dev/shm``, ``the training (4711)``, of open files."""
+    """``the machine``, ``/dev/shm``; for open files ``the training (4711)``."""
     return _who(run, store.pid) if store.pid is not None else "the run" if store.resource == "tasks" else store.name
 
 
@@ -361,7 +361,7 @@ def _minutes(length_s: float) -> str:
 
 
 def _ended_by(evidence: Evidence) -> Finding | None:
-    """The last line of the output, or the kernel's count of kills, shows what was missing at the end."""
+    """The resource that was missing at the end, by the last line of the output or the kernel's count of kills."""
     end, machines = evidence.run.end, evidence.run.machines
     if end is None or not end.has_failed:
         return None
@@ -388,8 +388,8 @@ def _ended_by(evidence: Evidence) -> Finding | None:
 
 
 def _victim(end: Exit, line: str) -> str | None:
-    """The process that the kernel killed; None if the run ended by something else."""
-    if end.signal == "SIGKILL" or end.exit_code == 137:  # of a shell, or a container, whose program was killed
+    """The process that the kernel killed, in words; None if the run ended otherwise."""
+    if end.signal == "SIGKILL" or end.exit_code == 137:  # 137: from a shell or a container whose program was killed
         return "the training"
     if _WORKER.search(line):
         return "a DataLoader worker"
@@ -397,7 +397,7 @@ def _victim(end: Exit, line: str) -> str | None:
 
 
 def _held(evidence: Evidence, machine: Machine) -> str:
-    """``the container's 512 MiB are full``, and which process held most at a reading."""
+    """``the container's 512 MiB are full``, and which process held most when last read."""
     memory = machine.table.latest or MachineMemory(t=0.0, pid=0, window_s=0.0)
     name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
     text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
@@ -432,7 +432,7 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:
-    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU.
+    """torch's allocator had to free its cache and try again: memory is nearly full, and each retry stops the GPU.
 
     Source: https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html
     """

@@ -1,4 +1,4 @@
-"""Work that a training need not do, with what it costs: padding, passes over one graph, gradients nobody uses."""
+"""Work that a training need not do, and its cost: padding, repeated passes over one graph, unused gradients."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tuimon.session.stacks.samples import Samples
 
 #: The phases in which the model computes.
 MODEL: tuple[Phase, ...] = ("forward", "backward")
-#: Bytes that each tensor of a batch takes for a position, at most, if it holds nothing but texts: those of an int64.
+#: Most bytes per position in each tensor of a batch, if the batch holds nothing but texts: those of an int64.
 _POSITION_BYTES = 8
 
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
-    """By what the batches hold, how often backward runs, and for what."""
+    """Needless work, as shown by what batches hold, how often backward runs, and which gradients it computes."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
     if gpu is not None:
         computes = {name: gpu.share(name) for name in MODEL}
-    else:  # what is not done waits for no core
+    else:  # work that is left out waits for no core
         computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
     backward = computes["backward"]
     found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
@@ -34,7 +34,7 @@ def needless_work(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _padding(evidence: Evidence, computes: float) -> Finding | None:
-    """The model's work is at least proportional to the positions, if nothing but texts is in a batch."""
+    """Padding: the model's work is at least proportional to the positions, if a batch holds nothing but texts."""
     loader = evidence.data.loader
     batches = loader.batches if loader is not None else None
     padding = batches.padding / batches.tokens if batches is not None and batches.tokens and batches.padding else 0.0
@@ -57,10 +57,10 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
 
 
 def _repeated(evidence: Evidence, computes: float) -> Finding | None:
-    """Several passes over a graph that is kept for them, of which one would do.
+    """Several passes over one kept graph, if a single pass would do.
 
-    Each batch, and each update, needs one of its own; a closure is evaluated as often as need be, and gradients that
-    are returned are no update's. Without samples nobody knows of which graphs the passes are.
+    Each batch and each update needs a pass of its own; a closure runs as often as it must, and gradients that are
+    returned serve no update. Without samples it is unknown to which graphs the passes belong.
     """
     steps, fetches = evidence.steps, evidence.data.fetches
     passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
@@ -83,7 +83,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
 
 
 def _unused(evidence: Evidence, computes: float) -> Finding | None:
-    """Gradients that no optimizer holds; each input of a product is taken to cost backward the same."""
+    """Gradients that no optimizer holds; every input of a product is assumed to cost backward the same."""
     unused = evidence.process.unused_gradients if evidence.process is not None else None
     share = computes * unused.inputs / (unused.of_inputs or 1) if unused is not None else 0.0
     if unused is None or not is_sure(evidence, share, early=False):

@@ -1,4 +1,4 @@
-"""Advice on settings for debugging that are in force, and by the options of the library that owns a loop."""
+"""Advice on debugging settings that are in force, and advice in terms of the library that owns the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANOMALY = (
     "turn off autograd's anomaly detection (set_detect_anomaly, detect_anomaly=): it records where each operation was"
     " called and searches each gradient for NaN",
 )
-#: By rule: the settings that slow down what it finds, and what to do about each.
+#: By rule: the debugging settings that slow down what it finds, and what to do about each.
 _ADVICE = {
     "compute_bound_cpu": (ANOMALY,),
     "launch_bound": (
@@ -36,19 +36,19 @@ _ONE_LAUNCH = "one launch instead of many"
 
 
 class Options(NamedTuple):
-    """How the users of a library that owns the loop change what the advice is about; else it is their own code."""
+    """How users of the library that owns the loop can follow the advice; by default, in code of their own."""
 
-    #: Work beside the training, by the function that does it; the first that matches.
+    #: Advice on work beside the training, by the function that does it; the first match counts.
     less_often: tuple[tuple[re.Pattern[str], str], ...] = ()
-    #: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
+    #: How to update once for several batches; a trainer itself stops the exchange of gradients in between.
     accumulate: str = "accumulate gradients of n batches under no_sync(), each loss divided by n"
     compile: str = f"use torch.compile(model, mode='reduce-overhead') or CUDA graphs: {_ONE_LAUNCH}"
     batch: str = "use a batch"
-    autocast: str = ""  # how to leave it out
+    autocast: str = ""  # how to turn it off
     workers: str = "num_workers"
     pin: str = "pin_memory=True in the DataLoader"
     fused: str = "fused=True"
-    environments: str = "a vectorised environment"  # several, in processes
+    environments: str = "a vectorised environment"  # that runs several, in processes
 
 
 OPTIONS: dict[Owner | None, Options] = {
@@ -119,12 +119,12 @@ OPTIONS: dict[Owner | None, Options] = {
         autocast=" (mixed_precision='no' in the Accelerator)",
     ),
 }
-#: Functions that do what can be done less often, by their name or that of their file.
+#: Functions whose work can be done less often, by their own name or their file's.
 _OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
 
 
 def options(evidence: Evidence) -> Options:
-    """Those of the library that owns the loop."""
+    """The options of the library that owns the loop."""
     return OPTIONS[evidence.gpu.launching.owner]
 
 
@@ -135,7 +135,7 @@ def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
 
 
 def even_work(evidence: Evidence) -> str:
-    """The fix for ranks that have more to do than others in some steps."""
+    """The fix for ranks that have more work than others in some steps."""
     return (
         "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
         f" {options(evidence).accumulate}"
@@ -143,13 +143,13 @@ def even_work(evidence: Evidence) -> str:
 
 
 def conversion_by_option(owner: Owner | None, function: Place) -> str | None:
-    """How to have a library convert no data, if one of its functions does that."""
+    """How to keep a library from converting data, if one of its functions does that; else None."""
     found = (option for name, option in OPTIONS[owner].less_often if name is _CONVERTS)
     return next(found, None) if _CONVERTS.search(function.function) else None
 
 
 def less_by_option(owner: Owner | None, function: Place) -> str:
-    """How to have a library do less of what one of its functions does, which the user does not call."""
+    """How to make a library do less of the work of its function, which the user does not call."""
     known = next((option for name, option in OPTIONS[owner].less_often if name.search(function.function)), None)
     if known is not None:
         return known

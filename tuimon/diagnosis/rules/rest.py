@@ -1,4 +1,4 @@
-"""What no finding holds of a step, in words: a loop is in order where that is nothing but the model's own work."""
+"""The part of a step that no finding holds, in words: a loop is in order if that is only the model's own work."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place, plain
 from tuimon.torch_code import multiplies
 
-#: Calls that lead to work and do none: their time is that of whatever they call.
+#: Functions that only lead to work: their time belongs to whatever they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 
 
-#: Time that is no pass of the model's, in words, and what to do about it; the first that holds.
+#: Time that is not in the model's passes, in words, and what to do about it; the first match counts.
 _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (
         lambda cell: "core" in cell.via,
@@ -39,9 +39,9 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 
 
 def _heavy_line(evidence: Evidence) -> HotLine | None:
-    """The user's function whose own operations are most of forward, at its hottest line, with its share of the step.
+    """The user's function whose own operations are most of forward, at its hottest line; the share is of the step.
 
-    Calls of modules, products and waits are none of these. Backward does not show whose it is.
+    Calls of modules, matrix products and waits do not count. Backward does not show which function it belongs to.
     """
     samples = evidence.samples.where(phase="forward").whole
 
@@ -55,7 +55,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
 
 
 class Against(NamedTuple):
-    """What speaks against order, in words, with what to do and its line; nobody knows what that gains."""
+    """A fact that speaks against order, in words, with a remedy of unknown gain and its line."""
 
     what: str
     action: str | None
@@ -63,14 +63,14 @@ class Against(NamedTuple):
 
 
 def against_order(rest: Rest) -> Iterator[Against]:
-    """What is known of the rest besides that the model computes."""
+    """All that is known of the rest apart from that the model computes."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
     told = []
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
-        if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
+        if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core shorten both sides
             told.append(known)
             hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
@@ -93,7 +93,7 @@ def against_order(rest: Rest) -> Iterator[Against]:
 
 
 def is_in_order(rest: Rest) -> bool:
-    """True if no wait in a pass speaks against it, and no finding but such as are known to gain little."""
+    """True if no pass contains a notable wait, and every finding is known to gain little."""
     gains = [(each.best.least, each.estimated_speedup or 1.0) for each in rest.found if each.severity != "benign"]
     return wait(rest) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
 
@@ -119,7 +119,7 @@ def pass_in_words(evidence: Evidence, phase: str) -> str:
 
 
 def _lines_that_run(samples: Samples) -> list[str]:
-    """The lines outside all modules at which one and the same module is run, each for a large part of the time."""
+    """The lines outside all modules that run one and the same module, each for a large part of the time."""
     within: dict[str, set[tuple[str, int]]] = {}
     lines = Counter[str]()
     for row in samples.where(below="module").rows:
@@ -134,7 +134,7 @@ def _lines_that_run(samples: Samples) -> list[str]:
 
 
 def wait(rest: Rest) -> Finding | None:
-    """The longest wait in a pass or an update, which is no work of the model's."""
+    """The longest wait in a pass or an update: time that is not the model's work."""
     waits = [cell for cell in rest.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
     if longest is None or not is_sure(rest.evidence, share := longest.cost.low, early=False):
@@ -144,7 +144,7 @@ def wait(rest: Rest) -> Finding | None:
 
 
 def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
-    """A sleep of the loop's own in most of a phase beside waits for a core: whoever wrote it wants that pace."""
+    """A sleep of the loop's own that fills a phase apart from waits for a core: its author wants that pace."""
     found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
     paced = found.where(doing={"pace"})
     longest = max(paced, key=lambda cell: cell.cpu, default=None)
@@ -156,7 +156,7 @@ def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
 
 
 def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
-    """A wait of which nobody knows what it would gain; ``headline``: a template over its line."""
+    """A finding about a wait, of unknown gain; ``headline``: a template over its line."""
     place = longest.node.place if longest.node is not None else None
     if place is None:
         return None

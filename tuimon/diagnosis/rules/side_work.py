@@ -1,4 +1,4 @@
-"""The rule about side work: what the loop does beside the training, evaluation included. A remedy is a row."""
+"""The rule about side work: all that the loop does beside the training, evaluation included. Each remedy is a row."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ EVALUATION_SHARE = Threshold(
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
 SideWorkKind = Literal["checkpoint", "network"]
-#: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
-#: the user's has frames of its own.
+#: Calls that training makes at every update beside the optimizer's step: they cannot be made less often. (A function of
+#: the user's has frames of its own.)
 _OF_UPDATE = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
@@ -61,10 +61,10 @@ def side_work(evidence: Evidence) -> Finding | None:
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
-    """Evaluation, where it takes much of the time, and more than side work.
+    """Evaluation, if it takes much of the time, and more of it than side work.
 
-    A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
-    by training and evaluation alike.
+    A sample counts for the user's innermost function before torch is entered: a module's own ``forward`` is called by
+    training and evaluation alike.
     """
     rows = evidence.samples.without_imports.where(phase="eval").rows
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
@@ -94,21 +94,21 @@ class _Work(Struct, frozen=True):
     evidence: Evidence
     claim: Claim
     hot: HotLine | None
-    hot_part: float  # the part of it that this function takes
+    hot_part: float  # the part of the work that the hot function takes
     runs_model: bool
     kind: SideWorkKind | None
-    native: NativeUse | None  # what the training thread runs meanwhile
+    native: NativeUse | None  # what the training thread runs during the work
 
     @property
     def at(self) -> str:
-        """The work that a user can leave out."""
+        """The call that a user can leave out."""
         main = self.evidence.samples
-        path = update_path(main) or main.training_path  # which nothing may train
+        path = update_path(main) or main.training_path  # the latter if nothing trains
         return work_at(self.hot, path) if self.hot is not None else ""
 
     @property
     def by_option(self) -> str:
-        """The option of the library that owns the loop, and does the work by itself."""
+        """How to use the option of the library that owns the loop and does the work; empty if there is none."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
         owner, calls = self.evidence.gpu.launching.owner, outer_calls(self.hot.place.source) if self.hot else []
         if owner is not None and self.hot is not None and {"log", "log_dict"}.intersection(calls):
@@ -117,7 +117,7 @@ class _Work(Struct, frozen=True):
 
     @property
     def known(self) -> Known | None:
-        """What is known of its line."""
+        """What is known of the work's line."""
         if self.hot is None or self.kind == "checkpoint":
             return None
         native = self.native if not self.runs_model and not self.wait else None
@@ -125,12 +125,12 @@ class _Work(Struct, frozen=True):
 
     @property
     def wait(self) -> str:
-        """What to do about a line that waits for others; nothing where it works."""
+        """What to do about a line that waits for others; empty if it does work."""
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
         return WAITS[wait].less.format(self.at) if wait in ("lock", "message", "network") else ""
 
     def without(self, action: str, part: float) -> Fix:
-        """The fix by which this part of the function's work goes."""
+        """The fix that saves this part of the function's work."""
         claimed = self.claim.lost.times(part)
         if self.claim.on_gpu is not None:
             return without_cost(self.evidence, action, claimed.times(self.hot_part))
@@ -138,16 +138,16 @@ class _Work(Struct, frozen=True):
         return model.fix(action, Change("side_work", 0.0), model.own_part(claimed.times(self.hot_part)))
 
 
-#: In words, and the role of the frames that do it, in this order: a checkpoint may be saved to another machine.
+#: By kind, the words for it and the role of the frames that do it; a checkpoint comes first, even over the network.
 _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
     "checkpoint": ("saving checkpoints", "saves"),
     "network": ("calls over the network", "network"),
 }
-#: What to do about it, as templates; the first that holds.
+#: What to do about the work, as templates; the first match counts.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
     (lambda f: f.known and not f.by_option, "make {f.at} cheaper ({f.known.action}); or run it less often"),
-    (  # nothing trains: the work is what the model is run for, and every step needs it
+    (  # nothing trains: running the model is the purpose, and every step needs the work
         lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",
     ),
@@ -164,7 +164,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
 
 
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
-    """The side work of steps, where it takes much of them."""
+    """The side work within steps, if it takes much of them."""
     samples = evidence.samples.where(lambda node: not is_collecting(node))
     if (paced := sleep_that_paces(evidence, "other")) is not None:
         return paced
@@ -174,7 +174,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     # evaluation without a marker
     runs_model = side.part(lambda node: node.has("module") and not node.computes_metric) >= MOST
     table = evidence.steps.phases
-    early = table is not None and not table.inferred  # attached, one checkpoint may be half of it
+    early = table is not None and not table.inferred  # right after attaching, one checkpoint may be half of it
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=claim.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
@@ -192,8 +192,8 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
     low, high = fix.gain or (1.0, 1.0)
     if hot is None and samples.total:
-        low = 1.0  # samples may show nothing to act on
-    if claim.on_gpu is not None:  # it may idle for all of the time
+        low = 1.0  # samples do not show what could be done less often
+    if claim.on_gpu is not None:  # the GPU may idle for all of that time
         gone = without_cost(evidence, "", Interval.around(claim.share * work.hot_part)).gain or Interval(1.0, 1.0)
         high = max(gone.high, fix.estimated_speedup or 0.0)
         high = min(high, WIDEST_RANGE * low) if low > 1.0 else high
@@ -217,7 +217,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
 
 
 def _headline(work: _Work) -> str:
-    """The function's own share of the step is told unless it is nearly all side work."""
+    """The headline, with the function's own share of the step unless it is nearly all side work."""
     share, on_gpu = work.claim.share, work.claim.on_gpu
     waits = f"{percent(share)} of each step is "
     if on_gpu is not None:
@@ -235,10 +235,10 @@ def _headline(work: _Work) -> str:
 
 
 def _side_function(samples: Samples, update: _Update) -> HotLine | None:
-    """The user's function with most side work, at the line before torch is entered; None without samples.
+    """The user's function with most side work, at its line before torch is entered; None without samples.
 
-    For a line that a library's loop is below, as in ``trainer.train()``, only the library's function that is named with
-    it counts.
+    If a library's loop runs below the line, as in ``trainer.train()``, only the time in the library's function that is
+    named with the line counts.
     """
     side = samples.without_imports.where(lambda node: node.activity != "ranks", phase="other")
     side = Samples(tuple(row for row in side.rows if not update.holds(row)))
@@ -254,11 +254,11 @@ def _side_function(samples: Samples, update: _Update) -> HotLine | None:
 
 
 class _Update:
-    """The stacks that belong to each update beside the optimizer's step."""
+    """The stacks that belong to each update, apart from the optimizer's step."""
 
     def __init__(self, samples: Samples) -> None:
         in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in TRAINING)
-        # lines that lead to the optimizer's step alone, where Opacus clips and adds noise before torch's own;
+        # lines that lead only to the optimizer's step, at which Opacus clips and adds noise before torch's own step;
         # ``trainer.fit(model)`` is the line of backward as well
         self._lines = {(f.file, f.line) for row in in_optimizer for f in user_path(row)[-1:]}
         self._lines -= {(f.file, f.line) for row in in_backward for f in user_path(row)}
@@ -268,9 +268,9 @@ class _Update:
         }
 
     def holds(self, row: Sample) -> bool:
-        """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
+        """True if a sample belongs to updates: by its line, or by a library function that leads to backward and step.
 
-        Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
+        Users cannot make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
         for the learning rate. Its other calls, such as a logger, are side work.
         """
         if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):

@@ -1,4 +1,4 @@
-"""The rule about a rank that all others wait for, or another one in each step."""
+"""The rule about a late rank for which all others wait, be it the same one or another in each step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import ms_text
 
-#: How many ranks the headline names.
+#: Most ranks that the headline names.
 _NAMED = 4
-#: Phases of which samples may show more than markers do.
+#: Phases that samples may tell apart where markers do not.
 _DIVIDED = ("data", "forward", "other")
 _LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
-#: Why a rank is late: a clause of the headline, and the fix.
+#: Reasons why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
     "stopped": (
         "which is stopped {stopped} of the time",
@@ -51,10 +51,10 @@ _REASONS = {
 
 
 def straggler_rank(evidence: Evidence) -> Finding | None:
-    """One rank is late and all others wait for it: inside backward, or wherever they exchange something.
+    """One rank is late and all others wait for it, in backward or wherever ranks exchange something.
 
-    Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
-    longest.
+    Or a different rank is late in each step (``in_turn``). The late rank is the one whose own work, without waits in
+    collectives, takes longest.
     """
     rows, gpus, in_turn = evidence.ranks.rows, evidence.ranks.gpus, _in_turn(evidence)
     found = [each for each in (late_rank(rows), late_on_gpu(rows, gpus)) if each is not None]
@@ -64,7 +64,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     if in_turn is not None and late.share < (in_turn.share_of_step or 0.0):
         return in_turn
     if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
-        return in_turn  # it waits itself, for one that is not measured
+        return in_turn  # it waits itself for a rank that is not measured
     row, own = late.row, evidence.ranks.of(late.row.pid) if late.why != "gpu" else None
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     longer_ms = row.ms(late.longer)
@@ -109,17 +109,17 @@ def _lost(late: LateRank) -> str:
 
 
 def _in_turn(evidence: Evidence) -> Finding | None:
-    """No rank is late every time, but in each step one is, and all others wait for it.
+    """In each step another rank is late, and all others wait for it.
 
-    If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
+    If threads wait for cores, chance decides who is last, and another rule reports the waits.
     """
     if median([row.wait_ratio for row in evidence.ranks.rows if row.wait_ratio is not None] or [0.0]) < REPORTED:
-        return None  # to compare steps one by one takes longer
+        return None  # spares comparing single steps, which takes longer
     turns = evidence.ranks.turns
     waits = median([row.delay_ratio or 0.0 for row in evidence.ranks.rows] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
-    # where all ranks are in the phase most: they run the same code, and each is late now and then
+    # the phase with most samples of all ranks: they run the same code, and each of them is late now and then
     phases = _DIVIDED if turns.phase == BETWEEN else (turns.phase,)
     samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.ranks.compared)
     phase = max(phases, key=lambda name: samples.phases[name])
@@ -149,7 +149,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
 
 
 def _is_at_work(node: Node) -> bool:
-    """True if a rank waits for no other one."""
+    """True if a rank is not waiting for another one."""
     return node.activity != "ranks"
 
 

@@ -1,4 +1,4 @@
-"""What libraries warn of by themselves, as a remedy beside the finding that it concerns; never a finding of its own."""
+"""Warnings of libraries, added as remedies to the findings that they concern; never findings of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuimon.records import Place
 from tuimon.text import code_place
 
 _MODEL = "compute_bound_cpu compute_bound launch_bound"
-#: By a part of a warning: what to do, and the rules whose findings it concerns, wherever its line is.
+#: By a part of the warning's text: what to do, and the rules whose findings it concerns, whatever its line.
 ROWS = {
     "Using a target size": ("give target and output of a loss one shape: it computes each with each", _MODEL),
     "Creating a tensor from a list of numpy": ("join a list of arrays before it becomes a tensor", "input_bound"),
@@ -32,7 +32,7 @@ ROWS = {
 
 
 def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
-    """For each warning of the process: what to do, the rules that it concerns, its line."""
+    """For each warning of the process: what to do, the rules that it concerns, and its line."""
     for warned in evidence.process.warnings if evidence.process is not None else ():
         if warned.text in ROWS:
             action, rules = ROWS[warned.text]
@@ -41,7 +41,7 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
 
 
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:
-    """The findings, with what a warning is about beside the first that has its line, or that it concerns."""
+    """The findings; the remedy of each warning is added to the first finding at its line, or else that it concerns."""
     found = list(findings)
     for action, rules, place in warned_of(evidence):
         if any(fix.action == action for each in found for fix in each.fixes):

@@ -1,1 +1,1 @@
-"""One model of the step: from it follows what each fix would gain."""
+"""One model of the step, from which the gain of each fix follows."""

@@ -26,32 +26,32 @@ TAKES_ERROR = Threshold(
 class Step(Struct, frozen=True):
     """One step of a loop; times in ms, or in any other unit where no time is known.
 
-    Running work takes longer where more wants to run than there are cores; waiting (for a disk, the network, a device)
-    does not. Without workers the training thread makes its batches itself, and nothing is handed over.
+    Work on a core takes longer if more threads want to run than there are cores; waiting (for a disk, the network, a
+    device) does not. Without workers the training thread makes its batches itself, and nothing is handed over.
     """
 
     own_ms: float  # of the training thread, without its fetches
-    own_running: float = 0.0  # share of that on a core
-    own_threads: float = 1.0  # cores that it uses then
-    fetches: int = 1  # batches a step
-    hand_over_ms: float = 0.0  # what a batch from a worker costs the training thread, though it lies ready
-    starts_ms: float = 0.0  # starting and ending the workers of an epoch, per step; nobody makes batches meanwhile
+    own_running: float = 0.0  # share of ``own_ms`` on a core
+    own_threads: float = 1.0  # cores that it uses while on a core
+    fetches: int = 1  # batches per step
+    hand_over_ms: float = 0.0  # what taking over a ready batch from a worker costs the training thread
+    starts_ms: float = 0.0  # per step, for starting and ending the workers of an epoch; meanwhile nobody makes batches
     workers: int = 0
     prefetch: int = 1  # batches that a worker makes ahead
-    batch_ms: float = 0.0  # making one
-    batch_running: float = 0.0  # share of that on a core
+    batch_ms: float = 0.0  # making one batch
+    batch_running: float = 0.0  # share of ``batch_ms`` on a core
     cores: float = 1.0
-    drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
-    held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
-    evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
+    drawing_ms: float = 0.0  # drawing the indices of a batch, in the training thread whoever makes the batch
+    held_ms: float = 0.0  # waiting for the next batch in order while workers that have made later ones idle
+    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; meanwhile nobody makes batches
 
 
-#: The least that a fix does to what it concerns: it removes half of it, or all, or what is left then takes longer.
+#: The least effect of a fix on what it concerns: it removes half of it, or all, or slows down the rest.
 Least = Literal["half", "all", "slower"]
 
 
 class Edit(NamedTuple):
-    """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or its number."""
+    """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or a new number."""
 
     of: Callable[[Step, float], Step]
     least: Least = "half"
@@ -78,7 +78,7 @@ def _own(step: Step, left: float) -> Step:
 
 
 def _thread(step: Step, left: float) -> Step:
-    """All of the training thread's work."""
+    """The step with this part of the training thread's work left."""
     fetched = _fetch(step, left)
     return replace(
         fetched,
@@ -98,7 +98,7 @@ EDITS: dict[What, Edit] = {
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
     "collections": Edit(_thread, "all"),
-    "gil": Edit(_thread, "all"),  # work that moves to a process is gone
+    "gil": Edit(_thread, "all"),  # work that moves to another process is gone from this one
     "communication": Edit(_own),
     "model": Edit(_own),
     "compiling": Edit(_own),
@@ -107,5 +107,5 @@ EDITS: dict[What, Edit] = {
 
 
 def changed(step: Step, change: Change, part: float = 1.0) -> Step:
-    """The step with a change; ``part``: of what it changes, the share that it concerns."""
+    """The step with a change; ``part``: the share of what it changes to which it applies."""
     return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))

@@ -1,4 +1,4 @@
-"""The parameters of the step as they were measured."""
+"""The parameters of the step, as measured."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseTable
 
-#: Times as much that it costs at most, for larger batches and busier machines: our choice.
+#: Factor by which handing over may cost more than measured, with larger batches or busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
-#: Fetches of a step that are simulated: our choice, beside which those that lie ready between two steps are few.
+#: Most fetches of a step that are simulated: our choice; next to so many, those ready between two steps are few.
 _MOST_FETCHES = 256
 
 
 def host_model(evidence: Evidence) -> StepModel:
-    """The model for what the training thread does beside its data."""
+    """The model for the training thread's work beside its data."""
     model = measured_model(evidence, Interval.around(evidence.steps.share_of("data")))
     likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
 def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix:
-    """The fix by which this share of the step goes: work of the training thread."""
+    """The fix that saves this share of the step, which is work of the training thread."""
     model = host_model(evidence)._replace(claimed=share)
     return model.fix(action, Change(what, 0.0), model.own_part(share))
 
 
 def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
-    """The fix by which this share of each step goes, wherever it lies: time of the GPU, or of other ranks."""
+    """The fix that saves this share of each step, wherever it lies: time of the GPU, or of other ranks."""
     step = Step(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
     fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
 
 
 def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
-    """The fix by which this share of each step goes; none is estimated if an end is within its error, or all of it."""
+    """The fix that saves this share of each step; no estimate if one end is within its error, or the whole step."""
     if share.low >= TRACE and share.high < 1.0 - TRACE:
         return without_cost(evidence, action, share, changes_training=changes_training)
     most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
@@ -52,9 +52,9 @@ def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes
 
 
 def measured_model(evidence: Evidence, share: Interval) -> StepModel:
-    """The model of a training that has phases; this share of its step waits for data.
+    """The model of a training with phases, of whose step this share waits for data.
 
-    The part of the data phase that a GPU's work covers is not a wait.
+    The part of the data phase that a GPU's work covers does not count as a wait.
     """
     mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
@@ -69,7 +69,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
         certain = replace(certain, held_ms=max(0.0, likely.held_ms - error * mean_ms))
-    if not certain.workers:  # of a step whose length is not known handing over may take as long as making
+    if not certain.workers:  # if the step's length is unknown, handing over may take as long as making
         most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
     model = _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
@@ -78,9 +78,9 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
 
 
 def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
-    """The step, whose batches come late, as long as was measured: each takes as long as busy workers have for it.
+    """A step whose batches come late, made as long as was measured: a batch takes as long as busy workers have for it.
 
-    At the beginning of an epoch none is ready. A step gets longer by nearly the same for each part of that time.
+    At the beginning of an epoch no batch is ready. The step's length is nearly proportional to that time.
     """
     longest = replace(step, batch_ms=step.batch_ms / busy)
     short_ms, long_ms = step_ms(step), step_ms(longest)
@@ -89,20 +89,20 @@ def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
-    """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
+    """The model with evaluation at its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
     return StepModel(likely, certain, mean_ms, own_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:
-    """Evaluation, as a part of the steps' time."""
+    """The time of evaluation as a ratio to the time of the steps."""
     share = min(0.99, 1.0 - evidence.steps.part_of_time)
     return share / (1.0 - share)
 
 
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
-    """The step without evaluation; times are parts of a step where none are known."""
+    """The measured step without evaluation; if no time is known, times are parts of a step."""
     loader, workers = evidence.data.loader, evidence.data.workers
     starts_ms = data_ms * (evidence.data.epoch_starts or 0.0)
     fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
@@ -118,7 +118,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         hand_over_ms = HAND_OVER_MS if evidence.steps.mean_ms else 0.0
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = evidence.threads.training.cpu_ratio
-    if running is None:  # then as far as others leave it cores
+    if running is None:  # as far as others leave cores to it
         running = min(1.0, max(0.0, evidence.run.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
@@ -139,9 +139,9 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
-    """Batches a step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step.
+    """Batches per step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step.
 
-    A very large number is cut: each of those that are simulated then stands for several.
+    A very large number is cut; each simulated fetch then stands for several.
     """
     if loader is None or not loader.fetches_per_s or table is None or not table.steps:
         return 1
@@ -149,7 +149,7 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
 
 
 def _running_in_fetch(evidence: Evidence) -> float:
-    """The share of a fetch that the trainer is on a core: its CPU time bounds what samples show of waits."""
+    """The share of a fetch for which the trainer is on a core; its CPU time bounds the waits that samples show."""
     training, waits = evidence.threads.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
     if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):
         waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
@@ -157,12 +157,12 @@ def _running_in_fetch(evidence: Evidence) -> float:
 
 
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> tuple[float, float, float]:
-    """How long a worker makes a batch, the share of that on a core, and how long it takes to hand it over.
+    """The time in which a worker makes a batch, the share of it on a core, and the time of handing the batch over.
 
     ``each_ms``: the time from one batch to the next.
 
-    Workers that are never ahead make a batch each in the time of so many fetches. The training thread
-    works in a fetch for the part in which it does not wait.
+    Workers that are never ahead make one batch each in the time of as many fetches as there are workers. The training
+    thread works for the part of a fetch in which it does not wait.
     """
     workers = evidence.data.workers
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
@@ -177,7 +177,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
-    """Cores that the training process uses while its training thread is at its own work."""
+    """Cores that the training process uses while its training thread does its own work."""
     main, process = evidence.threads.training.cpu_ratio, evidence.threads.figures
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""The step as it was measured, and what each change of it gains: ``StepModel.gain`` is the only way to a gain."""
+"""The step as measured, and the gain of each change of it: all gains come from ``StepModel.gain``."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, Step, changed
 
-#: Below this factor a fix gains nothing.
+#: A fix that gains less than this factor gains nothing.
 _NOTHING = 1.005
-#: Part of the cores that they are worth at least where more workers and threads want one than there are. Measured in
-#: tests/scenarios: 2 workers made a loop on 2 cores, which computes as well, 1.3 times as fast (embedding_extraction).
+#: Least part of the cores that is effective if more workers and threads than cores want to run. Measured in
+#: tests/scenarios: on 2 cores, 2 workers made a loop that also computes 1.3 times as fast (embedding_extraction).
 _SHARED_CORES = 0.65
-#: Part of the share of the step that a rearrangement saves, by which the rest of it takes longer at most: 0 to 0.4 were
+#: A rearrangement that saves a share of the step slows down the rest by at most this part of that share: 0 to 0.4 were
 #: measured in tests/scenarios and tests/explain_pairs.
 REST = 0.4
-#: Share of the step from which its removal has no told upper end: our choice; a point of it is worth more than 7 % of
-#: the gain, and shares of samples are known to some points.
+#: A removal of at least this share of the step has no upper end to its gain: our choice; beyond, each point of the
+#: share changes the gain by more than 7 %, and samples show shares only to within some points.
 OPEN_SHARE = 0.85
-#: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
+#: Most workers that are simulated one by one; more are simulated as this many, each faster and on more cores.
 _MOST_WORKERS = 6
-#: Batches that lie ready at most, and about how many are counted once the queue has filled. That bounds the work: at
-#: most some 40 batches of 7 tasks.
+#: Most batches that lie ready, and about how many batches are counted after the queue has filled. That bounds the work
+#: to some 40 batches of 7 tasks.
 _MOST_AHEAD = 12
 _BATCHES = 16
-#: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
+#: Most threads of a pool, beyond the first, for which all others wait if one is late: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
-#: Below so many ms two events are one.
+#: Two events less than this many ms apart are simultaneous.
 _AT_ONCE = 1e-9
 
 
 class StepModel(NamedTuple):
-    """A step as it is likely to be, and one in which no more than what is certain can be gained."""
+    """A step as it probably is, and a step in which only what is certain can be gained."""
 
     likely: Step
     certain: Step
     step_ms: float  # as measured, without evaluation
-    own_ms: float = 0.0  # of ``step_ms``, the training thread's own work with its waits for a core
-    claimed: Interval | None = None  # share of the step that may be gained: contention adds nothing to it
-    possible: Step | None = None  # one in which more may be gained than is likely
+    own_ms: float = 0.0  # part of ``step_ms``: the training thread's own work, with its waits for a core
+    claimed: Interval | None = None  # share of the step that may be gained; relief of contention may not exceed it
+    possible: Step | None = None  # a step in which more may be gained than is likely
 
     def fix(self, action: str, change: Change | None, part: Interval = WHOLE, changes_training: bool = False) -> Fix:
         """A fix that makes this change."""
@@ -54,16 +54,16 @@ class StepModel(NamedTuple):
         return Fix.gaining(action, gained, change, likely=likely, changes_training=changes_training)
 
     def gain(self, change: Change, part: Interval = WHOLE) -> Interval | None:
-        """Times as fast with a change, between two ends; ``part``: of what it changes, the part that it concerns.
+        """The speedup by a change, between two ends; ``part``: the share of what it changes to which it applies.
 
-        None where nothing is known of it, and from 1 to 1 if nothing is gained.
+        None if nothing is known of it; from 1 to 1 if nothing is gained.
 
-        - Work that is to go is all of it at best. It is half of it at least, as it seldom costs nothing, or as little
-          as is certain; hardly ever both: 40 % +- 8 % gain 1.25 times at least, as half of 40 % does, and 40 % +- 24 %
-          gain 1.19 times, as 16 % do.
-        - The ends are no further apart than ``WIDEST_RANGE``: then it is the part of the range around the middle, no
-          further above what is certain than that. Removing 75 % gains 2 to 4 times.
-        - A gain by more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
+        - A removal saves at best all of the work. At least it saves half, as replacements seldom cost nothing, or as
+          little as is certain, whichever is less, but not half of that: removing 40 % +- 8 % gains at least 1.25 times,
+          by half of 40 %, and 40 % +- 24 % gains 1.19 times, by 16 %.
+        - The ends are at most ``WIDEST_RANGE`` apart; a wider range is cut to the part around the middle, but
+          never begins above what is certain. Removing 75 % gains 2 to 4 times.
+        - A removal of more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains at least 5 times.
         """
         if part.high <= 0.0:
             return None
@@ -79,7 +79,7 @@ class StepModel(NamedTuple):
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))
-        # workers, and whatever is rearranged, bound the gain by themselves
+        # changes of workers, and rearrangements, have bounds of their own
         claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
         if max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
@@ -92,41 +92,41 @@ class StepModel(NamedTuple):
 
     @property
     def _bound(self) -> float:
-        """Times as fast without what is claimed: Amdahl's law."""
+        """The speedup without what is claimed: Amdahl's law."""
         share = (self.claimed or WHOLE).high
         return 1.0 / (1.0 - share) if share < 1.0 else math.inf
 
     def surely(self, change: Change | None, part: Interval = WHOLE) -> float:
-        """The gain to order fixes by: of one that is made by half, or gains as little as is certain."""
+        """The gain for ordering fixes: if a removal saves only half, or the change only what is certain."""
         if change is None or part.high <= 0.0:
             return 1.0
         certain = gain(self._crowded(change), change, max(0.0, part.low))
         return max(1.0, min(certain, gain(self.likely, change, part.middle), self._by_half(change, part.middle)))
 
     def _crowded(self, change: Change) -> Step:
-        """The step in which the least is gained, on as many cores as they are worth with more workers than that."""
+        """The certain step, with fewer effective cores if the change makes more workers than there are cores."""
         step = self.certain
         if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
             return step
         return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
 
     def _by_half(self, change: Change, part: float) -> float:
-        """The gain where half of what is to go stays; infinite where there is no half of it."""
+        """The gain if half of what is to go stays; infinite if the change cannot be done by half."""
         if change.to != 0.0 or EDITS[change.what].least != "half":
             return math.inf
         return gain(self.likely, change._replace(to=HALF), part)
 
     def own_part(self, share: Interval) -> Interval:
-        """This share of the measured step, as a part of the training thread's own work.
+        """This share of the measured step, as a part of the training thread's own work in the model.
 
-        That waited for cores as long as all of the work: the steps of the model have it without those waits.
+        The share has waits for a core in proportion to all of that work, while the model's step is without those waits.
         """
         own_ms = max(self.own_ms, self.likely.own_ms)
         scale = self.step_ms / own_ms if own_ms > 0 else 0.0
         return Interval.around(min(1.0, share.middle * scale), share.error * scale)
 
     def best_number(self, numbers: Iterable[int]) -> int | None:
-        """The fewest workers that gain as much as any of these numbers of them; None where none gains anything."""
+        """The fewest workers that gain as much as any of these numbers of workers; None if none gains anything."""
         gains = {number: gain(self.likely, Change("workers", number)) for number in sorted(set(numbers))}
         most = max(gains.values(), default=0.0)
         if most < WARNING_GAIN:
@@ -135,7 +135,7 @@ class StepModel(NamedTuple):
 
 
 def gain(step: Step, change: Change, part: float = 1.0) -> float:
-    """Times as fast with a change, evaluation included; ``part``: of what it changes, the share that it concerns."""
+    """The speedup by a change, with evaluation; ``part``: the share of what it changes to which it applies."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
 
@@ -144,10 +144,10 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
 
 
 class _Piece(NamedTuple):
-    """The next stretch of a task: it takes this long on so many cores; with none the task only waits.
+    """The next stretch of a task: it takes ``ms`` on so many ``cores``; without cores the task only waits.
 
-    A thread that has a core for a share of the time does as much of its work. Those of a pool wait for each other: it
-    goes on while all have a core, which is that share to the power of their number, the ``exponent``.
+    A thread that has a core for a share of the time does that share of its work. Threads of a pool wait for each other:
+    the pool advances while all have a core, which is that share to the power of their number, the ``exponent``.
     """
 
     ms: float
@@ -155,24 +155,24 @@ class _Piece(NamedTuple):
     exponent: float = 1.0
 
     def per_ms(self, share: float) -> float:
-        """How many ms of it are done in a ms while a thread that wants a core has one for this share of the time."""
+        """How many ms of the piece are done per ms if threads that want a core have one for this share of the time."""
         return share**self.exponent if self.cores else 1.0
 
 
-#: Until something happens elsewhere.
+#: A task in this piece waits until another task lets it go on.
 _BLOCKED = _Piece(math.inf, 0.0)
 
 
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
-    """How long steps take, each with its part of the evaluation, of what starts an epoch and of late batches."""
+    """The length of steps with their parts of the evaluation, of epoch starts and of waits for late batches."""
     beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
     if beside_ms:
         return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0, held_ms=0.0)) + beside_ms
     fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
     parts_ms = step.own_ms + step.fetches * fetch_ms
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
-        return parts_ms  # nothing is long enough to be simulated
+        return parts_ms  # nothing takes long enough to be simulated
     if not step.workers:
         own_ms = sum(piece.ms * max(1.0, piece.cores / step.cores) for piece in _own_pieces(step))
         return own_ms + step.fetches * (step.batch_ms + step.drawing_ms)
@@ -186,7 +186,7 @@ def _own_pieces(step: Step) -> tuple[_Piece, ...]:
 
 
 def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
-    """The pieces that take time."""
+    """The pieces of a noticeable length."""
     return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
 
 
@@ -202,23 +202,23 @@ class _Simulation:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._workers = min(step.workers, _MOST_WORKERS)
-        self._each = step.workers / self._workers  # workers that a simulated one stands for
+        self._each = step.workers / self._workers  # workers that each simulated one stands for
         self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
-        # batches of workers that began together come together: whole rounds are counted
+        # workers that began together deliver together, so whole rounds are counted
         self._counted = self._workers * math.ceil(_BATCHES / step.fetches / self._workers)
         before = math.ceil((self._ahead + self._workers) / step.fetches)
         self._number = self._counted + before
         self._made: set[int] = set()
         self._fetched = 0
-        self._changed = True  # either of them, so that who is blocked may go on
+        self._changed = True  # a batch was made or fetched, so that blocked tasks may go on
         self._now = 0.0
-        self._ends: list[float] = []  # of steps
+        self._ends: list[float] = []  # when each step ended
 
     def mean_ms(self) -> float:
         """Mean length of the later steps."""
         tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
         doing = [_BLOCKED] * len(tasks)
-        left = [_BLOCKED.ms] * len(tasks)  # of each one's piece
+        left = [_BLOCKED.ms] * len(tasks)  # ms left of each task's piece
         available = self._step.cores
         while len(self._ends) < self._number:
             if self._changed:
@@ -240,7 +240,7 @@ class _Simulation:
         return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
 
     def _unblock(self, tasks: list[Iterator[_Piece]], doing: list[_Piece], left: list[float]) -> None:
-        """A batch that is ready, or wanted, lets others go on, and these others again, until all that can do."""
+        """Let blocked tasks go on after a batch was made or fetched, and again those that these unblock."""
         while self._changed and len(self._ends) < self._number:
             self._changed = False
             for task, ms in enumerate(left):
@@ -264,7 +264,7 @@ class _Simulation:
             self._ends.append(self._now)
 
     def _worker(self, first: int) -> Iterator[_Piece]:
-        """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
+        """A worker, which begins a part of a batch later than the one before: real workers soon get out of step."""
         batch_ms = self._step.batch_ms / self._each
         yield from _pieces(_Piece(batch_ms * first / self._workers, 0.0))
         running_ms = batch_ms * self._step.batch_running

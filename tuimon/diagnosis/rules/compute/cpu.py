@@ -28,21 +28,21 @@ from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.trie import Node
 
-#: Packages that compute for whoever calls them, on a CPU.
+#: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
-#: Kinds of code in forward and backward that no GPU makes faster.
+#: Kinds of code in forward and backward that a GPU does not make faster.
 _NOT_OF_MODEL: tuple[Kind, ...] = ("python", "arrays", "codec", "compression", "parser")
-#: Activities for which the text of a line may be taken if no GPU makes anybody wait: ``int(x.item())`` is Python too.
+#: Activities in which a line's text decides, provided that nothing waits for a GPU: ``int(x.item())`` is Python too.
 _AT_WORK = ("python", "sync")
-#: Makes a tensor out of Python's numbers, one by one.
+#: A call that makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
-    """A finding about a Python function that takes much of forward and backward: a faster device does nothing for it.
+    """A finding about a Python function that takes much of forward and backward, which no faster device shortens.
 
-    On a line of the user's own an operation of torch looks the same, but releases the GIL: only a function that holds
-    it counts, or one whose lines call nothing but other packages.
+    An operation of torch on a line of the user's looks the same but releases the GIL, so a function counts only if it
+    holds the GIL, or if its lines call nothing but other packages.
     """
     samples = evidence.samples.where(phase=MODEL).whole
     hot = without_settings(samples, evidence).hottest(runs_python)
@@ -50,7 +50,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         return None
     rows, own = [row for row in table.rows if row.name in MODEL], hot.function
     running = samples.where(lambda node: node.function == own and runs_python(node))
-    # how long a phase takes is known better than samples show it
+    # the measured length of a phase is more exact than the samples' share
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
     if not is_sure(evidence, share):
         return None
@@ -59,7 +59,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
     else:
         holds = held is not None and held.ratio >= MOST * share * evidence.steps.part_of_time
-        # an operation of torch's has no frame of its own, and its line looks like Python
+        # an operation of torch has no frame of its own, so its line looks like Python
         holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
     if not holds:
         return None
@@ -85,7 +85,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
 
 
 def runs_python(node: Node) -> bool:
-    """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
+    """True if the user's code is at work, itself or in a package that computes for it; a library's does not count."""
     if node.activity not in _AT_WORK and not _makes_tensor(node):
         return False
     for frame in reversed(node.frames):
@@ -101,7 +101,7 @@ def _makes_tensor(node: Node) -> bool:
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
-    """What a model on the CPU need not do: Python code, which no device makes faster, and needless work."""
+    """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
     table = evidence.steps.phases
     if table is None or evidence.gpu.is_used is not False:
         return None
@@ -113,15 +113,15 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
 
 
 def _runs(evidence: Evidence) -> float:
-    """The part of the time that the training thread runs, or waits for a core; else it computes nothing."""
+    """The part of the time in which the training thread runs or waits for a core: only then it computes."""
     thread, used = evidence.threads.training, evidence.threads.figures.cpu_ratio if evidence.threads.figures else None
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
         return thread.cpu_ratio + thread.delay_ratio
-    return used if used is not None else 1.0  # of the process, where the kernel does not report waits for a core
+    return used if used is not None else 1.0  # the process's, if the kernel does not report waits for a core
 
 
 def on_the_cpu(rest: Rest) -> Finding | None:
-    """The model computes on the CPU, or waits for a core, for most of the step; no other wait is a computation."""
+    """The model computes on the CPU, or waits for a core, for most of the step; other waits are no computation."""
     evidence, table = rest.evidence, rest.evidence.steps.phases
     if table is None or evidence.gpu.is_used is not False:
         return None
@@ -160,7 +160,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
 
 
 def _to_gpu(evidence: Evidence) -> str | None:
-    """How to use a GPU that does nothing; None without one."""
+    """How to use a GPU that does nothing; None if there is no such GPU."""
     gpus = whole_gpus(evidence.run.gpus)
     idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)
     if idle is None:

@@ -1,4 +1,4 @@
-"""The rule about the update: dense where few rows are used, by many operations, of many tensors, or in Python."""
+"""The rule about the update: dense for few used rows, by many operations, of many tensors, or in Python."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FUSED_OF_SINGLE = Threshold(
     "part of the time of an update that goes through tensors one by one that a fused one takes",
     "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
 )
-#: Times what the fused update takes that is left at most; at least nothing is: our choice.
+#: What is left of an update is at most this many times a fused update, and at least nothing: our choice.
 _FEWEST = 2.0
 #: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
 _ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
-#: Those whose fused form is faster on a CPU as well.
+#: torch's optimizers whose fused form is faster on a CPU as well.
 _ON_CPU = frozenset({"adam", "adamw"})
 OPTIMIZER_SHARE = Threshold(
     0.30,
@@ -56,16 +56,16 @@ SMALL_PART = Threshold(
     "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
     " of 10 µs and more",
 )
-#: How many of the innermost frames show what an update computes: a line, and what of torch it calls.
+#: Number of innermost frames that show what an update computes: a line, and the code of torch that it calls.
 _INNERMOST = 2
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
 def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
-    """All tensors in a few launches; None where they are updated so, or on a CPU, or by another library.
+    """The fix to update all tensors in a few launches; None if they already are, or on a CPU, or by another library.
 
-    ``idle_at_most``: the share of the step that the GPU idles, which bounds the gain where launches set the pace; but a
-    fused update is less work for the GPU as well, so all of the update may go.
+    ``idle_at_most``: the share of the step that the GPU idles at most. It bounds the certain gain if launches set the
+    pace; but a fused update is less work for the GPU as well, so all of the update may be saved.
     """
     facts, (single, together) = _largest(evidence), _unfused(evidence, _ON_GPU)
     if not evidence.gpu.is_used or not single + together:
@@ -80,9 +80,9 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
 
 
 def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float]:
-    """The shares of the step in which such optimizers of torch's update tensors one by one, and all by each operation.
+    """The shares of the step in which these optimizers update tensors one by one, and all tensors by each operation.
 
-    Nothing where the largest optimizer is known to be another, or fused.
+    Both are 0 if the largest optimizer is known to be another, or fused.
     """
     facts, samples = _largest(evidence), evidence.samples.where(phase="optimizer")
     if evidence.samples.in_steps.total < MIN_SAMPLES or (facts is not None and facts.fused):
@@ -98,7 +98,7 @@ def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float
 
 
 def _largest(evidence: Evidence) -> OptimizerFacts | None:
-    """The facts of the optimizer with most tensors."""
+    """The facts of the optimizer that has the most tensors."""
     known = evidence.process.optimizers if evidence.process is not None else []
     return max(known, key=lambda facts: facts.tensors or 0, default=None)
 
@@ -106,12 +106,12 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    An update on the CPU that a function of the user's makes, rows or tensors one by one, is reported from a smaller
-    part on: its operations are so small that what surrounds them takes most of their time, so the GIL is held. One that
-    multiplies matrices computes: nothing of it is fused, and what others leave is told of it.
+    An update on the CPU by a user's function, of rows or tensors one by one, is reported from a smaller share on:
+    its operations are so small that the Python around them takes most of the time, so the GIL is held. An update that
+    multiplies matrices cannot be fused: it counts as computation, which other rules report.
 
-    An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
-    not the bottleneck it may hide the update, so no gain is estimated.
+    Updating every second batch saves half of the time, and ever fewer updates nearly all: a gain of 1 / (1 - share). A
+    GPU that is not the bottleneck may hide the update, so no gain is estimated.
     """
     optimizer, gpu, hot = evidence.steps.phase("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
@@ -135,28 +135,28 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
 
 
 def _part(evidence: Evidence, is_it: Callable[[Node], bool]) -> float:
-    """The part of the update, as samples show it, that is in such stacks; waits for a core are everyone's."""
+    """The part of the update's samples in stacks that match; waits for a core count for all stacks alike."""
     known = [(cell.cpu, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 
 
 def _is_of(node: Node, function: Function) -> bool:
-    """True if a function updates by itself, or by operations of torch: not by another optimizer, which it calls."""
+    """True if a function itself, or torch's operations, update the tensors, and not another optimizer that it calls."""
     return node.function == function and not any(
         frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called
     )
 
 
 def _multiplies(node: Node) -> bool:
-    """True if a line that is nearly the innermost multiplies matrices, or its function is named after a way to."""
+    """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
     return any(multiplies(frame.function, frame.source) for frame in node.frames[-_INNERMOST:])
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
-    """Fixes of an update by a library, of which this share of the step could be saved, the surest first.
+    """The fixes for an update by a library, of which this share of the step could be saved, the surest first.
 
-    A fused one is one word. An update that takes longer than forward and backward together updates far more than these
-    use: that would be left.
+    A fused update is one word. If the update takes longer than forward and backward together, it updates far more than
+    they use, which a fused one would still do.
     """
     facts = _largest(evidence)
     unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0
@@ -172,7 +172,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     is_longest = evidence.steps.share_of("optimizer") > evidence.steps.share_of("forward", "backward")
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
-        unfused, is_longest = gained, False  # it goes through small tensors one by one as well
+        unfused, is_longest = gained, False  # the fused update, too, goes through small tensors one by one
         action = (
             f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
             " tensors of a group at once"
@@ -188,7 +188,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
 def _finding(
     optimizer: PhaseRow, hot: HotLine | None, what: str, fixes: Sequence[Fix], step_ms: float | None
 ) -> Finding:
-    """The finding; ``what``: the rest of its headline."""
+    """The finding; ``what`` ends its headline."""
     return Finding(
         headline=f"the optimizer's update takes {percent(optimizer.share)} of each step{what}{in_library(hot)}",
         fixes=tuple(fixes),

@@ -1,4 +1,4 @@
-"""The rule about torch.compile where it compiles again and again, has given a function up, or makes pieces of it."""
+"""The rule about torch.compile compiling again and again, giving a function up, or breaking the model into pieces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.records import CompilerEvents, Place
 
-#: Graph breaks that are named.
+#: Most graph breaks that are named.
 _PLACES = 3
 
 
 class Guard(NamedTuple):
-    """What a guard of torch.compile looks at: ``differs``: the end of "recompiles, as ..."."""
+    """A guard of torch.compile; ``differs``: what failed it, as the end of "recompiles, as ..."."""
 
     differs: str
     fix: str
@@ -33,7 +33,7 @@ _DYNAMIC = Guard(
     "let it be dynamic: torch.compile without dynamic=False, or torch._dynamo.mark_dynamic({x}, {d}) before the call;"
     " or pad to a few lengths",
 )
-#: The first that matches holds. Texts: torch/csrc/dynamo/guards.cpp and torch/_dynamo/guards.py of torch 2.2 to 2.13.
+#: The first match counts. Texts: torch/csrc/dynamo/guards.cpp and torch/_dynamo/guards.py of torch 2.2 to 2.13.
 _GUARDS: dict[str, Guard] = {
     r"tensor '(?P<x>[^']+(?:'[^']*'[^']*)*)' size mismatch at index (?P<d>\d+)": _DYNAMIC,
     r"(?P<x>[\w.\[\]'\"]+)\.size\(\)\[(?P<d>\d+)\]": _DYNAMIC,
@@ -68,11 +68,11 @@ def guard_of(reason: str) -> Guard:
 
 
 def recompiles(evidence: Evidence) -> Finding | None:
-    """The training thread compiles its model after the first steps, too: it does so for each new input."""
+    """The training thread still compiles its model after the first steps, because it does so for each new input."""
     share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
-    later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is none
+    later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is not counted
     if not is_sure(evidence, later.share(below="compile") or 0.0):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
@@ -98,12 +98,12 @@ def recompiles(evidence: Evidence) -> Finding | None:
 
 
 def _compiles(cell: Cell) -> bool:
-    """True of what goes with the compiler: what it waits for a core, too, and the garbage that it makes."""
+    """True for the compiler's time, including its waits for a core, and the collection of its garbage."""
     return cell.doing == "compile" or "compile" in cell.via
 
 
 def _uncompiled(evidence: Evidence) -> Finding | None:
-    """What runs uncompiled: a function of which torch makes no more versions, or the code between pieces of a model."""
+    """What runs uncompiled: a function with too many compiled versions, or the code between pieces of a model."""
     given_up = evidence.compiler_events("limit", of_run=True)
     breaks = evidence.compiler_events("graph_break", of_run=True)
     if given_up:

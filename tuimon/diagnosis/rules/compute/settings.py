@@ -44,12 +44,13 @@ TRACED_TAKES = Threshold(
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
 TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
-#: Nothing is ever gone whole, and these checks still look at a flag: our choice.
+#: Least part of the work that is left: nothing vanishes whole, and checks still test a flag: our choice.
 _LEAST_LEFT = 0.05
-#: The function that becomes a tracer: ``sys.settrace(self.trace)``.
+#: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.
 _HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
 _BF16_HERE = ("amx", "avx512_bf16")
-#: Instructions of CPUs that convert each number of a type, and what float32 takes there. Those with AMX have float16.
+#: By type whose numbers a CPU has to convert one by one: its instructions, and the part of the time that float32 takes
+#: with these. CPUs with AMX have float16.
 _EMULATED = {
     "bfloat16": {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES},
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
@@ -59,7 +60,7 @@ _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs
 
 
 class _Setting(NamedTuple):
-    """A setting in force that slows down this share of each step, of which a part is left without it."""
+    """A setting in force that slows down this share of each step, and the part of it that is left without it."""
 
     cause: str
     headline: str
@@ -72,7 +73,7 @@ class _Setting(NamedTuple):
 
 
 def slow_setting(evidence: Evidence) -> Finding | None:
-    """Settings in force that slow down what is computed; the one whose change gains most, then the others."""
+    """Settings in force that slow down the computation, the one whose change gains most first."""
     gpu = evidence.gpu.steps
     if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
@@ -93,27 +94,27 @@ def slow_setting(evidence: Evidence) -> Finding | None:
 
 
 def _likely(fix: Fix) -> float:
-    """What it is likely to gain; if that is not known, what it may gain."""
+    """The likely gain; if that is unknown, the most that a fix may gain."""
     return fix.estimated_speedup or (fix.gain.high if fix.gain is not None else 1.0)
 
 
 def _fix(evidence: Evidence, setting: _Setting) -> Fix:
-    """The fix that leaves the part ``takes``, give or take its error, of this share of the step."""
+    """The fix after which the part ``takes``, give or take its error, of this share of the step is left."""
     takes, gpu = max(_LEAST_LEFT, setting.takes), evidence.gpu.steps
     if gpu is not None and setting.cause == "float64":
-        fix = Fix(setting.action, changes_training=True)  # it depends on the card
+        fix = Fix(setting.action, changes_training=True)  # the gain depends on the GPU model
         return fix.by_up_to(math.inf) if setting.share >= REPORTED else fix
-    if gpu is not None:  # the CPU comes sooner with more work
+    if gpu is not None:  # the CPU submits more work sooner
         low, high = Interval.around(setting.share * (1.0 - takes), setting.share * setting.error)
         return without_if_sure(evidence, setting.action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
     model = host_model(evidence)
-    part = Interval.around(setting.share)  # of what holds the GIL: of all that the thread does, whatever the phase
+    part = Interval.around(setting.share)  # for a tracer: of all that the thread does with the GIL, in any phase
     if setting.what == "model":
         part = model.own_part(part)
     unsure = Interval.around(part.middle, part.middle * setting.error / (1.0 - takes))
     fix = model.fix(setting.action, Change(setting.what, takes), unsure)
     if setting.cause == "anomaly":
-        return fix.without_upper_end  # no sample shows its search of the gradients
+        return fix.without_upper_end  # samples do not show how it checks the gradients
     return fix._replace(changes_training=setting.cause == "float64")
 
 
@@ -125,7 +126,7 @@ def lower_is_faster(evidence: Evidence) -> bool:
 
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
-    """Types that the process reports, in which this CPU or the GPU computes more slowly."""
+    """The number types that the process reports and that this CPU or GPU computes with more slowly."""
     process, gpu, share = evidence.process, evidence.gpu.steps, evidence.steps.share_of(*_MODEL)
     if process is None:
         return
@@ -157,9 +158,9 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Setting]:
-    """What samples show at work: checks, notes of stacks, and whatever follows each call or line of Python.
+    """Settings that samples show at work: argument checks, notes of stacks, tracers of each call or line of Python.
 
-    The process may report such a tracer instead; it slows what runs while the GIL is held.
+    A tracer may also be known from the process's report; it slows down code that holds the GIL.
     """
     samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.threads.training_tid
     for cause, is_it, headline, action in (
@@ -199,13 +200,13 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
 
 
 def without_settings(samples: Samples, evidence: Evidence) -> Samples:
-    """The samples that are not in what a setting adds to the training's own work."""
+    """The samples outside the work that a setting adds to the training's own."""
     traces = _traces(evidence)
     return samples.where(lambda node: not (_checks_arguments(node) or _notes_stack(node) or traces(node)))
 
 
 def _traces(evidence: Evidence) -> Callable[[Node], bool]:
-    """Whether a sample is in a tracer: a library's, or a function that the program hands to ``sys.settrace``."""
+    """Tells whether a sample is in a tracer: a library's, or a function that the program passes to ``sys.settrace``."""
     handed = (_HANDED.search(place.source) for place in evidence.run.here.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
     return lambda node: any(
@@ -215,7 +216,7 @@ def _traces(evidence: Evidence) -> Callable[[Node], bool]:
 
 
 def _notes_stack(node: Node) -> bool:
-    """True if autograd notes a stack: beside compilers, it alone has that done by this function of torch.fx.
+    """True if autograd notes a stack: apart from compilers, only autograd calls this function of torch.fx.
 
     See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
     """

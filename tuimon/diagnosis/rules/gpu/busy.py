@@ -1,4 +1,4 @@
-"""Rules about how well a GPU works: one that sets the pace, in which precision, and with what room for more."""
+"""Rules about a GPU that sets the pace: how well it works, in which precision, and with what room for more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHER_TRAFFIC = Threshold(
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
-    """What a GPU that is the bottleneck need not compute; beside other ranks its queue may hold a wait for them."""
+    """Work that a GPU at the bottleneck need not do; not with several ranks, whose GPUs may wait for each other."""
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
         return None
@@ -46,18 +46,18 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
 
 class _Use(NamedTuple):
-    """How a GPU is used that always has something to do."""
+    """How well a GPU that always has something to do is used."""
 
     how: str
     fixes: Sequence[Fix]
-    cause: str | None = None  # why it could do more
+    cause: str | None = None  # why it could achieve more
     figures: Mapping[str, float | None] = {}
 
 
 def keeps_busy(rest: Rest) -> Finding | None:
-    """The GPU always has something to do: that is as it should be, if it works as well as it can.
+    """The GPU always has something to do, which is right if it works as well as it can.
 
-    Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
+    That is not so if it may be waiting itself: for other ranks, or for work that events on one stream do not show.
     """
     evidence, gpu = rest.evidence, rest.evidence.gpu.steps
     if gpu is None:
@@ -88,9 +88,9 @@ def keeps_busy(rest: Rest) -> Finding | None:
 
 
 def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
-    """How a busy GPU is used, ``most`` of the time for what."""
+    """How well a busy GPU is used; ``most``: what it does for most of the time, in words."""
     evidence = rest.evidence
-    if evidence.world_size > 1:  # it may do nothing but wait for the others
+    if evidence.world_size > 1:  # it may only be waiting for the others
         exchange = evidence.ranks.exchanges.get(evidence.pid)
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
@@ -110,10 +110,10 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
 
 
 def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _Use | None:
-    """Kernels that are too small to fill the GPU, or bound by its memory; None where its counters show neither."""
+    """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither."""
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
-    if means.sm_ratio is None:  # before Hopper
+    if means.sm_ratio is None:  # before Hopper, GPUs do not count it
         part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
         clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
         if part >= LITTLE_POWER or clock < NEARLY_ALL:
@@ -143,8 +143,8 @@ def _in_half(evidence: Evidence) -> bool:
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
-    Half of the products' time goes at least: TF32 takes a seventh of large ones on an A100
-    (https://docs.pytorch.org/docs/stable/notes/cuda.html). Where the CPU sets the pace, its own work stays.
+    At least half of the products' time is saved: TF32 takes a seventh of the time for large ones on an A100
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html). If the CPU sets the pace, its own work stays.
     """
     gpu, process = evidence.gpu.steps, evidence.process
     if gpu is None or not evidence.gpu.counted:
@@ -169,7 +169,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
             f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
             " precision is not used"
         ),
-        fixes=(fix.without_upper_end if fix.least else fix,),  # all else gets faster in half precision, too
+        fixes=(fix.without_upper_end if fix.least else fix,),  # everything else gets faster in half precision, too
         share_of_step=gone.high,
         evidence={
             "tensor_ratio": tensor,
@@ -181,11 +181,12 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
 
 
 def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
-    """The share of each step in which SMs multiply matrices in float32, beside tensor cores that do nothing.
+    """The share of each step in which SMs multiply matrices in float32 while tensor cores do nothing.
 
-    Other kernels that fill the SMs fill half of their warps, too, or use much of the memory's bandwidth. Worked
-    example: SMs active for 86 % of the step, with 14 % of all warps, the memory 10 % busy: other kernels take 0.1 / 0.3
-    of it at most. Beside other ranks and programs, none of it is sure to be the training's products.
+    Other kernels that fill the SMs also fill half of their warps, or use much of the memory's bandwidth. Worked
+    example: SMs are active for 86 % of the step, with 14 % of all warps, and the memory is 10 % busy: other kernels
+    take at most 0.1 / 0.3 of the step. With other ranks or programs, none of the activity is sure to be the training's
+    products.
     """
     active = min(1.0 - gpu.idle.low, means.sm_ratio if means.sm_ratio is not None else 1.0)
     beside = evidence.world_size > 1 or any(row.is_shared for row in evidence.gpu.rows)
@@ -220,9 +221,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
             " larger batch"
         ),
-        fixes=(
-            larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
-        ),  # why the GPU idles is not known
+        fixes=(larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),),  # why the GPU idles is unknown
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
@@ -233,7 +232,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
 
 
 def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
-    """Events and NVML exclude each other: neither is believed, but a trace is, whose profiler holds the CPU up."""
+    """Events and NVML exclude each other, so neither is believed; a trace is, though its profiler slows the CPU."""
     events, counters = found
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:

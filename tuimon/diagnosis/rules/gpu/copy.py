@@ -24,7 +24,7 @@ PINNED_TAKES_LEAST = Threshold(
 
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
-    """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
+    """Batches are copied to the GPU while both the training thread and the GPU wait: their memory is not pinned."""
     gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
     hot = evidence.samples.in_steps.hottest(doing="transfer")
     if gpu is None or evidence.gpu.waits is None or hot is None or copies.cpu < REPORTED:
@@ -53,7 +53,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
 
 
 def _link(gpu: Gpu) -> str | None:
-    """Generation and lanes of the link, by which fewer than 16 lanes are seen: ``4.0 x8``."""
+    """Generation and lanes of the link, ``4.0 x8``: it shows if there are fewer than 16 lanes."""
     known = gpu.pcie_generation is not None and gpu.pcie_width is not None
     return f"{gpu.pcie_generation}.0 x{gpu.pcie_width}" if known else None
 
@@ -61,10 +61,10 @@ def _link(gpu: Gpu) -> str | None:
 def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
     """The share of the step that the copy costs.
 
-    The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
-    If the lead is unknown, forward is no longer than backward without the copy, and a third of it at least: what it is
-    longer on the GPU is the copy, and the time until launches have caught up with the GPU that waited for it. A copy
-    behind an exchange of gradients on another stream waits for that.
+    Samples at the copy include the time until the GPU reaches it, so the launch lead at the end of the fetch is
+    subtracted. If the lead is unknown, forward without the copy is assumed to take between a third of backward and all
+    of it: the excess of forward on the GPU is the copy, and the time until launches have caught up with the waiting
+    GPU. A copy queued behind an exchange of gradients on another stream also waits for that.
     """
     ahead_ms, forward, backward = _ahead_ms(gpu), gpu.share("forward"), gpu.share("backward")
     if ahead_ms is not None:
@@ -78,18 +78,18 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
 
 
 def _ahead_ms(gpu: GpuSteps) -> float | None:
-    """How long the GPU still has to do when the batch is there; None where that is not known."""
+    """How much work the GPU still has, in ms, when the batch is there; None if unknown."""
     lead = gpu.lead("fetch end") or gpu.lead("optimizer end")
     if lead is None:
         return None
     ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
-    if ahead_us is not None:  # the mean: what is ahead in every second step only is half of that in every step
+    if ahead_us is not None:  # the mean: a lead in every second step counts as half of that lead in every step
         return max(0.0, ahead_us / 1e3)
     return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
 
 
 def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -> tuple[Fix, ...]:
-    """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
+    """The fixes: pinning alone; and copying the next batch ahead, so that the link works while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     if is_pinned:
         return (without_cost(evidence, f"use {ahead}", _hidden(lost, 1.0)),)
@@ -105,7 +105,7 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
 
 
 def _hidden(share: Interval, part: float) -> Interval:
-    """What goes of a copy's share of the step where this part of it is done while the GPU computes the rest."""
+    """What is saved of a copy's share of the step if this part of it is done while the GPU computes the rest."""
     return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)
 
 

@@ -1,4 +1,4 @@
-"""Rules about the GPUs that a run has: those that do nothing, and those far from the cores that feed them."""
+"""Rules about the GPUs that a run has: those that do nothing, and those far from the cores that submit their work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import plain
 
-#: Where nothing runs: a headline, and an action.
+#: For GPUs on which nothing runs: a headline and an action.
 _UNUSED = (
     "nothing runs on {gpus}: the training uses {own} of {all} GPUs",
     "train on all {all} (torchrun --nproc-per-node {all}, DistributedDataParallel), or ask for {own}",
@@ -29,7 +29,7 @@ _MODEL_ON_CPU = (
     "no kernel runs on {gpus}: the model computes on the CPU",
     "move the model and each batch to the GPU: .to('cuda'); torch must be a build with CUDA",
 )
-#: Who holds memory of a GPU that they do not use, and what to do.
+#: By role: the process that holds memory of a GPU without using it, in words, and what to do.
 _HOLDERS = {
     "trainer": ("rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"),
     "worker": (
@@ -50,7 +50,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
         return _idle("model_on_cpu", _MODEL_ON_CPU, still, own, evidence.hottest_in("forward"))
     if still:
         return _idle("held", _HELD, still, own)
-    # those that CUDA_VISIBLE_DEVICES names; without it those of this machine that are like the ones in use
+    # GPUs that CUDA_VISIBLE_DEVICES names; without that variable, the machine's GPUs of the models in use
     models = {row.latest.name for row in own}
     could = [row for row in gpus if row.latest.chosen] or [row for row in gpus if row.latest.name in models]
     free = [row for row in could if is_free(row) and runs_nothing(row)]
@@ -60,7 +60,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
 def _idle(
     cause: str, texts: tuple[str, str], still: Sequence[GpuRow], own: Sequence[GpuRow], hot: HotLine | None = None
 ) -> Finding:
-    """No gain: nobody knows how well the training would use more GPUs."""
+    """The finding, without a gain: nobody knows how well the training would use more GPUs."""
     every = len({row.latest.uuid for row in (*own, *still)})
     gpus = ", ".join(str(row.latest.index) for row in still)
     headline, action = (text.format(gpus=f"GPU {gpus}", own=len(own), all=every) for text in texts)
@@ -79,10 +79,10 @@ def _idle(
 
 
 def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
-    """Ranks that hold memory of a GPU on which they do not train, and workers that hold any."""
+    """Ranks that hold memory of a GPU on which they do not train, and workers that hold memory of any GPU."""
     for row in gpus:
         holders: dict[str, list[GpuProcess]] = {"trainer": [], "worker": []}
-        # without anyone's share nothing tells a worker that computes from one that does not
+        # without any process's share, a worker that computes looks like one that does not
         is_told = any(each.sm_ratio for each in row.latest.processes)
         for each in row.latest.processes:
             process = evidence.run.processes.get(each.pid)
@@ -140,7 +140,7 @@ def placement(evidence: Evidence) -> Finding | None:
 
 
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
-    """Training processes away from their GPU's node: confined to other cores, or hardly ever seen near it."""
+    """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
     for pid in evidence.run.here.trainers:
         place, process = evidence.run.here.table.placement(pid), evidence.run.processes.get(pid)
         if place is None or process is None or process.ended:
@@ -149,7 +149,7 @@ def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]
         gpus = [row for row in evidence.run.gpus if bare_uuid(row.latest.uuid) in uuids]
         near = {tuple(row.latest.near_nodes or ()) for row in gpus}
         if len(near) != 1 or not (nodes := near.pop()):
-            continue  # several GPUs that are apart, or nothing is known
+            continue  # several GPUs of different nodes, or no known node
         away, seen = sum(node not in nodes for node in place.ran_on), len(place.ran_on)
         if set(nodes).isdisjoint(place.allowed) or (seen >= READINGS and away >= NEARLY_ALL * seen):
             yield process, gpus[0], nodes[0], place

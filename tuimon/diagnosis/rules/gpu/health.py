@@ -30,12 +30,12 @@ FAR_BELOW = Threshold(
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a GPU, as it is said behind the GPU's name, and what to do about it."""
+    """What is wrong with a GPU, in words that follow the GPU's name, and what to do about it."""
 
     text: str
     remedy: str
     severity: Severity
-    lost: float = 0.0  # share of each step, at most
+    lost: float = 0.0  # largest share of each step that it costs
     evidence: Mapping[str, float | str | None] = {}
 
 
@@ -57,7 +57,7 @@ def gpu_health(evidence: Evidence) -> Finding | None:
 
 
 def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None:
-    """The gravest, and of those the one that costs most; what there is to do about all of the same GPU."""
+    """The gravest trouble, and among equals the most costly; with the remedies for all troubles of its GPU."""
     order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
     if not order:
         return None
@@ -78,7 +78,7 @@ def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None
 
 
 def _errors(gpu: GpuRow) -> Iterator[Trouble]:
-    """The newest of the driver's errors first."""
+    """The errors of a GPU that the driver reported, the newest first."""
     latest = gpu.latest
     for number in dict.fromkeys(reversed(gpu.xids)):
         error = xids.xid(number)
@@ -92,12 +92,12 @@ def _errors(gpu: GpuRow) -> Iterator[Trouble]:
         yield Trouble(f"sends {gpu.resent_per_min} packets a minute again over PCIe", xids.CONNECTION, "warning")
 
 
-# -- what holds it below its speed
+# -- what keeps it below its speed
 
 _COOL = "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
 _UNLOCK = "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them, -rgc and -rac reset them"
 _POWER_CAP, _UNNAMED = "power cap", "the driver names no cause"
-#: What to do about each cause of lower clocks, and how grave it is at most. At its power limit a busy GPU works as it
+#: What to do about each cause of lower clocks, and the severity at most. At its power limit a busy GPU works as it
 #: was built to.
 _CLOCKS: dict[str, tuple[str, Severity]] = {
     "hardware slowdown": (_COOL, "critical"),
@@ -105,7 +105,7 @@ _CLOCKS: dict[str, tuple[str, Severity]] = {
     "thermal (hardware)": (_COOL, "critical"),
     "power brake": ("ask whoever runs the machine: its power supply holds the GPU back", "critical"),
     "application clocks": (_UNLOCK, "warning"),
-    _UNNAMED: (_UNLOCK, "warning"),  # so it is where the clocks are locked
+    _UNNAMED: (_UNLOCK, "warning"),  # the driver names no cause if the clocks are locked
     "sync boost": (_UNLOCK, "info"),
     _POWER_CAP: ("change nothing: at full power this is normal", "info"),
 }
@@ -114,8 +114,8 @@ _CLOCKS: dict[str, tuple[str, Severity]] = {
 def throttled(evidence: Evidence) -> Finding | None:
     """The GPU is held below its speed: its clocks, by heat, power, a fault or a setting; or the link to it.
 
-    Lower clocks cost the time in which the GPU works, as far as its kernels do not wait for memory, which keeps its own
-    pace. A slow link costs what copies take longer.
+    Lower clocks cost time while the GPU works, unless its kernels wait for memory, which keeps its own pace. A slow
+    link costs the extra time of copies.
     """
     if evidence.gpu.is_used is False:
         return None
@@ -129,7 +129,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Trouble]:
     latest, mhz, most_mhz = gpu.latest, gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else 0.0
     held = {cause: share for cause, share in gpu.throttled if share >= LARGE and cause in _CLOCKS}
-    # of NVIDIA's, whose driver names every cause but a lock; AMD's clocks follow the load
+    # on NVIDIA's GPUs, whose driver names every cause but a lock; AMD's clocks follow the load
     if not held and slowed >= FAR_BELOW and idle.high <= MOST and latest.uuid.startswith("GPU-"):
         held = {_UNNAMED: 1.0}
     for cause, share in held.items():
@@ -159,7 +159,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Trouble]:
 
 
 def _link(gpu: GpuRow) -> Iterator[Trouble]:
-    """A PCIe link that is slower than both its ends can, on a GPU that works: one that idles lowers it."""
+    """A PCIe link slower than both ends allow, on a GPU that works: an idle GPU slows its link down itself."""
     latest, means = gpu.latest, gpu.figures
     peak = pcie_peak(latest.pcie_generation, latest.pcie_width)
     most = pcie_peak(latest.pcie_generation_max, latest.pcie_width_max)

@@ -1,4 +1,4 @@
-"""The rule about launches that set the pace: the GPU waits for the CPU to come with more work."""
+"""The rule about launches that set the pace: the GPU waits for the CPU to submit more work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import size_text
 
-#: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
+#: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
 _EVERY_STEP = 1.0
 AUTOCAST_TAKES = Threshold(
@@ -31,14 +31,14 @@ AUTOCAST_TAKES = Threshold(
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
 )
-#: Times as large that a batch is advised to be, step by step: our choice; learning rates that fit are not known beyond.
+#: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
 _TIMES = 2
-#: In these the CPU launches nothing, and other rules claim what they cost.
+#: What the CPU does while it launches nothing, and whose cost other rules claim.
 _WAITS: tuple[Doing, ...] = ("sync", "gc", "rank", "exchange", "io", "network", "lock", "sleep", "prompt")
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:
-    """The GPU keeps up with the CPU within the computation: it waits for each launch."""
+    """The GPU keeps up with the CPU during the computation, so it waits for each launch."""
     gpu = evidence.gpu.steps
     if gpu is None or gpu.is_bottleneck or evidence.gpu.awaits_idle_causes:
         return None
@@ -48,7 +48,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if idle.high < LARGE:
         return None
     allocator = _allocator(evidence, gpu.step_ms)
-    if allocator is None:  # what backward and optimizer launch is torch's own
+    if allocator is None:  # the launches of backward and of the optimizer are torch's own
         hot = evidence.hottest_in("forward")
         why, fixes = _fixes(evidence, idle)
     else:
@@ -80,15 +80,15 @@ def launch_bound(evidence: Evidence) -> Finding | None:
 
 
 class _Allocator(NamedTuple):
-    """An allocator that gives memory back in each step, and the line that makes it do so, where there is one."""
+    """An allocator that gives memory back in each step, and the line that makes it do so, if there is one."""
 
     advice: str
     hot: HotLine | None
-    frees_per_step: float | None  # None where they are not counted
+    frees_per_step: float | None  # None if not counted
 
 
 def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
-    """None where memory is given back in few steps, or that is unknown."""
+    """The allocator, if it gives memory back in each step; None if it seldom does, or that is unknown."""
     device = evidence.gpu.times.device if evidence.gpu.times is not None else None
     row = next((row for row in evidence.gpu.memory if row.device == device), None)
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
@@ -106,9 +106,9 @@ def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
 
 
 def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
-    """Why a loop launches so much, for people; first what mends what this very loop does, if that surely gains.
+    """Why a loop launches so much, for people; and the fixes, never none.
 
-    Then all other fixes by their gains; never none.
+    First come fixes of what this very loop does, if they surely gain enough, then all others by their gains.
     """
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
@@ -125,7 +125,7 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
 
 
 def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
-    """Fixes for what other loops do not do, each with what that is, for people."""
+    """Fixes for peculiarities of this loop, each after a description of the peculiarity for people."""
     found, process = evidence.gpu.launching, evidence.process
     if found.loop is not None and found.calls_cell:
         whole = (
@@ -133,11 +133,11 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
             " that takes a few launches"
         )
         fix = without_idling(evidence, whole, idle)
-        yield "one recurrent cell is called per time step", fix.without_upper_end  # less work as well
+        yield "one recurrent cell is called per time step", fix.without_upper_end  # it is less work as well
     update = fused_fix(evidence, idle.high)
     if update is not None:
         yield "the optimizer updates many tensors separately", update
-    # its matrix products give half precision of parameters in full: autocast, or casts by hand
+    # matrix products of lower precision than the parameters: autocast, or casts by hand
     is_mixed = process is not None and process.parameter_dtypes == ["float32"]
     if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
         passes = evidence.samples.in_steps.share(phase=("forward", "backward")) or 0.0
@@ -148,13 +148,13 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
 
 
 def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
-    """What makes fewer launches of any loop; what is gained of a model compiled otherwise is unknown."""
+    """Fixes that reduce the launches of any loop; the gain of compiling a model differently is unknown."""
     found = evidence.gpu.launching
     larger = larger_batch(evidence, idle)
     if larger is not None:
         yield larger
     if not found.is_compiled:
-        at_once = gpu_idle_in(evidence, lambda cell: cell.phase in ("forward", "backward"))  # not the update
+        at_once = gpu_idle_in(evidence, lambda cell: cell.phase in ("forward", "backward"))  # without the update
         yield without_idling(evidence, options(evidence).compile, at_once)
     for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
         place = at(Place(each.file, each.line, each.function))
@@ -166,17 +166,17 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
 
 
 def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
-    """A batch twice as large: steps take as long as now, each with more samples.
+    """A batch twice as large: steps take as long as now, each with twice as many samples.
 
-    None where the GPU computes for more than half of the time, its memory would not hold it, or making the batch takes
-    long as well. Ranks exchange as much for a batch of any size.
+    None if the GPU computes for more than half of the time, if its memory would not hold the batch, or if making the
+    batch takes long as well. The time of an exchange between ranks does not depend on the batch.
     """
     exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
     computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
     if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.steps.share_of("data") >= REPORTED:
         return None
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
-    # a large part of the memory stays free for fragments, and for a length that is longer than those seen
+    # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
     memory = "its memory use is unknown"
     for gpu in (row.latest for row in evidence.gpu.rows):
         total, then = gpu.memory_total_bytes, (gpu.memory_used_bytes or more) + more
@@ -196,10 +196,10 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
-    """A fix by which the GPU idles no more.
+    """A fix after which the GPU no longer idles.
 
-    Launches that come earlier run beside more of an exchange between ranks: that may go as well, and no rank's GPU then
-    computes for less than now.
+    Earlier launches also overlap with more of an exchange between ranks: that time may be saved as well, though no
+    rank's GPU then computes for less time than now.
     """
     exchanges = evidence.ranks.exchanges.values() if evidence.world_size > 1 else ()
     most = 1.0 - max((exchange.computing_at_least for exchange in exchanges), default=0.0)

@@ -1,4 +1,4 @@
-"""Rules about who sets the pace: waits for a GPU that does, which cost nothing, and a GPU that idles."""
+"""Rules about who sets the pace: the GPU, for which waits cost nothing, or something that lets the GPU idle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FULL_LEAD_US = Threshold(
 def harmless(
     evidence: Evidence, headline: str, action: str, place: Place | None, figures: Mapping[str, float | None]
 ) -> Finding | None:
-    """CPU time that is a wait for the GPU, and costs nothing, as the GPU is the bottleneck; None where it is not."""
+    """CPU time that is a wait for the GPU, and harmless, as the GPU is the bottleneck; None if the GPU is not."""
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck:
         return None
@@ -42,7 +42,7 @@ def harmless(
 
 
 class Wait(NamedTuple):
-    """Where the training thread waits longest for the GPU: for a value, or for a copy."""
+    """The place at which the training thread waits longest for the GPU: for a value, or for a copy."""
 
     hot: HotLine
     cells: Cells
@@ -50,7 +50,7 @@ class Wait(NamedTuple):
 
 
 def longest_wait(evidence: Evidence) -> Wait | None:
-    """None where too few samples show any."""
+    """The longest wait; None if too few samples show any."""
     reads, step = evidence.gpu.waits, of_step(evidence)
     if reads is None:
         return None
@@ -61,7 +61,7 @@ def longest_wait(evidence: Evidence) -> Wait | None:
 
 
 def queue_full(evidence: Evidence) -> Finding | None:
-    """Launches have run so far ahead that each waits for room in the driver's queue: harmless."""
+    """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu.steps, evidence.gpu.times.leads if evidence.gpu.times is not None else ()
     least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
     waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
@@ -104,7 +104,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
 
 
 def unexplained_idle(evidence: Evidence) -> Finding | None:
-    """The GPU idles for much of each step; kept only where no other finding says why."""
+    """The GPU idles for much of each step; kept only if no other finding explains it."""
     gpu = evidence.gpu.steps
     if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.gpu.awaits_idle_causes:
         return None
@@ -126,7 +126,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     )
 
 
-#: The thresholds of bounds of the GPU's idle time.
+#: The thresholds that decide the bounds of the GPU's idle time.
 IDLE_BOUNDS = (REPORTED, MIN_STEPS, MOST, TRACE, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES)
 QUEUE_FULL = Rule(
     title="The GPU's queue is full",

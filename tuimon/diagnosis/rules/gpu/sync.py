@@ -1,4 +1,4 @@
-"""The rule about a synchronisation with the GPU that lets it run dry, or that does no harm."""
+"""The rule about a synchronisation with the GPU that lets the GPU run out of work, or that does no harm."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tuimon.text import plain
 if TYPE_CHECKING:
     from tuimon.gpu_calls import SyncCall
 
-#: The beginning of what would not wait, of a call that has no purpose.
+#: How the advice begins for a call that serves no purpose.
 _LEAVE_OUT = "leave it out"
-#: Kinds of calls that have kernels of their own, which go with the wait.
+#: Kinds of calls with kernels of their own, which are saved together with the wait.
 _COMPUTE = ("mask", "shape", "check", "clip")
 
 
 def sync_point(evidence: Evidence) -> Finding | None:
     """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign).
 
-    No more than the smaller of both can be gained: the time that it waits, and that the GPU idles meanwhile or after.
-    How often it waits, and for how long, is known of a process that was traced: from the runtime's calls at the line.
+    The gain is at most the smaller of two times: the wait, and the GPU's idle time during or after it. For a process
+    that was traced, the runtime's calls at the line show how often it waits, and for how long.
     """
     gpu, wait = evidence.gpu.steps, longest_wait(evidence)
     if gpu is None or wait is None:
@@ -66,19 +66,19 @@ def sync_point(evidence: Evidence) -> Finding | None:
 
 
 def _awaits_no_batch(cell: Cell) -> bool:
-    """True if launches that run ahead would cover it: they wait for no batch that others make."""
+    """True if launches that run ahead would hide the cell's time: it is no wait for a batch that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
 
 
 def calls_at(place: Place) -> Sequence[SyncCall]:
-    """The calls on a line that wait, the likeliest first."""
+    """The calls on a line that wait for the GPU, the likeliest first."""
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
     return sync_calls(place.source)
 
 
 def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
-    """The replacement of the very call; None: it is a copy."""
+    """What to write in place of the calls; None stands for a copy."""
     if calls is None:
         return f"use pinned memory and non_blocking=True at {at(place)}: the copy then does not wait"
     if not calls:
