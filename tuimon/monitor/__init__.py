@@ -1,1 +1,1 @@
-"""The Monitor: the sources of a run, polled on threads of their own, folded into one Session."""
+"""The Monitor: polls the sources of a run on threads of their own and folds their records into one Session."""

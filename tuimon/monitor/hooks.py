@@ -15,26 +15,26 @@ from tuimon.proc.processes import has_torch, is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control_channel import Holding, withdraw_hooks
 
-#: The text that people read before they decide.
+#: The text that users read before they decide to bring the hooks in.
 RISK = (
     "stops the training for about 0.1 s to bring tuimon's hooks into it: steps and phases are then measured, not "
     "inferred. A debugger does that; the hooks go when you leave."
 )
-#: How long leaving waits for the training's next backward pass.
+#: Seconds for which leaving waits until the training's next backward pass.
 _WITHDRAW_S = 3.0
-#: How long a further process may take once one has its hooks: a launcher that waits for its ranks never answers (s).
+#: Seconds for a further process to answer after a first one has its hooks: a launcher waiting for ranks never does.
 _LAUNCHER_S = 5.0
 
 
 class Hooks:
-    """The hooks of one training and its ranks. ``bring_in`` and ``withdraw`` wait: not from a thread that draws."""
+    """The hooks of one training and its ranks. ``bring_in`` and ``withdraw`` block: do not call them while drawing."""
 
     def __init__(self, pid: int, *, keep: bool = False) -> None:
-        """``keep``: leave them when tuimon leaves."""
+        """``keep``: leave the hooks in place when tuimon leaves."""
         self._pid = pid
         self._keep = keep
         self._ours: list[int] = []
-        self._holding = Holding()  # those of ours go by themselves when this process is killed
+        self._holding = Holding()  # hooks of ours are withdrawn by themselves if this process is killed
         self._leaving = False
         self._working = threading.Lock()
 
@@ -43,7 +43,7 @@ class Hooks:
         return not _has_ring(self._pid) and not self._ours
 
     def bring_in(self) -> str:
-        """Bring the hooks into the process and its ranks; a line on how it went. Raises CannotInject."""
+        """Bring the hooks into the process and its ranks; returns a line on the outcome. Raises CannotInject."""
         with self._working:
             begun_s = time.monotonic()
             refused: list[CannotInject] = []
@@ -55,7 +55,7 @@ class Hooks:
                         self._ours.append(pid)
                         if not self._keep:
                             self._holding.hold(pid)
-                    elif not self._keep and self._holding.hold(pid, only_left=True):  # of a tuimon that was killed
+                    elif not self._keep and self._holding.hold(pid, only_left=True):  # left by a tuimon that was killed
                         self._ours.append(pid)
                     else:
                         present += 1
@@ -71,7 +71,7 @@ class Hooks:
             return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
 
     def withdraw(self) -> str | None:
-        """Undo the hooks that are ours, and bring in no more; a line for the user, or None."""
+        """Withdraw our own hooks, and bring in no more; returns a line for the user, or None."""
         self._leaving = True
         with self._working:
             try:
@@ -92,9 +92,9 @@ class Hooks:
 
 
 def trainings_of(pid: int) -> list[int]:
-    """The ranks below a process, those of its descendants that have torch, and itself. Forked workers are no ranks.
+    """The ranks of a training: the descendants of a process that have torch, except forked workers; and the process.
 
-    Itself comes last, and not at all where it only waits for the others: its main thread would take no request.
+    The process itself comes last. It is left out if it only waits for its ranks: its main thread would not answer.
     """
     found: list[int] = []
     try:

@@ -1,4 +1,4 @@
-"""When the run is judged, and what follows for its sources; the suspicion of a hang."""
+"""When a run is judged, what its sources do as a result, and which training may hang."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion
 
 EVERY_S = 1.0
-#: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
+#: A run whose first finding stays the same for this long is judged at the second interval, as that is most of our cost.
 STEADY_S, STEADY_EVERY_S = 60.0, 2.0
-#: The longest that a run of many ranks waits, whose windows are longer as well.
+#: Longest interval for a run of many ranks, whose windows are longer as well.
 LONGEST_S = 8.0
 
 
@@ -23,13 +23,13 @@ class Judging:
     """Judges a session from moment to moment."""
 
     def __init__(self, pollers: Pollers, replayed: Session | None) -> None:
-        """``replayed``: what a log is read into; None where the run itself is watched."""
+        """``replayed``: the Session into which a log is read; None for a live run."""
         self.verdicts = Verdicts()
         self.reading = Reading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
         self._judged_s: float | None = None
-        self._changed_s: float | None = None  # when the first finding last became another, or was first judged
-        self._least_s = EVERY_S  # for its ranks
+        self._changed_s: float | None = None  # when the first finding last changed, or was first judged
+        self._least_s = EVERY_S  # interval for the number of its ranks
 
     def is_due(self, now_s: float) -> bool:
         """True if it is time to judge."""
@@ -39,11 +39,11 @@ class Judging:
         return now_s - self._judged_s >= max(self._least_s, STEADY_EVERY_S if is_steady else EVERY_S)
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
-        """The findings now; ``before``: the findings of the last time."""
+        """The findings now; ``before``: the previous findings."""
         lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
         if self.reading is None:
             findings: Sequence[Finding] = self.verdicts.judge_moment(session, lasting_s)
-        elif self._pollers.backlog is not None:  # it judges as it reads
+        elif self._pollers.backlog is not None:  # a replay judges as it reads
             findings = self.reading.findings
         else:
             findings = self.reading.judge()
@@ -51,7 +51,7 @@ class Judging:
         if first != first_before or self._changed_s is None:
             self._changed_s = now_s
         self._judged_s = now_s
-        # the rank that holds the others up is sampled most, as its line is wanted, or the one that the user chose
+        # the rank that delays the others, or that the user chose, is sampled most: its line is needed
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
         chosen = session.chosen if session.chosen is not None else late
         focus = {pid for pid in (late, session.trainer()) if isinstance(pid, int)}
@@ -64,7 +64,7 @@ class Judging:
 
 
 def suspicion(session: Session) -> Suspicion | None:
-    """The training that may hang, or is over, all its ranks and their workers; None while one comes further."""
+    """The training that may hang or is over, with all its ranks and their workers; None while a rank makes progress."""
     pid = session.trainer()
     if pid is None or session.exit is not None:
         return None

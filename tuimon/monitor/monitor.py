@@ -23,24 +23,24 @@ from tuimon.sources.plain_records import plain_record
 if TYPE_CHECKING:
     from tuimon.diagnosis.verdicts import Change, Verdicts
     from tuimon.launch.attached import Attached
-    from tuimon.monitor.hooks import Hooks  # only an attach loads them
-    from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
-    from tuimon.sources.log.writer import LogWriter  # only a run with a log does
+    from tuimon.monitor.hooks import Hooks  # needed only after an attach
+    from tuimon.monitor.judging import Judging  # the rules, not needed for the first frame
+    from tuimon.sources.log.writer import LogWriter  # needed only with a log
     from tuimon.sources.source_text import CloseUp
 
 
 QUEUE_LIMIT = 10_000
-#: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
+#: Longest time for which a tick handles records, so that the screen responds while a long log is replayed.
 TICK_S = 0.25
-#: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
-#: machine was overloaded. Views tick at least once a window.
+#: A pause between two ticks is recorded if it exceeds this and two windows: tuimon was stopped, or the machine was
+#: overloaded. Views tick at least once per window.
 PAUSE_S = 5.0
-#: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
-#: that changes little are 10 s long.
+#: A log without an Exit is no longer being written if its last record is older than this and two windows: a run that
+#: changes little has windows of 10 s.
 FOLLOWED_S = 15.0
 
 
-#: A process that failed longer before the end of the run was not what ended it: launchers give the others 30 s to end.
+#: A process that failed longer ago than this did not end the run: launchers give the other processes 30 s to end.
 FAILED_S = 60.0
 
 
@@ -61,11 +61,11 @@ class Monitor:
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The run ends with ``process``; without one (replay) with the sources. An iterator makes them at the start."""
+        """The run ends with ``process``, or in a replay with the sources; an iterator makes these at the start."""
         self.session = session or Session()
         self.findings: Sequence[Finding] = ()
         self.output = output
-        self.hooks = hooks  # of a process that was attached to
+        self.hooks = hooks  # for a process that was attached to
         self.log = log
         self.process = process
         self._observers = Observers(observers)
@@ -76,7 +76,7 @@ class Monitor:
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
         self._started = self._judged = False
-        self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
+        self._stop_by_s: float | None = None  # deadline of the sources' last read, once the process has ended
         self._ended_as: ExitStatus | None = None
         self._ending = False
         self._stopped = False
@@ -85,24 +85,24 @@ class Monitor:
 
     @property
     def launched(self) -> Launched | None:
-        """The process, if tuimon launched it; None when attached, or replaying."""
+        """The process, if tuimon launched it; None after an attach or in a replay."""
         return self.process if isinstance(self.process, Launched) else None
 
     @cached_property
     def closeup(self) -> CloseUp:
-        """Reads the code around a line and the stacks of a process of this run; a replay has none."""
+        """The reader of the code around a line and of the stacks of a process; in a replay it finds none."""
         from tuimon.sources.source_text import CloseUp
 
         return CloseUp(live=self.is_live, launched=self.launched is not None)
 
     @property
     def verdicts(self) -> Verdicts:
-        """The verdicts over the whole run: at its end they replace those of the last moment."""
+        """The verdicts on the whole run, which at its end replace those of the last moment."""
         return self._judging.verdicts
 
     @property
     def changes(self) -> Sequence[Change]:
-        """When the primary verdict changed, oldest first."""
+        """The changes of the primary verdict, oldest first."""
         return self.verdicts.changes
 
     @property
@@ -114,7 +114,7 @@ class Monitor:
 
     @property
     def is_live(self) -> bool:
-        """True if this watches processes, and replays no log."""
+        """True if the monitor watches live processes; False if it replays a log."""
         return not self._replay
 
     def is_followed(self, unix_s: float) -> bool:
@@ -127,13 +127,13 @@ class Monitor:
 
     @property
     def read_ratio(self) -> float | None:
-        """Share (0..1) that has been read of what was written to a log so far; None once all of it has been."""
+        """The share (0..1) of a log read so far, of what has been written; None once all of it has been read."""
         backlog = self.pollers.backlog
         return backlog.read_bytes / max(backlog.of_bytes, 1) if backlog is not None else None
 
     @property
     def exit_code(self) -> int | None:
-        """The process's exit code, 128+n for signal n; None before its end and where it cannot be known."""
+        """The process's exit code, 128+n for signal n; None before its end, and if it cannot be known."""
         return self.session.exit.exit_code if self.session.exit else None
 
     @property
@@ -147,7 +147,7 @@ class Monitor:
         return self.pollers.dropped
 
     def start(self) -> None:
-        """Load the rules and the sources, and begin reading these; once."""
+        """Load the rules and the sources, and begin to read; to be called once."""
         if self._started:
             return
         self._started = True
@@ -156,24 +156,24 @@ class Monitor:
         self._observers.start()
 
     def add_notice(self, source: str, message: str) -> None:
-        """Record what happened to tuimon itself."""
+        """Record an event that concerns tuimon itself."""
         self._add_record(Notice(t=self._clock(), pid=0, source=source, level="info", message=message))
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
-        """Let sampling stacks use at most this much of a core from now on."""
+        """Limit the CPU for stack samples to this part of a core from now on."""
         for source in self.pollers.sources:
             source.limit_cpu(max_cpu_ratio)
 
     def record_memory(self) -> bool:
-        """Record the allocator's history of the next steps; False where no source can give it."""
+        """Record the allocator's history of the next steps; returns False if no source can."""
         return any(source.record_memory() for source in self.pollers.sources)
 
     def begin_end(self) -> None:
-        """Begin to end the launched run; every ``tick`` takes it further."""
+        """Begin to end the launched run; each further ``tick`` continues it."""
         self._ending = self.launched is not None
 
     def tick(self) -> bool:
-        """Handle the records that have come since the last call; returns whether anything changed."""
+        """Handle the records received since the last call; returns whether anything changed."""
         now_s = self._clock()
         pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s
@@ -183,7 +183,7 @@ class Monitor:
         if self._ending and self.launched is not None:
             changed = self.launched.end_step(now_s) is not None or changed
         changed = self._check_end(now_s) or changed
-        if self.output is not None and self.launched is not None:  # of a run that we only attached to: not ours to cut
+        if self.output is not None and self.launched is not None:  # after an attach it is not ours to cut
             self.output.trim()
         self._flush(now_s)
         if changed or not self._judged:
@@ -193,7 +193,7 @@ class Monitor:
         return changed
 
     def stop(self) -> None:
-        """Stop the sources, write what is left to the log and close it. The run itself goes on."""
+        """Stop the sources, write the remaining records to the log and close it. The run itself goes on."""
         if self._stopped:
             return
         self._stopped = True
@@ -223,24 +223,24 @@ class Monitor:
 
     def _drain(self, until_s: float) -> bool:
         received = False
-        # a replay's source may be waiting for room in the queue: leave it time to fill it
+        # a replay's source may be waiting for room in the queue: give it time to fill the queue
         timeout_s = 0.01 if self._replay else 0.0
         while self._clock() <= until_s and (records := self.records.get_many(MANY, timeout_s)):
-            # a log's records are as they must be; of hundreds of ranks they are thousands
+            # a log's records need no completion, and hundreds of ranks have thousands of them
             add = self._judging.reading.add if self._judging.reading is not None else self._add_record
-            for record in () if self._is_over else records:  # then they are of sources that were late
+            for record in () if self._is_over else records:  # after the Exit, sources were late
                 add(record)
             received = True
         return received
 
     def _check_end(self, now_s: float) -> bool:
-        """Once the process has ended: a last read of all sources, then the Exit record."""
+        """After the process has ended: read all sources one last time, then add the Exit record."""
         if self.process is None or self.session.exit is not None:
             return False
         if self._stop_by_s is None:
             ended, ours = self.process.poll(), self.launched if self._ending else None
             if ended is None or (ours is not None and ours.is_alive() and ours.ending.next_in_s(now_s) is not None):
-                return False  # not all processes of a run that we end have been sent all signals
+                return False  # some processes of a run that we end have not yet been sent all signals
             self._ended_as = ended
             self._stop_by_s = now_s + STOP_TIMEOUT_S
             self.pollers.request_stop()
@@ -277,9 +277,9 @@ class Monitor:
         return True
 
     def _error(self, root: int, ended: ExitStatus) -> dict[str, Any]:  # Any: fields of Exit
-        """The exception that ended the run: the root's own if it trains, else of the process that failed first.
+        """The exception that ended the run: the root process's if it trains, else that of the first process to fail.
 
-        A process that failed before another of them began did not end the run.
+        A process that failed before another one began did not end the run.
         """
         if ended.exit_code == 0:
             return {}
@@ -289,7 +289,7 @@ class Monitor:
         late = [each for each in raised.values() if each.t > went_on_s]
         if root in raised and root in self.session.trainers():
             late = [raised[root]]
-        elif not ended.exit_code and root not in raised:  # a process of a run that went on
+        elif not ended.exit_code and root not in raised:  # the run went on after that process
             late = []
         if (error := min(late, key=lambda each: each.t, default=None)) is not None:
             return {"last_line": error.error, "file": error.file, "line": error.line, "function": error.function}
@@ -300,7 +300,7 @@ class Monitor:
             self._add_record(notice)
 
     def diagnose_if_due(self, now_s: float) -> None:
-        """Judge the run, at most once a second."""
+        """Judge the run if it is time, at most once a second."""
         if not self._judging.is_due(now_s) and not self.ended and not self._stopped:
             return
         self._judged = True
@@ -318,11 +318,11 @@ class Monitor:
 
 
 class Observers:
-    """Calls each; one that raises is left out from then on, with a notice."""
+    """Calls all observers; one that raises is left out from then on, with a notice."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
-        self._failed: list[tuple[str, Exception]] = []  # those that could not begin
+        self._failed: list[tuple[str, Exception]] = []  # observers that could not begin
 
     def start(self) -> None:
         for observer in tuple(self._observers):
@@ -333,7 +333,7 @@ class Observers:
                 self._failed.append((observer.name, error))
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Iterator[Notice]:
-        """Call all; their notices."""
+        """Call all observers; returns their notices."""
         while self._failed:
             yield _left_out(*self._failed.pop(0), session.now_s)
         for observer in tuple(self._observers):

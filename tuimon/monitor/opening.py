@@ -1,6 +1,6 @@
-"""Opens the Monitor of each command: of a new run, of a running process, of a log; each loads only what it needs.
+"""Opens the Monitor for each command: a new run, a running process, or a log; each loads only what it needs.
 
-A run is a part of a job, as its scheduler, its launcher or the user names it: the same on all its nodes.
+A run is named after its scheduler's or launcher's job, or by the user: the same name on all its nodes.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks
     from tuimon.sources.log.writer import LogWriter
 
-#: Ids of a job that its scheduler gives to all its nodes. Slurm's come first: it has steps and restarts.
+#: Variables with the id that a scheduler gives to a job on all nodes. Slurm comes first, as it has steps and restarts.
 _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
-#: The id of a rendezvous, as torchrun's workers and torchrun itself have it in their environment.
+#: Variables with the id of a rendezvous, in torchrun's workers and for torchrun itself.
 _RENDEZVOUS_IDS = ("TORCHELASTIC_RUN_ID", "PET_RDZV_ID")
-#: The number of a node within its job.
+#: Variables with the number of a node within its job.
 _NODE_NUMBERS = ("SLURM_NODEID", "GROUP_RANK", "PET_NODE_RANK", "FLUX_TASK_RANK", "JOB_COMPLETION_INDEX")
 _RENDEZVOUS_OPTIONS = ("--rdzv-id", "--rdzv_id")
 _NODE_OPTIONS = ("--node-rank", "--node_rank")
-#: The id that torchrun takes without --rdzv-id: all its runs have it.
+#: The id that torchrun uses without --rdzv-id, the same for all runs.
 _NO_RENDEZVOUS = "none"
 _LONGEST = 100
 
 
 class Job(Struct, frozen=True, gc=False):
-    """Name of a run, and this node's number in it; None where it is unknown."""
+    """The name of a run, and this node's number in it; None if unknown."""
 
     name: str | None = None
     node: int | None = None
 
 
 def job_of(environ: Mapping[str, str], command: Sequence[str], name: str | None = None) -> Job:
-    """The job of a process, by its environment and command line; ``name``: as the user calls the run."""
+    """The job of a process, from its environment and command line; ``name``: the run's name from the user, if any."""
     scheduled = next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
     ids = [environ.get(key) for key in _RENDEZVOUS_IDS] + [_option(command, _RENDEZVOUS_OPTIONS)]
     rendezvous = next((f"rdzv-{each}" for each in ids if each and each != _NO_RENDEZVOUS), None)
@@ -103,9 +103,9 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
 
 
 def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monitor:
-    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written.
+    """Monitor a running process. Raises TargetError if that is impossible, LogError if the log cannot be written.
 
-    ``hooks``: what may be brought into it on request.
+    ``hooks``: hooks that may be brought into the process on request.
     """
     from tuimon.launch.attached import attach
     from tuimon.proc.processes import environment
@@ -128,7 +128,7 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
 def open_log(
     path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
 ) -> Monitor:
-    """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
+    """Replay a log, or all logs of a run in a folder, following them while written. Raises NotALog, UsageError."""
     from tuimon.sources.log.runs import open_logs
 
     opened = open_logs(path, run, speed)
@@ -139,7 +139,7 @@ def open_log(
 
 
 def log_of(options: Options, job: Job) -> LogWriter | None:
-    """The log that the options name, empty. Raises LogError when it cannot be written."""
+    """The new, empty log that the options name; None without one. Raises LogError if it cannot be written."""
     if not options.log:
         return None
     from tuimon.sources.log.writer import LogWriter
@@ -148,9 +148,9 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
 
 
 def sources_of(table: ProcessTable, options: Options, output: str | None = None) -> Iterator[Source]:
-    """The sources of a live run; what is switched off is reported. ``output``: the file that holds what it prints.
+    """The sources of a live run, and notices for those switched off. ``output``: the file with the run's output.
 
-    Each is loaded and made when it is taken: the monitor takes them when it begins to read.
+    Each is loaded and made only when it is taken, which is when the monitor begins to read.
     """
     from tuimon.sources.processes.machine import MachineSource
     from tuimon.sources.processes.source import ProcessSource

@@ -1,4 +1,4 @@
-"""How a run is watched, as set on the command line; the views beside the screen that it names."""
+"""The options for watching a run, as set on the command line, and the views beside the screen that they name."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from tuimon.session.session import Session
 
 
 class Observer(Protocol):
-    """A view that no screen shows. Its methods return at once."""
+    """A view without a screen. Its methods return at once."""
 
     name: str
 
     def start(self) -> None: ...
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
-        """The state has changed, or time has passed; what the user should know of the view itself."""
+        """Take in a new state, or the passing of time; returns notices for the user about the view itself."""
         ...
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
-        """The monitor ends with this state; wait a few seconds at most."""
+        """Take in the last state as the monitor ends; may wait for a few seconds."""
         ...
 
 
 class Options(Struct, frozen=True):
-    """The options of the command line; None: the default of the mode."""
+    """The options of the command line; None stands for the mode's default."""
 
     headless: bool = False
     log: str | None = None
     force: bool = False  # replace an earlier log
-    run: str | None = None  # name that the logs of one run on all its nodes have
-    interval_s: float | None = None  # window of the records, and between two refreshes of the view
+    run: str | None = None  # common name for the logs of one run on all its nodes
+    interval_s: float | None = None  # window of the records, and interval between refreshes of the view
     rate_hz: float | None = None  # highest rate of stack samples
-    max_cpu_ratio: float | None = None  # of one core, for sampling stacks
+    max_cpu_ratio: float | None = None  # part of one core that sampling stacks may use
     stacks: bool = True
     native: bool = True
     gpu: bool = True
     markers: bool = True
-    memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
+    memory: bool = False  # watch for out-of-memory errors, and record the allocator's history once
     observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
 
     @property

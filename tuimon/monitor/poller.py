@@ -1,6 +1,6 @@
-"""A thread for each source: calls ``read`` on an absolute schedule, and puts the records on the one queue.
+"""A thread for each source: calls ``read`` on an absolute schedule, and puts the records on one common queue.
 
-``Pollers`` starts, asks and stops those of one run together.
+``Pollers`` starts, queries and stops all pollers of a run together.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class RecordQueue(queue.Queue[Record]):
-    """A ``queue.Queue`` that also takes and gives several records at a time.
+    """A ``queue.Queue`` that can also put and get several records at a time.
 
-    One at a time, putting a record through the queue costs more than folding it: each wakes the other thread, and the
-    two take turns. Following 256 ranks took 16 % of a core that way.
+    To put records through the queue one at a time costs more than to fold them: each one wakes the other thread, and
+    the two threads take turns. Following 256 ranks took 16 % of a core that way.
     """
 
     def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
-        """Put the first ones, as many as there is room for within the time; returns how many."""
+        """Put as many of the first records as there is room for within the time; returns their number."""
         with self.not_full:
             until_s = time.monotonic() + timeout_s
             while (room := self.maxsize - len(self.queue) if self.maxsize > 0 else 1 << 30) <= 0:
@@ -45,7 +45,7 @@ class RecordQueue(queue.Queue[Record]):
             return len(taken)
 
     def get_many(self, most: int, timeout_s: float = 0.0) -> list[Record]:
-        """The oldest records, at most so many; empty when none come within the time."""
+        """The oldest records, at most ``most``; empty if none come within the time."""
         with self.not_empty:
             if not self.queue and timeout_s > 0:
                 self.not_empty.wait(timeout_s)
@@ -57,18 +57,18 @@ class RecordQueue(queue.Queue[Record]):
             return found
 
 
-#: Delay of the next read after a failure, doubled at every further one up to the second value.
+#: Delay of the next read after a failure, doubled at every further failure, up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
 _NO_THREAD_HINT = "Raise the limits on memory and processes: ulimit -v, ulimit -u, or those of the container"
-#: Records of a replay that are put on the queue at once, and taken off it: some ms of folding.
+#: Records of a replay that are put on the queue, or taken off it, at once: some ms of folding.
 MANY = 256
 
 
 class Poller:
     """Runs one source until ``stop`` or the source's end.
 
-    Records that find the queue full are counted in ``dropped``; with ``lossless`` (a replay) they wait instead.
+    Records that find the queue full are dropped and counted in ``dropped``; with ``lossless`` (a replay) they wait.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name=f"tuimon-{source.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin reading; a source for which there is no thread is left out, with a notice."""
+        """Begin to read; a source for which no thread can be started is left out, with a notice."""
         try:
             self._thread.start()
-        except RuntimeError:  # Python's only word for it, whether memory or the number of threads ran out
+        except RuntimeError:  # Python raises it whether memory or the number of threads ran out
             self._put(self._notice("warning", "not watched: the system gives tuimon no thread for it", _NO_THREAD_HINT))
             self._close()
 
@@ -122,23 +122,23 @@ class Poller:
             self._close()
 
     def _close(self) -> None:
-        with contextlib.suppress(Exception):  # its input may be gone, and nobody is left to report to
+        with contextlib.suppress(Exception):  # its input may be gone, and there is nobody left to report to
             self.source.close()
         self.done.set()
 
     def next_due_s(self, due_s: float) -> float:
-        """When to read next: on the schedule, later after failures; of missed times at most one is made up for."""
+        """When to read next: on schedule, or later after failures; at most one missed read is made up for."""
         now_s = self._clock()
         if self._failures:
             first_s, longest_s = BACKOFF_S
             return now_s + min(first_s * 2.0 ** (self._failures - 1), longest_s)
         period_s = self.source.period_s
         due_s += period_s
-        # tuimon was stopped, or the machine slept: a read right after this one would be of a window of no length
+        # tuimon was stopped, or the machine slept: another read right after this one would have a window of no length
         return due_s if due_s > now_s - period_s else now_s + period_s - (now_s - due_s) % period_s
 
     def _read_once(self) -> bool:
-        """One read; False when the source has come to its end."""
+        """Read once; returns False if the source has come to its end."""
         try:
             self._put_read()
         except Done:
@@ -159,7 +159,7 @@ class Poller:
         return True
 
     def _put_read(self) -> None:
-        """Put what the source reads: as it comes, or of a replay many records at once."""
+        """Put the records that the source reads: one by one, or in a replay many at once."""
         held: list[Record] = []
         try:
             for record in self.source.read():
@@ -167,14 +167,14 @@ class Poller:
                 if len(held) >= (MANY if self._lossless else 1):
                     self._put(*held)
                     held = []
-        finally:  # records from before it failed or came to its end
+        finally:  # records read before the source failed or ended
             self._put(*held)
 
     def _notice(self, level: Literal["ok", "warning"], message: str, hint: str | None = None) -> Notice:
         return Notice(t=self._clock(), pid=0, source=self.source.name, level=level, message=message, hint=hint)
 
     def _put(self, *records: Record) -> None:
-        """Put all; of a replay wait for room, on the way out only what has room."""
+        """Put all records; in a replay wait for room, while stopping put only what has room."""
         while records:
             wait_s = 0.1 if self._lossless and not self._stopping.is_set() else 0.0
             done = self._records.put_many(records, wait_s)
@@ -185,12 +185,12 @@ class Poller:
 
 
 class Pollers:
-    """A poller for each source, all of which put their records on one queue."""
+    """The pollers of all sources, which put their records on one queue."""
 
     def __init__(
         self, sources: Iterable[Source], records: RecordQueue, clock: Callable[[], float], *, lossless: bool
     ) -> None:
-        """``sources``: an iterator makes each, and loads what it is made of, when reading begins."""
+        """``sources``: an iterator, which makes and loads each source when reading begins."""
         self._records = records
         self._clock = clock
         self._lossless = lossless
@@ -201,7 +201,7 @@ class Pollers:
 
     @property
     def are_done(self) -> bool:
-        """True if all sources have ended; not before all are made."""
+        """True if all sources have been made and have ended."""
         return self._later is None and all(poller.done.is_set() for poller in self.pollers)
 
     @property
@@ -220,7 +220,7 @@ class Pollers:
 
     @property
     def backlog(self) -> Backlog | None:
-        """How far a source has read of what was written before; None where none has more to read."""
+        """How far a source has read what was written earlier; None if no source has more to read."""
         each = (source.backlog for source in self.sources)
         return next((backlog for backlog in each if backlog is not None), None)
 
@@ -241,7 +241,7 @@ class Pollers:
             poller.request_stop()
 
     def stop(self) -> None:
-        """Stop after one last read, or without those that take longer than ``STOP_TIMEOUT_S``."""
+        """Stop after one last read; sources that take longer than ``STOP_TIMEOUT_S`` are abandoned."""
         self.request_stop()
         until_s = time.monotonic() + STOP_TIMEOUT_S
         for poller in self.pollers:

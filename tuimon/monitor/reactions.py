@@ -1,4 +1,4 @@
-"""``--on-hang`` and ``--on-finding``: runs the user's commands beside a training when a finding appears, each once."""
+"""``--on-hang`` and ``--on-finding``: run the user's commands when a finding appears, once for each finding."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.session.standing import group_json, standing
 
-#: How long a command may take (s): far longer than sending a message, and no training waits for it.
+#: Longest run of a command (s): far longer than sending a message takes, and no training waits for it.
 LIMIT_S = 60.0
-#: How much of what it prints is kept, in bytes.
+#: Bytes of a command's output that are kept.
 OUTPUT_BYTES = 2000
-#: How much is read of what stands in the pipe when it has ended, in bytes: as much as a pipe can hold.
+#: Bytes read from the pipe after a command has ended: as much as a pipe can hold.
 _LAST_BYTES = 1 << 20
-#: How often the end of a command that prints nothing is looked for (s).
+#: Interval (s) at which a command that prints nothing is polled for its end.
 _LOOK_S = 0.1
-#: How long the end of what was killed is waited for (s).
+#: Longest wait (s) for the end of a command that was killed.
 _KILLED_S = 5.0
 
 
@@ -39,15 +39,15 @@ class Outcome(NamedTuple):
 
     words: tuple[str, ...]
     exit_code: int | None  # None: it could not be started, or took too long
-    output: str = ""  # its output, cut; empty if that went to our own stderr
+    output: str = ""  # the start of its output; empty if that went to our own stderr
     trouble: str = ""
 
 
 class Detached:
-    """Runs one command on a thread; ``outcome`` is there once it has ended."""
+    """Runs one command on a thread; ``outcome`` is set once the command has ended."""
 
     def __init__(self, words: Sequence[str], payload: bytes, inherit: bool, limit_s: float = LIMIT_S) -> None:
-        """``payload``: its stdin; ``inherit``: what it prints goes to our stderr."""
+        """``payload``: the command's stdin; ``inherit``: whether its output goes to our stderr."""
         self.words = tuple(words)
         self.outcome: Outcome | None = None
         self._payload = payload
@@ -66,10 +66,10 @@ class Detached:
             self.outcome = Outcome(self.words, None, trouble=f"could not be started: {error}")
 
     def _ended(self) -> Outcome:
-        with tempfile.TemporaryFile() as stdin:  # no pipe: a command need not read it, and we may end before it does
+        with tempfile.TemporaryFile() as stdin:  # no pipe: a command need not read it, and tuimon may end first
             stdin.write(self._payload)
             stdin.seek(0)
-            # stdout of headless tuimon is the training's
+            # the stdout of headless tuimon belongs to the training
             out = sys.__stderr__.fileno() if self._inherit and sys.__stderr__ is not None else subprocess.PIPE
             process = subprocess.Popen(
                 self.words,
@@ -84,16 +84,16 @@ class Detached:
             process.wait(max(until_s - time.monotonic(), 0.0))
             return Outcome(self.words, process.returncode, output)
         with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)  # its session
+            os.killpg(process.pid, signal.SIGKILL)  # ends its whole session
         with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
             process.wait(_KILLED_S)
         return Outcome(self.words, None, output, f"was ended after {self._limit_s:.0f} s")
 
 
 def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: float) -> str:
-    """The first bytes that it prints until its end; the rest is read and dropped, so that nobody blocks.
+    """The first bytes that a command prints until it ends; the rest is read and dropped, so that it never blocks.
 
-    Processes that it has started may hold the stream open for longer; nobody waits for them.
+    Processes started by the command may hold the stream open for longer; nobody waits for them.
     """
     kept, more = b"", _LAST_BYTES
     with stream, select.epoll() as readable:
@@ -111,40 +111,40 @@ def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: f
     return kept.decode("utf-8", "replace")
 
 
-#: Commands that run at a time; one more is left out, which is a notice.
+#: Most commands that run at a time; a further one is left out, with a notice.
 _AT_ONCE = 4
-#: A hang is reported with all stacks, or after so long without them (s).
+#: A hang is reported once all stacks are there, or after this many seconds without them.
 _STACKS_S = 10.0
-#: Groups of stacks that a command is given.
+#: Most groups of stacks that a command is given.
 _GROUPS = 16
-#: How long the end of commands is waited for when tuimon ends (s): then they go on alone.
+#: Longest wait (s) for running commands when tuimon ends; after it they go on alone.
 _LAST_S = 0.5
 
 
 class Reaction(NamedTuple):
-    """A command, and what it is run for: a rule, a cause or a severity."""
+    """A command, and the rule, cause or severity for which it runs."""
 
     name: str
     command: str
 
 
 class _Seen:
-    """A finding that is there now, or was."""
+    """A finding that is present, or was."""
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
         self.is_reported = False
-        self.steps = 0  # of the run when it was reported
-        self.before_stacks: Finding | None = None  # as it was when the stacks were there first
+        self.steps = 0  # steps of the run when it was reported
+        self.before_stacks: Finding | None = None  # the finding as it was when the stacks first arrived
 
 
 class Reactions:
-    """An Observer of the findings of every moment. Nothing here waits: commands run on threads of their own."""
+    """An Observer of the findings of every moment. Nothing here blocks: commands run on threads of their own."""
 
     name = "command"
 
     def __init__(self, reactions: Sequence[Reaction], inherit: bool) -> None:
-        """``inherit``: what commands print goes to our stderr, else into notices."""
+        """``inherit``: whether the output of commands goes to our stderr, or else into notices."""
         self.reactions = tuple(reactions)
         self._inherit = inherit
         self._seen: dict[str, _Seen] = {}
@@ -155,7 +155,7 @@ class Reactions:
         """Do nothing: no command runs before there is a finding."""
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
-        """Run what is due for these findings; how commands have ended since the last call."""
+        """Run the commands that are due for these findings; returns how commands have ended since the last call."""
         self._see(session, findings)
         ended = [each for each in self.running if each.outcome is not None]
         self.running = [each for each in self.running if each not in ended]
@@ -182,7 +182,7 @@ class Reactions:
         names = {finding.name: finding for finding in findings}
         steps = _steps(session)
         for name, seen in list(self._seen.items()):
-            # a hang is another one when steps went on; any other finding is reported once a run
+            # a hang counts as a new one if steps have gone on since; any other finding is reported once per run
             if name not in names and (not seen.is_reported or (name == "hang" and steps > seen.steps)):
                 del self._seen[name]
         for name, finding in names.items():
@@ -200,7 +200,7 @@ class Reactions:
 
 
 def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:
-    """True if a finding has held; a hang that it was judged with all stacks, which may have come after it."""
+    """True if a finding has held for long enough; a hang must also be judged with all stacks, which may come later."""
     if finding.rule != "hang":
         return held_s >= HOLD_S
     if held_s >= _STACKS_S or _stacks(session) is None:
@@ -210,7 +210,7 @@ def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> b
 
 
 def _payload(finding: Finding, session: Session) -> dict[str, Any]:  # Any: JSON
-    """The finding as in a report; of a hang with the stacks; and whose it is."""
+    """The finding as in a report, with its process; for a hang also the stacks."""
     header, stacks = session.header, _stacks(session) if finding.rule == "hang" else None
     return {
         **finding_json(finding),
