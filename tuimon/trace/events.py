@@ -1,4 +1,4 @@
-"""The events of a trace: as written, and in columns of 40 bytes an event, where objects would take ten times that."""
+"""The events of a trace: as written, and in columns of 40 bytes per event, a tenth of what objects would take."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tuimon.code_origin import is_user_file
 from tuimon.records import Place
 
 _Name = str | int | float | None
-#: Microseconds: up to the year 2255, and far below where a float has no nanoseconds any more.
+#: Microseconds: up to the year 2255, and far below the values at which a float no longer resolves nanoseconds.
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=9e15)]
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """Kineto's additions to an event; fields of other types are as good as absent."""
+    """Kineto's additions to an event; fields of other types count as absent."""
 
     device: Any = None
     stream: Any = None
     correlation: Any = None
-    # of an operator's inputs, where shapes were recorded; decoded for those few that need them
+    # of an operator's inputs, if shapes were recorded; decoded only for the few operators that need them
     sizes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw())
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event. ``ph``: "X" has a beginning ``ts`` and a length ``dur`` in us; others are not read."""
+    """One event. With ``ph`` "X" it has a beginning ``ts`` and a length ``dur`` in us; others are not read."""
 
     ph: str = ""
     cat: str = ""
@@ -55,25 +55,25 @@ class DeviceProperties(msgspec.Struct):
 
 
 class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How tuimon took a trace; in files of other programs there is none."""
+    """How tuimon took a trace; absent from files of other programs."""
 
     pid: int = 0
     rank: int | None = None
     command: str = ""
     torch: str = ""
-    steps: int = 0  # taken
+    steps: int = 0  # steps taken
     wanted: int = 0
     taken_unix_s: float = 0.0
-    begin_s: float = 0.0  # of the monotonic clock
+    begin_s: float = 0.0  # on the monotonic clock
     end_s: float = 0.0
-    held_limit_ms: float | None = None  # what was allowed of that
-    stop_ms: float | None = None  # the training was held up for so long to stop and to write
-    step_ms: float | None = None  # median before the trace
+    held_limit_ms: float | None = None  # the longest for which the training might be held up
+    stop_ms: float | None = None  # how long stopping and writing held the training up
+    step_ms: float | None = None  # median step before the trace
     note: str = ""
 
 
 class RawHead(msgspec.Struct):
-    """The head before the events."""
+    """The part of a trace file before the events."""
 
     deviceProperties: list[DeviceProperties] = []  # kineto's spelling
     tuimon: TakenBy | None = None
@@ -85,7 +85,7 @@ _PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def decode_events(chunk: bytes) -> Iterator[RawEvent | None]:
-    """The events of a JSON array; None for each that cannot be understood."""
+    """The events of a JSON array; None for each that cannot be decoded."""
     try:
         yield from _EVENTS.decode(chunk)
         return
@@ -100,7 +100,7 @@ def decode_events(chunk: bytes) -> Iterator[RawEvent | None]:
 
 
 def decode_head(head: bytes) -> RawHead:
-    """The head before the events; empty if it cannot be understood."""
+    """The part of a file before the events; empty if it cannot be decoded."""
     text = head.strip().rstrip(b",") + b"}"
     for candidate in (text, text.replace(b'"deviceProperties"', b'"unreadable"')):
         try:
@@ -115,7 +115,7 @@ _LIBRARIES = frozenset(("torch", "numpy", "site-packages", "tuimon", "lightning"
 
 
 class Kind(IntEnum):
-    """The kind of an event; from KERNEL on it ran on a GPU."""
+    """The kind of an event; from KERNEL on, events ran on a GPU."""
 
     OPERATOR = 0  # of torch: aten::mm
     ANNOTATION = 1  # record_function: ProfilerStep#3, Optimizer.step#AdamW.step
@@ -127,7 +127,7 @@ class Kind(IntEnum):
 
 
 class Stretch(NamedTuple):
-    """A step or a phase: what lies between two moments, in ns from the trace's beginning."""
+    """A step or a phase: the time between two moments, in ns from the trace's beginning."""
 
     name: str
     begin_ns: int
@@ -139,9 +139,9 @@ class Stretch(NamedTuple):
 
 
 class Events:
-    """Events by their beginning. Each column holds one fact of the event with index ``i``.
+    """Events in columns, ordered by their beginning. Each column holds one fact of the event with index ``i``.
 
-    ``correlation``: the same for a runtime call and what it put on the GPU; 0 for none.
+    ``correlation``: a number that a runtime call shares with the work it put on the GPU; 0 for none.
     """
 
     __slots__ = ("begin_ns", "correlation", "end_ns", "kind", "name", "names", "track")
@@ -174,7 +174,7 @@ class Events:
         return range(bisect_left(self.begin_ns, stretch.begin_ns), bisect_left(self.begin_ns, stretch.end_ns))
 
     def sort(self) -> None:
-        """Sort by beginning; of those that begin together the longer, which encloses the other, first."""
+        """Sort by beginning; of events that begin together, put the longer first, as it encloses the other."""
         order = sorted(range(len(self)), key=lambda i: (self.begin_ns[i], -self.end_ns[i]))
         for column in ("begin_ns", "end_ns", "kind", "name", "track", "correlation"):
             values = getattr(self, column)
@@ -182,7 +182,7 @@ class Events:
 
 
 class Stretches:
-    """Steps, or phases: finds the one that a moment lies in. They do not overlap."""
+    """Steps or phases, which do not overlap: finds the one that a moment lies in."""
 
     def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
         self.all: list[Stretch] = []
@@ -198,24 +198,24 @@ class Stretches:
         return bool(self.all)
 
     def index_at(self, moment_ns: int) -> int | None:
-        """The number of the stretch that holds a moment; None between them."""
+        """The index of the stretch that holds a moment; None between stretches."""
         at = bisect_right(self._begins, moment_ns) - 1
         return at if at >= 0 and moment_ns < self.all[at].end_ns else None
 
     def name_at(self, moment_ns: int) -> str:
-        """The name of the stretch that holds a moment; "" between them."""
+        """The name of the stretch that holds a moment; "" between stretches."""
         at = self.index_at(moment_ns)
         return self.all[at].name if at is not None else ""
 
 
 def place_of(name: str) -> Place | None:
-    """File, first line and name of a function; None for what is not written in Python."""
+    """File, first line and name of a function; None if it is not written in Python."""
     found = _NAME.fullmatch(name)
     return Place(found["file"], int(found["line"]), found["function"]) if found is not None else None
 
 
 def is_python_of_user(name: str) -> bool:
-    """True if a function is the user's own: of no library and not of Python's."""
+    """True if a function is the user's own, from no library and not from Python."""
     place = place_of(name)
     if place is None:
         return False

@@ -1,8 +1,8 @@
-"""Floating-point operations of one operator, by the shapes of its inputs: two for each product of two numbers.
+"""The floating-point operations of one operator, by the shapes of its inputs: two for each product of two numbers.
 
-Counted are matrix products, convolutions, recurrent layers and attention, forward and backward; all else is small
-beside them. The backward pass of attention counts twice its forward pass, also if its kernel computes scores again. The
-other formulas are those of ``torch.utils.flop_counter``.
+Matrix products, convolutions, recurrent layers and attention count, forward and backward; everything else is small in
+comparison. The backward pass of attention counts as twice its forward pass, even if its kernel computes scores again.
+The other formulas are those of ``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from tuimon.trace.events import RawArgs
 
 _Shape = list[int]
-#: More than any operator has: what is larger is damaged.
+#: More than any operator needs: a larger number is damaged.
 _MOST = 2**60
-#: Types by kineto's names; the rest are C++ types such as ``c10::BFloat16``.
+#: Types by kineto's names; other names are of C++ types such as ``c10::BFloat16``.
 _TYPES = {
     "float": "float32",
     "double": "float64",
@@ -30,7 +30,7 @@ _TYPES = {
 
 
 class Product(NamedTuple):
-    """One operator that multiplies; ``flops`` is None where its shapes do not say how much."""
+    """An operator that multiplies; ``flops`` is None if its shapes do not determine the number."""
 
     begin_ns: int
     end_ns: int
@@ -41,25 +41,25 @@ class Product(NamedTuple):
 
 
 class _Inputs(NamedTuple):
-    """The inputs of an operator: sizes of tensors, ``[]`` of others, and those as text."""
+    """The inputs of an operator: the sizes of tensors, ``[]`` for other inputs, and the other inputs as text."""
 
     sizes: list[list[int | list[int]]]
     texts: list[str]
 
     def shape(self, index: int) -> _Shape:
-        """Of a tensor. Raises ValueError where the input is none."""
+        """The shape of a tensor. Raises ValueError if the input is no tensor."""
         sizes = [size for size in self.sizes[index] if isinstance(size, int)]
         if not sizes or len(sizes) < len(self.sizes[index]):
             raise ValueError("no tensor")
         return sizes
 
     def numbers(self, index: int) -> list[int]:
-        """Of a list such as ``[2, 2]``."""
+        """The numbers of a list such as ``[2, 2]``."""
         return msgspec.json.decode(self.texts[index], type=list[int])
 
 
 def _matrices(first: int) -> Callable[[_Inputs], int]:
-    """Of inputs ``first`` and the next: two matrices, batches of both, or one for groups of the other's rows."""
+    """For inputs ``first`` and the next: two matrices, batches of both, or one for groups of the other's rows."""
 
     def flops(inputs: _Inputs) -> int:
         a, b = inputs.shape(first), inputs.shape(first + 1)
@@ -89,7 +89,7 @@ def _convolution_backward(inputs: _Inputs) -> int:
 
 
 def _attention(first: int, times: int) -> Callable[[_Inputs], int]:
-    """Of query, key and value from input ``first`` on, ``[batch, heads, length, width]``; no mask makes it less."""
+    """For query, key and value from input ``first`` on, ``[batch, heads, length, width]``; a mask saves nothing."""
 
     def flops(inputs: _Inputs) -> int:
         query, key, value = (inputs.shape(first + i) for i in range(3))
@@ -99,7 +99,7 @@ def _attention(first: int, times: int) -> Callable[[_Inputs], int]:
 
 
 def _cudnn_rnn(times: int) -> Callable[[_Inputs], int]:
-    """``_cudnn_rnn(input, weights, ...)``: each matrix among the weights multiplies each element of the sequences."""
+    """``_cudnn_rnn(input, weights, ...)``: each matrix in the weights multiplies each element of the sequences."""
 
     def flops(inputs: _Inputs) -> int:
         matrices = [weight for weight in inputs.sizes[1] if isinstance(weight, list) and len(weight) == 2]
@@ -137,7 +137,7 @@ for _kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attenti
 
 
 def product_of(name: object, args: RawArgs, begin_ns: int, end_ns: int, track: int) -> Product | None:
-    """The operator, if it is one that multiplies."""
+    """The operator, if it multiplies; else None."""
     found = _FLOPS.get(name.removeprefix("aten::")) if isinstance(name, str) else None
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads a trace file into a Trace, its steps and phases, within bounds on time and memory whatever it holds."""
+"""Reads a trace file into a Trace with its steps and phases, within bounds on time and memory whatever it holds."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tuimon.trace.events import (
 )
 from tuimon.trace.products import Product, product_of
 
-#: Most events that are kept: 25 MB. Steps of a large model have ten to twenty thousand each.
+#: Most events that are kept: 25 MB. A step of a large model has ten to twenty thousand.
 EVENTS_LIMIT = 400_000
 NAMES_LIMIT = 50_000
 _NAME_CHARACTERS = 400
 TRACKS_LIMIT = 2_000
 _STRETCHES_LIMIT = 20_000
-#: Categories of events that tuimon adds to a file: the steps and phases that its markers show.
+#: Categories of the events that tuimon adds to a file: the steps and phases of its markers.
 STEP, PHASE = "tuimon_step", "tuimon_phase"
-#: And the lines of the user's code that the training thread was at.
+#: Category of further such events: the lines of the user's code that the training thread was at.
 LINE = "tuimon_line"
-#: Kineto's categories, and the spelling of older versions.
+#: Kinds by kineto's categories, in the spelling of older versions as well.
 _KINDS = {
     "cpu_op": Kind.OPERATOR,
     "operator": Kind.OPERATOR,
@@ -58,28 +58,28 @@ _KINDS = {
 _INT32 = 2**31 - 1
 _INT64 = 2**62
 _GZIP = b"\x1f\x8b"
-#: Read and decoded at a time.
+#: Bytes that are read and decoded at a time.
 _CHUNK_BYTES = 1 << 20
-#: Bytes before the events: device properties, and the additions of programs. Kineto writes some kB.
+#: Most bytes before the events: device properties, and what programs add. Kineto writes some kB.
 _HEAD_BYTES = 4 << 20
-#: The longest event: kernels have names of kB, collectives lists of thousands of sizes.
+#: Most bytes of an event: names of kernels take kB, collectives list thousands of sizes.
 EVENT_BYTES = 4 << 20
-#: All of a file, unpacked: more than 4 million events. What is packed a thousandfold ends here as well.
+#: Most bytes of a file, unpacked: more than 4 million events. It also stops a file that was packed a thousandfold.
 FILE_BYTES = 1 << 30
-#: Between two events; it may also stand in a name or an argument, so the last few are tried.
+#: The text between two events. It may also be part of a name or an argument, so the last few places are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _TRIES = 12
 OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
 class TraceFile:
-    """A trace as kineto writes it, or another program in the same format; packed by gzip or not.
+    """A trace as written by kineto, or by another program in the same format; packed by gzip or not.
 
-    After ``chunks`` has ended, ``ended_early`` is why the file was not read to its end, if so.
+    Once ``chunks`` has ended, ``ended_early`` says why the file was not read to its end, if it was not.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        """Read up to the first event. Raises TraceError where there is none, OSError."""
+        """Read up to the first event. Raises TraceError if there is none, OSError."""
         self._name = name
         self._left = FILE_BYTES
         packed = file.read(2) == _GZIP
@@ -89,7 +89,7 @@ class TraceFile:
         self.head, self._buffer = self._read_head()
 
     def chunks(self) -> Iterator[bytes]:
-        """JSON arrays of some thousand events each."""
+        """JSON arrays of some thousand events each, in the file's order."""
         buffer, self._buffer = self._buffer, b""
         while True:
             more = self._read()
@@ -130,7 +130,7 @@ class TraceFile:
                 )
 
     def _read(self) -> bytes:
-        """The next bytes; none at the end, where the file is damaged, or too large."""
+        """The next bytes; empty at the end, and if the file is damaged or too large."""
         if self._left <= 0:
             self.ended_early = f"it is larger than {FILE_BYTES >> 30} GiB"
             return b""
@@ -147,9 +147,9 @@ class TraceFile:
 
 
 def _whole_events(buffer: bytes, *, ended: bool) -> tuple[bytes, int, bool] | None:
-    """The events that are whole in the buffer as a JSON array, how many bytes they take, and whether no more follow.
+    """The complete events in the buffer as a JSON array, their length in bytes, and whether they are the last ones.
 
-    None where none is whole.
+    None if no event is complete.
     """
     for between in _last_borders(buffer):
         events = b"[" + buffer[: between.start() + 1] + b"]"
@@ -165,7 +165,7 @@ def _whole_events(buffer: bytes, *, ended: bool) -> tuple[bytes, int, bool] | No
 
 
 def _last_borders(buffer: bytes) -> list[re.Match[bytes]]:
-    """The last few places that may lie between two events, the last first."""
+    """The last few places that may be between two events, the last first."""
     window = 1 << 14
     while True:
         found = list(_BETWEEN.finditer(buffer, max(0, len(buffer) - window)))
@@ -175,7 +175,7 @@ def _last_borders(buffer: bytes) -> list[re.Match[bytes]]:
 
 
 def _closed_array(buffer: bytes) -> bytes | None:
-    """The array of events that ends in this buffer; None where it does not."""
+    """The array of events that ends in this buffer; None if it does not end there."""
     text = "[" + buffer.decode("utf-8", "replace")
     try:
         _, end = json.JSONDecoder().raw_decode(text)
@@ -188,22 +188,22 @@ class Trace(Struct):
     """A trace in memory; times in ns from its first event."""
 
     events: Events = field(default_factory=Events)
-    devices: list[int | None] = field(default_factory=list)  # of each track its GPU; None for a thread
+    devices: list[int | None] = field(default_factory=list)  # the GPU of each track; None for a thread
     steps: Stretches = field(default_factory=Stretches)
-    phases: Stretches = field(default_factory=Stretches)  # by markers; none in files of other programs
+    phases: Stretches = field(default_factory=Stretches)  # from markers; empty in files of other programs
     products: list[Product] = field(default_factory=list)
-    lines: Stretches = field(default_factory=Stretches)  # of the user's code, where the training thread was sampled
-    device_names: dict[int, str] = field(default_factory=dict)  # of each GPU
+    lines: Stretches = field(default_factory=Stretches)  # of the user's code, by samples of the training thread
+    device_names: dict[int, str] = field(default_factory=dict)  # by the number of the GPU
     taken: TakenBy | None = None
-    dropped: int = 0  # events beyond the limit
-    unreadable: int = 0  # events that are damaged
+    dropped: int = 0  # events over the limit
+    unreadable: int = 0  # damaged events
     ended_early: str | None = None  # why the file was not read to its end
 
 
 def read_trace(path: str) -> Trace:
     """The trace in a file. Raises TraceError."""
     try:
-        # a pipe would hold us up; what is no file has no end
+        # opening a pipe would block, and what is no regular file has no end
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
@@ -263,7 +263,7 @@ class _Builder:
         return trace
 
     def _add_event(self, event: RawEvent) -> None:
-        if self._base_us is None:  # near 0 the difference of large floats keeps its nanoseconds
+        if self._base_us is None:  # differences of large floats lose nanoseconds, unlike those near 0
             self._base_us = event.ts
         begin_ns = round((event.ts - self._base_us) * 1000)
         end_ns = begin_ns + round((event.dur or 0.0) * 1000)
@@ -320,7 +320,7 @@ _NO_ARGS = RawArgs()
 
 
 def _integer(value: object, limit: int) -> int | None:
-    """A whole number of at most ``limit``; None for anything else."""
+    """The value if it is a whole number of at most ``limit``; else None."""
     if isinstance(value, str):
         value = whole_number(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit else None
@@ -332,7 +332,7 @@ _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::")
 
 
 def whole(trace: Trace) -> Stretch:
-    """The time from the first step to the end of the last; without steps, all of the trace."""
+    """The time from the first step's beginning to the last one's end; without steps, the whole trace."""
     if trace.steps:
         return Stretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
     events = trace.events
@@ -340,7 +340,7 @@ def whole(trace: Trace) -> Stretch:
 
 
 def phases_of(trace: Trace) -> Stretches:
-    """The phases of the steps; in another program's file fetches and optimizer steps are annotated."""
+    """The phases of the steps; for another program's file, from annotations of fetches and optimizer steps."""
     if trace.phases:
         return trace.phases
     return Stretches([phase for step in trace.steps.all or [whole(trace)] for phase in _phases_in(trace.events, step)])
@@ -349,7 +349,7 @@ def phases_of(trace: Trace) -> Stretches:
 def _phases_in(events: Events, step: Stretch) -> list[Stretch]:
     fetches: list[Stretch] = []
     updates: list[Stretch] = []
-    backward: list[int] = []  # begins and ends
+    backward: list[int] = []  # beginnings and ends
     for i in events.begun_in(step):
         name = events.name_of(i)
         if events.kind[i] == Kind.ANNOTATION and name.startswith(_FETCH):
@@ -365,7 +365,7 @@ def _phases_in(events: Events, step: Stretch) -> list[Stretch]:
 
 
 def _with_gaps(known: list[Stretch], step: Stretch) -> list[Stretch]:
-    """Time before backward is forward, the rest other."""
+    """The phases of a step with its gaps filled: before backward by forward, later by other."""
     found: list[Stretch] = []
     at_ns = step.begin_ns
     has_backward = any(each.name == "backward" for each in known)

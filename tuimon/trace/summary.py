@@ -1,4 +1,4 @@
-"""All that a trace shows, computed once, and the record of it in the log: its heaviest rows, few and short."""
+"""All that a trace shows, computed once, and its record for the log: the heaviest rows, few and short."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 
 class Intervals:
-    """Moments at which something runs, overlaps merged."""
+    """The time in which something runs, with overlaps merged."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         self._begins: list[int] = []
@@ -36,7 +36,7 @@ class Intervals:
                 self._ends.append(end)
 
     def within_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much of a stretch they cover."""
+        """How many ns of this time lie between two moments."""
         first = bisect_right(self._ends, begin_ns)
         last = bisect_left(self._begins, end_ns)
         pairs = zip(self._begins[first:last], self._ends[first:last], strict=True)
@@ -44,19 +44,20 @@ class Intervals:
 
 
 class GpuTotals(NamedTuple):
-    """One GPU over the steps."""
+    """The totals of one GPU over the steps."""
 
     device: int
     name: str
     span_ns: int  # from when its main stream reached the first step's beginning to when it reached the last one's end
-    busy_ns: int  # any stream ran something
+    busy_ns: int  # in which any stream ran something
     kernels: int
 
 
 class TracedGpu:
-    """One GPU's works. ``works``: those launched in the steps. ``main``: the stream with the most kernels.
+    """The work of one GPU. ``works``: events launched in the steps. ``main``: the stream with the most kernels.
 
-    Not that with the most time: collectives are few and wait long. ``launches``: the runtime calls by correlation.
+    ``main`` is not the stream with the most time: collectives are few and wait long. ``launches``: calls by
+    correlation.
     """
 
     def __init__(self, trace: Trace, device: int, works: list[int], launches: dict[int, int], whole: Stretch) -> None:
@@ -65,7 +66,7 @@ class TracedGpu:
         self.name = trace.device_names.get(device, "")
         self.launches = launches
         self.works = [i for i in works if whole.begin_ns <= self.called_ns(events, i) < whole.end_ns]
-        self.streams: dict[int, list[int]] = defaultdict(list)  # track: its works
+        self.streams: dict[int, list[int]] = defaultdict(list)  # by track: its works
         kernels: dict[int, int] = defaultdict(int)
         for i in works:
             self.streams[events.track[i]].append(i)
@@ -83,11 +84,11 @@ class TracedGpu:
         return self.streams[self.main]
 
     def called_ns(self, events: Events, work: int) -> int:
-        """When a work was launched; where the call is not in the trace, when it began."""
+        """When a work was launched; if the trace does not have the call, when the work began."""
         return events.begin_ns[self.launches.get(events.correlation[work], work)]
 
     def reached_ns(self, moment_ns: int) -> int:
-        """When the main stream had done all that was launched before a moment of the CPU: not before that moment."""
+        """When the main stream had done all that the CPU launched before a moment; never earlier than that moment."""
         before = bisect_left(self._called, moment_ns)
         return max(moment_ns, self._ends[before - 1]) if before else moment_ns
 
@@ -98,7 +99,7 @@ class TracedGpu:
 
 
 def gpus_of(trace: Trace, whole: Stretch) -> list[TracedGpu]:
-    """The GPUs that worked, by their number."""
+    """The GPUs that worked, ordered by their number."""
     events = trace.events
     works: dict[int, list[int]] = defaultdict(list)
     launches: dict[int, int] = {}
@@ -111,33 +112,33 @@ def gpus_of(trace: Trace, whole: Stretch) -> list[TracedGpu]:
     return [TracedGpu(trace, device, works[device], launches, whole) for device in sorted(works)]
 
 
-#: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
+#: Most rows of each table, and characters of a name and of a path: a record then has at most 6 kB, most have 2.
 _RECORD_ROWS = 8
 _RECORD_SYNCS = 6
 _NAME = 100
 _PATH = 400
 Row = TypeVar("Row", TracedWork, TracedSync)
-#: A copy from pageable memory takes at most this long on the CPU by itself, to be staged: 12 to 26 us were recorded.
+#: Longest time of a copy from pageable memory on the CPU itself, for staging: 12 to 26 us were recorded.
 _STAGING_NS = 20_000
 _NONE = -1
-#: Times are rounded: what ends at most this much after another, in ns, may lie in it.
+#: Times are rounded: an event that ends at most this many ns after another may lie within it.
 _ROUNDING_NS = 1000
-#: A line is all of a row from this share of its time on.
+#: Share of a row's time from which a line counts for the whole row.
 _ALL = 0.95
-#: A line with less of a row's time does not stand for it: it was called from many, or sampled too seldom.
+#: Least share of a row's time for a line to stand for the row: else it has many callers, or too few samples.
 _STANDS_FOR = 1 / 3
-#: Parts of the names of kernels that multiply, of cuBLAS, CUTLASS, cuDNN, FlashAttention and torch.compile.
+#: Parts of the names of kernels that multiply, in cuBLAS, CUTLASS, cuDNN, FlashAttention and torch.compile.
 _MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "scudnn", "winograd", "flash", "fmha", "sdpa", "triton_tem")
 
 
 def flops_of(
     products: Iterable[Product], events: Events, span: Stretch, gpus: Sequence[TracedGpu]
 ) -> list[TracedFlops] | None:
-    """By kind and type, most first; None where not all is known: no shapes, or kernels that multiply on their own.
+    """The operations by kind and type, most first; None if some are unknown: no shapes, or kernels without operators.
 
-    Those are of CUDA graphs, of torch.compile, or of other libraries.
+    Such kernels come from CUDA graphs, torch.compile or other libraries.
     """
-    outer: dict[int, list[Product]] = defaultdict(list)  # of each thread those that lie in no other
+    outer: dict[int, list[Product]] = defaultdict(list)  # of each thread, the products that lie in no other
     within = (product for product in products if span.begin_ns <= product.begin_ns < span.end_ns)
     for product in sorted(within, key=lambda each: (each.begin_ns, -each.end_ns)):
         own = outer[product.track]
@@ -155,7 +156,7 @@ def flops_of(
 
 
 def _multiplies_alone(events: Events, gpu: TracedGpu, outer: dict[int, list[Product]]) -> bool:
-    """True if a kernel multiplies that none of the operators has launched."""
+    """True if a kernel that multiplies was launched by none of the operators."""
     begins = {track: [product.begin_ns for product in own] for track, own in outer.items()}
     for work in gpu.works:
         name = events.name_of(work).lower()
@@ -176,10 +177,10 @@ class _RowSum(Struct):
     total_ns: int = 0
     gpu_ns: int = 0
     phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # of the user's code: ns there
+    lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # ns at each line of the user's code
 
     def add(self, length_ns: int, phase: str, line: str = "") -> None:
-        """Add one more, in a phase and at a line of the user's code."""
+        """Add one event, in a phase and at a line of the user's code."""
         self.count += 1
         self.total_ns += length_ns
         self.phases[phase] += length_ns
@@ -187,7 +188,7 @@ class _RowSum(Struct):
 
     @property
     def where(self) -> str:
-        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; or ""."""
+        """The line with most of the time, ``main() train.py:44``, with its share unless nearly all; "" if unknown."""
         known = {line: ns for line, ns in self.lines.items() if line}
         line = max(known, key=lambda name: known[name], default="")
         share = self.lines[line] / (sum(self.lines.values()) or 1)
@@ -197,14 +198,14 @@ class _RowSum(Struct):
 
     @property
     def phase(self) -> str:
-        """The phase with most of it."""
+        """The phase with most of the time."""
         return max(self.phases, key=lambda name: self.phases[name], default="")
 
 
 def operator_rows(
     events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[TracedGpu], lines: Stretches
 ) -> list[TracedWork]:
-    """All operators that began in the steps; ``lines``: where the training thread was."""
+    """All operators that began in the steps; ``lines``: where the training thread was at each time."""
     sums: dict[int, _RowSum] = defaultdict(_RowSum)
     for i in events.begun_in(whole):
         if events.kind[i] == Kind.OPERATOR:
@@ -237,7 +238,7 @@ def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[TracedGpu]) ->
 def sync_rows(
     events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
 ) -> list[TracedSync]:
-    """The CPU's waits by call, operator and line; ``lines``: where the training thread was."""
+    """The CPU's waits by call, operator and line; ``lines``: where the training thread was at each time."""
     sums: dict[tuple[str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
@@ -253,12 +254,12 @@ def sync_rows(
 
 
 class Nesting:
-    """The events that enclose others on their thread. An index is an event's; -1 stands for none.
+    """The enclosing events of each event, on its thread; events are given by their indices, -1 for none.
 
-    ``operator``: the innermost operator around an event. ``python``: the innermost function of the user's code, in
-    traces with Python functions. ``self_ns``: of an operator, without the operators in it.
+    ``operator``: the innermost operator around an event. ``python``: the innermost function of the user's code around
+    it, in traces with Python functions. ``self_ns``: the time of an operator without that of the operators in it.
 
-    Example, of one thread::
+    For example, on one thread::
 
         |----------- aten::linear (10 us) -----------|
           |-- aten::t (2) --|    |-- aten::addmm (6) --|
@@ -273,7 +274,7 @@ class Nesting:
         self.python = array("i", [_NONE]) * count
         self.self_ns = array("q", [0]) * count
         self._is_user = [is_python_of_user(name) for name in events.names]
-        stacks: dict[int, list[tuple[int, int, int]]] = {}  # of each track: end, operator, python
+        stacks: dict[int, list[tuple[int, int, int]]] = {}  # of each track: end, operator and python of the open events
         for i in range(count):
             if events.kind[i] < Kind.KERNEL:
                 self._enter(events, i, stacks.setdefault(events.track[i], []))
@@ -299,25 +300,25 @@ class Nesting:
 
 
 def is_sync(name: str) -> bool:
-    """True if a runtime call waits until the GPU has done what was queued."""
+    """True if a runtime call waits until the GPU has done all queued work."""
     return "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")
 
 
 class CpuWait(NamedTuple):
-    """A call that waited."""
+    """A call in which the CPU waited."""
 
-    call: int  # event
+    call: int  # index of the event
     waited_ns: int
 
 
 def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]:
-    """The waits that began in a stretch, of the threads with operators: the training thread and backward's.
+    """The waits that began in a stretch, on threads with operators: the training thread and backward's.
 
     A copy and the synchronisation after it in the same operator are one wait, under the copy: ``.cpu()`` makes both.
     """
     threads = {events.track[i] for i in range(len(events)) if events.kind[i] == Kind.OPERATOR}
     found: list[CpuWait] = []
-    latest: dict[int, int] = {}  # of each thread: its latest wait in ``found``
+    latest: dict[int, int] = {}  # of each thread: the index in ``found`` of its latest wait
     for call, waited_ns in _calls(events, whole):
         track = events.track[call]
         if track not in threads:
@@ -333,7 +334,7 @@ def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]
 
 
 def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
-    """The calls of all threads that waited, and for how long (ns)."""
+    """The calls of all threads that waited, each with the length of the wait in ns."""
     pageable = {
         events.correlation[i]: events.end_ns[i]
         for i in range(len(events))
@@ -354,14 +355,14 @@ class Summary(NamedTuple):
     """The tables of a trace; all figures are sums over ``steps`` steps."""
 
     steps: int
-    has_steps: bool  # False: the file has no steps, all of it counts as one
+    has_steps: bool  # False: the file has no steps, and all of it counts as one
     span_ns: int
     gpus: list[GpuTotals]
     operators: list[TracedWork]
     kernels: list[TracedWork]
     syncs: list[TracedSync]
     flops: list[TracedFlops] | None = None
-    has_lines: bool = False  # True if lines of the user's code are known
+    has_lines: bool = False  # True if the file has lines of the user's code
 
 
 def summarize(trace: Trace) -> Summary:
@@ -382,7 +383,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
-    """The record; ``path``: of the file. Its ``t`` is the trace's end; the number of its first step is unknown here."""
+    """The record of a trace in the file ``path``; ``t`` is the trace's end, and the first step's number is unknown."""
     operators, kernels = summary.operators[:_RECORD_ROWS], summary.kernels[:_RECORD_ROWS]
     syncs = summary.syncs[:_RECORD_SYNCS]
     rows = len(summary.operators) + len(summary.kernels) + len(summary.syncs)
@@ -409,6 +410,6 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
 
 
 def _shortened(row: Row) -> Row:
-    """The row with all of its names cut."""
+    """The row with all its names shortened."""
     texts = {name: plain(text) for name, text in asdict(row).items() if isinstance(text, str)}
     return replace(row, **{k: text if len(text) <= _NAME else f"{text[: _NAME - 1]}…" for k, text in texts.items()})
