@@ -26,7 +26,7 @@ _HEADER_BYTES, _UNIX_MESSAGE_BYTES = 16, 16
 
 
 def blocked_on(pid: int, tid: int) -> str | None:
-    """The pipe or connection that a thread is blocked in a transfer on: ``socket:[4526398]``; None where in none."""
+    """The pipe or connection on whose transfer a thread is blocked: ``socket:[4526398]``; None if on none."""
     words = (procfs.read_bytes(f"/proc/{pid}/task/{tid}/syscall", 256) or b"").split()
     if len(words) < 2 or not words[0].isdigit() or int(words[0]) not in _TRANSFERS.get(os.uname().machine, ()):
         return None
@@ -35,23 +35,23 @@ def blocked_on(pid: int, tid: int) -> str | None:
 
 
 def is_sleeping(pid: int) -> bool:
-    """True if a thread of a process sleeps for a time that is set, or that may not be known."""
+    """True if a thread of a process sleeps for a set time; also if that may not be read."""
     calls = [procfs.read_bytes(f"/proc/{pid}/task/{tid}/syscall", 256) for tid in procfs.thread_ids(pid)]
     sleeps = _SLEEPS.get(os.uname().machine, ())
     return any(not raw or (raw.split()[0].isdigit() and int(raw.split()[0]) in sleeps) for raw in calls)
 
 
 def wake_ups(pid: int, tid: int) -> int | None:
-    """How often a thread has gone to sleep: as long as that stays equal, it has not been woken."""
+    """How often a thread has gone to sleep: while the number stays the same, it has not been woken."""
     status = procfs.read_bytes(f"/proc/{pid}/task/{tid}/status") or b""
     found = status.partition(b"\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
     return int(found[0]) if found else None
 
 
 def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:
-    """The processes of ``among`` that hold the other end of what ``pid`` is blocked on; empty where nobody does.
+    """The processes of ``among`` at the other end of what ``pid`` is blocked on; empty if no process is there.
 
-    None where another process may hold it: on another machine, in another network namespace, or simply not among these.
+    None if another process may be: on another machine, in another network namespace, or simply not in ``among``.
     """
     holders = _holders({pid, *among})
     if link.startswith("pipe:"):
@@ -66,7 +66,7 @@ def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:
 
 
 def has_other_connections(pid: int, among: Iterable[int]) -> bool:
-    """True if a process is connected to one that is not among these: it may wait for that in its turn."""
+    """True if a process is connected to one that is not in ``among``: it may be waiting for that one."""
     own = {link for link, holders in _holders([pid]).items() if holders and link.startswith("socket:")}
     inside = {link for link, holders in _holders(among).items() if holders}
     for row in _tcp_rows(pid):
@@ -84,7 +84,7 @@ def listens(pid: int) -> bool:
 
 
 def _holders(pids: Iterable[int]) -> dict[str, set[int]]:
-    """Which of these processes hold a pipe or a socket, of those that may be read."""
+    """The processes that hold each pipe or socket, of these that may be read."""
     found: dict[str, set[int]] = {}
     for pid in pids:
         try:
@@ -106,7 +106,7 @@ def _link(path: str) -> str:
 
 
 def _tcp_rows(pid: int) -> list[list[bytes]]:
-    """The connections of a process's network namespace; a row's fields 1 to 3 are both addresses and the state."""
+    """The connections in a process's network namespace; fields 1 to 3 of a row are both addresses and the state."""
     rows: list[list[bytes]] = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -116,7 +116,7 @@ def _tcp_rows(pid: int) -> list[list[bytes]]:
 
 
 def _tcp_peer(pid: int, inode: str) -> str | None:
-    """The inode of the socket at the other end of a connection; of one not yet accepted, of who listens there."""
+    """The inode of the socket at a connection's other end; before it is accepted, of the listening socket."""
     rows = _tcp_rows(pid)
     own = next((row for row in rows if row[9] == inode.encode() and row[3] == _ESTABLISHED), None)
     if own is None:

@@ -1,4 +1,4 @@
-"""NUMA nodes of the machine: their cores, and those near a PCI device, as sysfs has them.
+"""NUMA nodes of the machine: their cores, and the nodes near a PCI device, as listed in sysfs.
 
 Formats: Documentation/ABI/stable/sysfs-devices-node and Documentation/ABI/testing/sysfs-bus-pci in the Linux sources.
 """
@@ -14,14 +14,14 @@ from tuimon.proc import procfs
 _NODES = "/sys/devices/system/node"
 _NODE = re.compile(r"node(\d+)$")
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])$")
-#: Firmware calls a node on another socket 20 and more, one on the same socket 11 to 16, itself 10 (ACPI, SLIT).
+#: Least distance of a node on another socket, by firmware; on the same socket 11 to 16, of itself 10 (ACPI, SLIT).
 _OTHER_SOCKET = 20
-#: No machine has more; a list may name any.
+#: Highest number that is believed: no machine has more, but a list may name any.
 _MOST = 1 << 16
 
 
 def core_numbers(text: str) -> frozenset[int]:
-    """The numbers in a list; empty for what is no list."""
+    """The numbers in a list such as ``0-3,8``; empty if the text is no list."""
     found: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -42,13 +42,13 @@ def core_list(numbers: Collection[int]) -> str:
 
 
 def cores_by_node(root: str = "") -> dict[int, frozenset[int]]:
-    """The cores of each NUMA node that has any; empty where the kernel tells none. ``root``: where /sys is."""
+    """The cores of each NUMA node that has any; empty if the kernel lists none. ``root``: the folder with /sys."""
     found = {node: core_numbers(procfs.read_text(f"{root}{_NODES}/node{node}/cpulist")) for node in _nodes(root)}
     return {node: cores for node, cores in found.items() if cores}
 
 
 def nodes_near(bus_id: str, root: str = "") -> list[int] | None:
-    """The NUMA node that a PCI device hangs on, then the others of its socket; None where the kernel tells none.
+    """The NUMA node of a PCI device, then the other nodes of its socket; None if the kernel does not know it.
 
     ``bus_id``: as NVML writes it, ``00000000:3B:00.0``.
     """
@@ -56,7 +56,7 @@ def nodes_near(bus_id: str, root: str = "") -> list[int] | None:
     if match is None:
         return None
     text = procfs.read_text(f"{root}/sys/bus/pci/devices/{int(match[1], 16):04x}:{match[2].lower()}/numa_node").strip()
-    if not text.isdecimal():  # -1: the firmware does not say
+    if not text.isdecimal():  # -1: the firmware does not know
         return None
     own = int(text)
     distances = procfs.read_text(f"{root}{_NODES}/node{own}/distance").split()
@@ -69,7 +69,7 @@ def nodes_near(bus_id: str, root: str = "") -> list[int] | None:
 
 
 def _nodes(root: str) -> list[int]:
-    """Their numbers, in the order in which a node lists its distances."""
+    """The numbers of the nodes, in the order in which a node lists its distances."""
     try:
         names = os.listdir(root + _NODES)
     except OSError:

@@ -1,6 +1,6 @@
-"""Whole processes, for readers that come once a second or less; which of them are Python.
+"""Whole processes, for readers that come once a second or less often; and which of them are Python.
 
-A Python is told by the program's name, by libpython, or by what is linked into the program.
+A Python is recognised by the program's name, by libpython, or by what is linked into the program.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from functools import cache
 from tuimon.proc import procfs
 from tuimon.proc.procfs import read_bytes
 
-#: A command line is shortened to this many characters: records are bounded.
+#: Characters to which a command line is shortened, as records are bounded.
 _COMMAND_CHARS = 2000
-#: The kernel's addition to the path of an open file, such as a running program, that was replaced or removed.
+#: The kernel adds this to the path of an open file, such as a running program, that was replaced or removed.
 DELETED = " (deleted)"
-#: Addresses of the arguments in memory, among the fields of /proc/PID/stat after the name (arg_start, proc(5)).
+#: Index of the arguments' start address in the fields of /proc/PID/stat after the name (arg_start, proc(5)).
 _ARGUMENTS_FIELD = 45
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
-#: The vendor of each PCI device: a container sees those of the machine, whether or not it may use them.
+#: The vendors of PCI devices: a container sees those of the machine, whether or not it may use them.
 VENDORS = "/sys/bus/pci/devices/*/vendor"
 _NVIDIA = b"0x10de"
 
 
 def in_container() -> bool:
-    """True if this process sees the machine from inside a container."""
+    """True if this process runs in a container."""
     if any(os.path.exists(path) for path in _CONTAINER_FILES) or "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
     cgroup = procfs.read_bytes("/proc/1/cgroup") or b""
@@ -36,14 +36,14 @@ def in_container() -> bool:
 
 
 def has_nvidia_gpu() -> bool:
-    """True if the machine has a PCI device of NVIDIA's, such as a GPU, driver or not."""
+    """True if the machine has a PCI device of NVIDIA's, such as a GPU, with or without a driver."""
     return any((procfs.read_bytes(path) or b"").strip() == _NVIDIA for path in glob.iglob(VENDORS))
 
 
 def is_fork_of(child: int, parent: int) -> bool:
-    """True if a child is a copy of its parent: same arguments at the same place, which differs in each new program.
+    """True if a child is a copy of its parent: same arguments at the same address, which differs in a new program.
 
-    If the place may not be read, equal arguments are taken for a copy.
+    If the address may not be read, equal arguments suffice.
     """
     if read_bytes(f"/proc/{child}/cmdline") != read_bytes(f"/proc/{parent}/cmdline"):
         return False
@@ -52,7 +52,7 @@ def is_fork_of(child: int, parent: int) -> bool:
 
 
 def waits_for_child(pid: int) -> bool:
-    """True if a process's main thread waits in the kernel for a child to end; False if that may not be read."""
+    """True if a process's main thread waits in the kernel for a child to end; False if unreadable."""
     return read_bytes(f"/proc/{pid}/wchan") == b"do_wait"
 
 
@@ -62,17 +62,17 @@ def _arguments_at(pid: int) -> int:
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:
-    """True if that very process, not a later one of the same pid, exists now and is no zombie."""
+    """True if this very process, not a later one with the same pid, exists now and is no zombie."""
     stat = procfs.read_process_stat(pid)
     if stat is None:
-        procfs.start_ticks(pid)  # raises where we have no file handle left: that is no end of anybody
+        procfs.start_ticks(pid)  # raises if we have no file handle left, which does not mean that the process has ended
     return stat is not None and stat.state not in "ZX" and start_ticks in (None, stat.start_ticks)
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments; empty for kernel threads, zombies and processes that are gone."""
+    """The arguments of a process; empty for kernel threads, zombies and processes that are gone."""
     raw = procfs.read_whole(f"/proc/{pid}/cmdline")
-    between = b"\0" if raw.endswith(b"\0") else b" "  # a program may write its own line, with spaces
+    between = b"\0" if raw.endswith(b"\0") else b" "  # a program that rewrites its line may use spaces
     words = raw.removesuffix(between).split(between)
     if len(words) == 1:
         words = words[0].split(b" ")
@@ -98,13 +98,13 @@ def shortened(words: list[str]) -> list[str]:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment a process was started with; empty when it may not be read, and during an exec."""
+    """The environment with which a process was started; empty if it may not be read, and during an exec."""
     pairs = (pair.partition(b"=") for pair in procfs.read_whole(f"/proc/{pid}/environ").split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, found, value in pairs if name and found}
 
 
 def program_name(pid: int) -> str:
-    """Base name of the program a process runs; "" when that may not be known."""
+    """Base name of the program that a process runs; "" if it may not be read."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(DELETED))
     except PermissionError:  # of another user
@@ -121,7 +121,7 @@ def start_unix_s(start_ticks: int) -> float:
 
 @cache
 def _boot_unix_s() -> float:
-    """When the machine was booted; read once, so that a clock that is set in between moves no start."""
+    """When the machine was booted; read only once, so that a later change of the clock moves no start time."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -130,11 +130,11 @@ _PROGRAM = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 _LIBRARY = re.compile(rb"/lib(python|pypy)\d[\w.]*\.so|\.(cpython|pypy)-\d[\w-]*\.so$", re.MULTILINE)
 #: Files of a Python without the GIL: ``lib/python3.14t/``, ``libpython3.14t.so``, ``_json.cpython-314t-x86_64….so``.
 _WITHOUT_GIL = re.compile(rb"/(lib)?python3\.\d+t[./]|\.cpython-3\d+t-")
-#: Variables that every Python reads, and hardly any other program: their names are in its binary.
+#: Variables that every Python reads, and hardly any other program: a Python's binary contains their names.
 _VARIABLES = (b"PYTHONHOME", b"PYTHONDONTWRITEBYTECODE")
-#: Programs larger than this are not searched: at 0.5 ms a MB it would take longer than 0.1 s.
+#: Larger programs are not searched: at 0.5 ms a MB it would take longer than 0.1 s.
 _PROGRAM_BYTES = 256 << 20
-#: Programs remembered at most.
+#: Most programs whose result is remembered.
 _PROGRAMS = 256
 
 
@@ -144,7 +144,7 @@ def is_name(program: str) -> bool:
 
 
 def is_python(pid: int) -> bool:
-    """True if a process is a Python interpreter or has one inside; False if that may not be known."""
+    """True if a process is a Python interpreter or has one inside; False if unknown."""
     program = program_name(pid)
     if is_name(program):
         return True
@@ -152,7 +152,7 @@ def is_python(pid: int) -> bool:
 
 
 def has_torch(pid: int) -> bool:
-    """True if a process has imported torch; False if that cannot be known."""
+    """True if a process has imported torch; False if unknown."""
     return b"/libtorch_python" in procfs.read_maps(pid)
 
 
@@ -164,12 +164,12 @@ def is_free_threaded(pid: int) -> bool:
     return _WITHOUT_GIL.search(procfs.read_maps(pid)) is not None
 
 
-#: Programs that were searched, by device, inode and time of change.
+#: The result for each program that was searched, by device, inode and time of change.
 _searched: dict[tuple[int, int, int], bool] = {}
 
 
 def _is_linked_into(pid: int) -> bool:
-    """True if the program has a Python linked into it. 1 ms for 2 MB, once a program."""
+    """True if a program has a Python linked into it. Takes 1 ms for 2 MB, once per program."""
     path = f"/proc/{pid}/exe"
     try:
         found = os.stat(path)

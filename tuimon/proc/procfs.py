@@ -1,7 +1,7 @@
-"""Readers of /proc for what psutil has not, or reads too slowly for every thread once a second.
+"""Readers of /proc for what psutil lacks, or reads too slowly for every thread once a second.
 
-A live monitor reads all with these: psutil would take 1.3 MB of its 32, for a dozen files of a line each. Whatever
-vanishes between two reads is None, never an exception. Formats: proc_pid_stat(5), Documentation/scheduler/
+A live monitor reads everything with these: psutil would take 1.3 MB of its 32, for a dozen files of one line. Anything
+that vanishes between two reads is None, never an exception. Formats: proc_pid_stat(5), Documentation/scheduler/
 sched-stats.rst in the Linux sources.
 """
 
@@ -21,45 +21,45 @@ from tuimon.agent.ring import files
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: Errors of our own process, not of what it wanted to read.
+#: Errors that concern our own process, not the file that it reads.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-#: Far more than the map of a training, which has some 1,000 lines, or any command line and environment.
+#: Far more than the map of a training, which has some 1,000 lines, or than any command line or environment.
 _WHOLE_BYTES = 8 << 20
 
 
 class Stat(Struct, frozen=True, gc=False):
-    """A process or a thread, of its stat file. psutil has neither names nor states of threads, and is slower."""
+    """A process or a thread, from its stat file. psutil has no names or states of threads, and is slower."""
 
-    name: str  # of a process: that of its main thread
-    state: str  # one letter, R S D T t Z X I; of a process: of its main thread
+    name: str  # of a process: its main thread's
+    state: str  # one letter, R S D T t Z X I; of a process: its main thread's
     ppid: int
     cpu_ticks: int  # user and system time; of a process: of all its threads
-    children_cpu_ticks: int  # the same of ended children that the process has waited for, and of theirs
+    children_cpu_ticks: int  # the same of ended children that the process has waited for, and of their children
     threads: int  # of the process
     start_ticks: int  # since boot
     rss_bytes: int  # resident memory of the process
-    core: int | None = None  # on which it runs, or ran last
+    core: int | None = None  # the core that it runs on, or ran on last
 
     @property
     def cpu_s(self) -> float:
-        """In steps of 10 ms."""
+        """CPU time in s, in steps of 10 ms."""
         return self.cpu_ticks / TICKS_PER_S
 
     @property
     def children_cpu_s(self) -> float:
-        """In steps of 10 ms."""
+        """CPU time of ended children in s, in steps of 10 ms."""
         return self.children_cpu_ticks / TICKS_PER_S
 
 
 class SchedStat(Struct, frozen=True, gc=False):
-    """/proc/PID/task/TID/schedstat: nanoseconds on a core, and runnable but waiting for one; psutil has neither."""
+    """/proc/PID/task/TID/schedstat: ns on a core, and ns runnable but waiting for one; psutil has neither."""
 
     cpu_ns: int
     delay_ns: int
 
 
 def read_bytes(path: str, limit: int = 65536) -> bytes | None:
-    """The start of a small file; None when it cannot be read. Costs about 6 us, half of what ``open()`` does."""
+    """The start of a small file; None if it cannot be read. Takes about 6 us, half of what ``open()`` takes."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -78,13 +78,13 @@ def read_text(path: str) -> str:
 
 
 def nvidia_driver(root: str = "/") -> str | None:
-    """Version of NVIDIA's kernel module, as ``550.54.15``; None where there is none, or a container hides it."""
+    """Version of NVIDIA's kernel module, such as ``550.54.15``; None without one, or if a container hides it."""
     found = re.search(r"Module .*?(\d+(?:\.\d+)+)", read_text(os.path.join(root, "proc/driver/nvidia/version")))
     return found[1] if found is not None else None
 
 
 def read_whole(path: str) -> bytes:
-    """All of a file, which the kernel may give a page at a time; empty when it cannot be read.
+    """All of a file, which the kernel may deliver a page at a time; empty if it cannot be read.
 
     Raises OSError when we have no file handle or memory left.
     """
@@ -106,9 +106,9 @@ def pids() -> list[int]:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time in clock ticks since boot, as in a ring's name; None when there is no such process.
+    """Start time in clock ticks since boot, as in a ring's name; None if there is no such process.
 
-    psutil has it in seconds only. Raises OSError when we have no file handle or memory left: that is no end of anybody.
+    psutil has it only in seconds. Raises OSError if we have no file handle or memory left: the process may still exist.
     """
     try:
         return files.start_ticks(pid)
@@ -143,9 +143,9 @@ def parse_stat(raw: bytes | None) -> Stat | None:
 class HeldFile:
     """A file of /proc that is read again and again: held open, a read of stat takes 11 us in place of 27."""
 
-    #: Files held at most; of further ones, and where no descriptor is left, each read opens it anew.
+    #: Most files held open; each read of a further one opens it anew, as do reads when no descriptor is left.
     MOST = 128
-    _held = 0  # now
+    _held = 0  # held now
 
     __slots__ = ("_handle", "_path")
 
@@ -154,7 +154,7 @@ class HeldFile:
         self._handle = -1
 
     def read(self, limit: int = 4096) -> bytes | None:
-        """The start of it; None when it cannot be read."""
+        """The start of the file; None if it cannot be read."""
         if self._handle < 0:
             if HeldFile._held >= self.MOST:
                 return read_bytes(self._path, limit)
@@ -176,14 +176,14 @@ class HeldFile:
 
 
 def read_process_stat(pid: int) -> Stat | None:
-    """A process; None when it is gone."""
+    """The stat of a process; None when it is gone."""
     return parse_stat(read_bytes(f"/proc/{pid}/stat"))
 
 
 def own_bytes(pid: int) -> int | None:
-    """Resident memory that is the process's own: without pages of files, and shared memory; None when it is gone.
+    """Resident memory of a process's own, without pages of files and shared memory; None when it is gone.
 
-    Of /proc/PID/statm, about 7 us; psutil reads smaps for that, for which the kernel walks all pages.
+    From /proc/PID/statm, in about 7 us; psutil reads smaps for it, for which the kernel walks all pages.
     """
     fields = (read_bytes(f"/proc/{pid}/statm", 256) or b"").split()
     try:
@@ -193,9 +193,9 @@ def own_bytes(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> tuple[int, int] | None:
-    """The descriptors that a process has open, and the most that it may have; None where they may not be read.
+    """How many descriptors a process has open, and how many it may have; None if they may not be read.
 
-    About 30 us: since Linux 6.2 their number is the size of their folder.
+    Takes about 30 us: since Linux 6.2 their number is the size of their folder.
     """
     try:
         number = os.stat(f"/proc/{pid}/fd").st_size or len(os.listdir(f"/proc/{pid}/fd"))
@@ -206,21 +206,21 @@ def open_files(pid: int) -> tuple[int, int] | None:
 
 
 def limit_of(pid: int, what: str) -> int | None:
-    """The soft limit of a process, by its name in /proc/PID/limits; None without one."""
+    """The soft limit of a process, by its name in /proc/PID/limits; None if there is none."""
     number = (read_bytes(f"/proc/{pid}/limits") or b"").partition(what.encode())[2].split(maxsplit=1)[:1]
     return int(number[0]) if number and number[0].isdigit() else None
 
 
 class ProcessIo(NamedTuple):
-    """Bytes that a process, and its children that have ended, have moved: proc_pid_io(5)."""
+    """Bytes that a process and its ended children have moved: proc_pid_io(5)."""
 
-    by_calls: int  # read and written through system calls
-    by_disk: int  # that went to or came from a disk
-    written: int  # through system calls
+    by_calls: int  # read and written by system calls
+    by_disk: int  # read from and written to a disk
+    written: int  # written by system calls
 
 
 def read_signals(pid: int, field: str) -> frozenset[int]:
-    """The signals in a field of /proc/PID/status: ``SigIgn`` those ignored, ``ShdPnd`` those pending."""
+    """The signals in a field of /proc/PID/status, such as ``SigIgn`` (ignored) or ``ShdPnd`` (pending)."""
     for line in (read_bytes(f"/proc/{pid}/status") or b"").splitlines():
         if line.startswith(field.encode() + b":"):
             bits = int(line.split()[1], 16)
@@ -229,7 +229,7 @@ def read_signals(pid: int, field: str) -> frozenset[int]:
 
 
 def read_io(pid: int) -> ProcessIo | None:
-    """The counters of a process; None where they may not be read."""
+    """The I/O counters of a process; None if they may not be read."""
     raw = read_bytes(f"/proc/{pid}/io", 512)
     try:
         fields = {name: int(value) for name, _, value in (line.partition(b":") for line in (raw or b"").splitlines())}
@@ -240,10 +240,10 @@ def read_io(pid: int) -> ProcessIo | None:
 
 
 def private_bytes(pid: int) -> int | None:
-    """Memory that a process has written and shares with no other, such as the one that it was forked from.
+    """Memory that a process has written and shares with no other process, such as the one it was forked from.
 
-    None when it is gone, or may not be read. The kernel walks all pages: 0.1 ms for each 10 MB. psutil reads smaps,
-    whose text takes it three times as long.
+    None if it is gone or may not be read. The kernel walks all pages, 0.1 ms per 10 MB; psutil reads smaps, whose text
+    takes the kernel three times as long.
     """
     for line in (read_bytes(f"/proc/{pid}/smaps_rollup", 4096) or b"").splitlines():
         name, _, size = line.partition(b":")
@@ -253,12 +253,12 @@ def private_bytes(pid: int) -> int | None:
 
 
 def read_thread_stat(pid: int, tid: int) -> Stat | None:
-    """One thread; None when it is gone."""
+    """The stat of one thread; None when it is gone."""
     return parse_stat(read_bytes(f"/proc/{pid}/task/{tid}/stat"))
 
 
 def read_schedstat(pid: int, tid: int) -> SchedStat | None:
-    """The scheduler's counts for one thread; None on kernels built without them."""
+    """The scheduler's counts for a thread; None on kernels without them."""
     try:
         cpu_ns, delay_ns, _ = map(int, (read_bytes(f"/proc/{pid}/task/{tid}/schedstat", 128) or b"").split())
     except ValueError:
@@ -269,7 +269,7 @@ def read_schedstat(pid: int, tid: int) -> SchedStat | None:
 def thread_ids(pid: int) -> list[int]:
     """OS ids of a process's threads, lowest first; empty when it is gone.
 
-    psutil lists threads only with the CPU time of each: 15 ms for 1,000 threads, where all that we read takes 8 ms.
+    psutil lists threads only with the CPU time of each: 15 ms for 1,000 threads, while all that we read takes 8 ms.
     """
     try:
         return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
@@ -278,10 +278,10 @@ def thread_ids(pid: int) -> list[int]:
 
 
 def read_maps(pid: int) -> bytes:
-    """The files a process has mapped; empty when they may not be read.
+    """The files that a process has mapped; empty if they may not be read.
 
-    0.5 ms for a process with torch loaded; psutil's memory_maps() takes 12 ms: it reads smaps, for which the kernel
-    walks all pages.
+    Takes 0.5 ms for a process with torch loaded; psutil's memory_maps() takes 12 ms, as it reads smaps, for which the
+    kernel walks all pages.
     """
     try:
         return read_whole(f"/proc/{pid}/maps")
@@ -289,18 +289,18 @@ def read_maps(pid: int) -> bytes:
         return b""
 
 
-#: Offset of ``tid`` in ``struct pthread``: glibc on x86-64, aarch64, musl (nptl/descr.h, src/internal/pthread_impl.h).
+#: Offsets of ``tid`` in ``struct pthread``: glibc on x86-64, on aarch64, musl (nptl/descr.h, internal/pthread_impl.h).
 _OFFSETS = (720, 208, 48)
 #: PID_MAX_LIMIT (linux/threads.h); anything above is an address.
 _LARGEST_TID = 1 << 22
 
 
 def os_ids(pid: int, idents: Iterable[int]) -> dict[int, int]:
-    """OS id by pthread id, without ids that are OS ids already or cannot be resolved. 3 us each; never raises.
+    """OS ids by pthread id, without ids that already are OS ids or cannot be resolved. 3 us each; never raises.
 
-    For Pythons before 3.11, which keep only the pthread id: the address of the thread's descriptor in the C library.
-    The tid lies at an offset in it that has stayed the same in every C library of these Pythons. A number that is read
-    there counts only if it is one of the process's threads.
+    Pythons before 3.11 keep only the pthread id, which is the address of the thread's descriptor in the C library. The
+    tid lies in it at an offset that is the same in all C libraries of these Pythons. A number read there counts only if
+    it is one of the process's threads.
     """
     unknown = [thread_id for thread_id in idents if thread_id > _LARGEST_TID]
     if not unknown:
@@ -313,7 +313,7 @@ def os_ids(pid: int, idents: Iterable[int]) -> dict[int, int]:
     try:
         resolved: dict[int, int] = {}
         for descriptor, offset in product(unknown, _OFFSETS):
-            with suppress(OSError, OverflowError):  # the thread is gone, or this is no address
+            with suppress(OSError, OverflowError):  # the thread is gone, or the id is no address
                 tid = int.from_bytes(os.pread(memory, 4, descriptor + offset), "little")
                 if tid in tids:
                     resolved.setdefault(descriptor, tid)

@@ -1,4 +1,4 @@
-"""The facts that a process reports of itself in its ring, checked field by field: it may have written anything."""
+"""The facts that a process reports in its ring, checked field by field: it may have written anything."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients, Warned
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
-#: As many as an agent describes.
+#: At most as many as an agent describes.
 _Optimizers = Annotated[tuple[OptimizerFacts, ...], Meta(max_length=4)]
 Boundary = Literal["backward", "optimizer"]
 #: (file, line, function), root first.
 Frames = tuple[tuple[str, int, str], ...]
-#: Most frames of a stack that is believed; the agent publishes fewer.
+#: Most frames of a stack that is accepted; the agent publishes fewer.
 _FRAMES = 128
 
 
 def read_side_file(path: str) -> bytes:
-    """The bytes of a file of this user; none when it is not there, too large, or another kind of file."""
+    """The bytes of a file of this user; empty if it is missing, too large, or not a regular file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -45,14 +45,14 @@ def read_side_file(path: str) -> bytes:
 
 
 class ReportedStack(NamedTuple):
-    """A stack of the training thread in a boundary of its loop."""
+    """A stack of the training thread at a boundary of its loop."""
 
     boundary: Boundary
     frames: Frames
 
 
 def loop_stacks(fact: object) -> tuple[ReportedStack, ...]:
-    """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``); those that are no stacks are left out."""
+    """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``), without malformed ones."""
     by_boundary = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
     stacks = tuple(ReportedStack(boundary, frames) for boundary, frames in by_boundary if frames)
     known = next((each for each in _latest if each == stacks), stacks)
@@ -61,7 +61,7 @@ def loop_stacks(fact: object) -> tuple[ReportedStack, ...]:
 
 
 def reported_frames(fact: object, name: str) -> Frames:
-    """The stack of this name in a fact that has the files of its stacks by number; empty if it is none."""
+    """The stack of this name in a fact that numbers the files of its stacks; empty if malformed."""
     if not isinstance(fact, dict):
         return ()
     files = fact.get("files")
@@ -78,19 +78,19 @@ def reported_frames(fact: object, name: str) -> Frames:
     return tuple(out)
 
 
-#: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
+#: The lists of stacks read last: the ranks of a run have equal ones, which are then held only once.
 _latest: list[tuple[ReportedStack, ...]] = []
 _LATEST = 4
 
 
 class RingFacts(Struct, frozen=True, gc=False):
-    """Facts that a process reports; None, or empty, for those that are missing or of the wrong type."""
+    """Facts that a process reports; None, or empty, if missing or of the wrong type."""
 
     run: _Text | None = None  # id of the ``tuimon run`` that started it
-    output: _Text | None = None  # file that holds the output of that run
+    output: _Text | None = None  # file with the output of that run
     rank: Index | None = None
     world_size: Index | None = None
-    python: _Text | None = None  # versions
+    python: _Text | None = None  # a version, as are the next
     torch: _Text | None = None
     gpu_uuids: tuple[_Text, ...] = ()
     parameter_dtypes: tuple[_Text, ...] = ()
@@ -100,21 +100,21 @@ class RingFacts(Struct, frozen=True, gc=False):
     optimizers: _Optimizers = ()
     unused_gradients: UnusedGradients | None = None
     warnings: Annotated[tuple[Warned, ...], Meta(max_length=16)] = ()
-    intra_op_threads: Index | None = None  # that share out an operation on the CPU
-    debug_settings: tuple[_Text, ...] = ()  # that slow every step down
-    vectors: _Text | None = None  # what torch's products on the CPU may use: "avx512_bf16"
-    tracer: _Text | None = None  # a package that sees each of its calls or lines: cProfile, pdb, coverage
+    intra_op_threads: Index | None = None  # number of threads that share an operation on the CPU
+    debug_settings: tuple[_Text, ...] = ()  # settings that slow every step down
+    vectors: _Text | None = None  # best instructions for torch's products on the CPU: "avx512_bf16"
+    tracer: _Text | None = None  # package that sees each call or line of the program: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: _Text | None = None
-    planned_steps: Count | None = None  # that its Trainer had still to make at first
+    planned_steps: Count | None = None  # number that its Trainer still had to make at first
     planned_epochs: Count | None = None
-    error: _Text | None = None  # that ended the program: its text, which may hold a traceback of another process
+    error: _Text | None = None  # text of the exception that ended the program; may hold a traceback of another process
     raised_ns: Count | None = None
-    raised_in: Frames = ()  # frames that it passed through
+    raised_in: Frames = ()  # frames that the exception passed through
     loop: tuple[ReportedStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
-#: All but the stacks, which have a form of their own.
+#: The types of all facts except stacks, which have a form of their own.
 _TYPES = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in ("loop", "raised_in")}
 
 
@@ -130,7 +130,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
 
 
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
-    """The facts of a live process; None without a ring, all unknown while they are being written."""
+    """The facts of a live process; None without a ring, all unknown while the process is writing them."""
     try:
         reader = RingReader(files.ring_path(pid))
     except (OSError, RingError, ValueError):
@@ -147,6 +147,6 @@ def ring_folders() -> list[str]:
 
 
 def why_no_ring(pid: int) -> str | None:
-    """Why a process could make no ring, as it reports itself; None where it does not. About 1 us a descriptor."""
+    """The reason that a process reports for having no ring; None if it reports none. About 1 us a descriptor."""
     reason = reason_left_by(pid)
     return None if reason is None else plain(reason)

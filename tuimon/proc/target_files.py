@@ -1,7 +1,7 @@
-"""Files as a process that we monitor could read them: it names paths as it likes, and we may have more rights than it.
+"""Files as a monitored process could read them: it names paths as it likes, and we may have more rights than it has.
 
-With our user, mounts and root it reads what we read. Any other's paths are resolved below its own root, each step
-checked against the mode bits for its user and groups. Access control lists are not read.
+A process with our user, mounts and root reads what we read. For any other, paths are resolved below its own root, and
+each step is checked against the mode bits for its user and groups. Access control lists are ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import read_side_file
 
 _READ, _SEARCH = 4, 1
-#: Bits 1 and 2 of the capability sets, linux/capability.h: either reads any file.
+#: Bits 1 and 2 of the capability sets (linux/capability.h): with either one, any file can be read.
 _CAP_DAC = 1 << 1 | 1 << 2
-#: Steps of a path, those of its symbolic links included.
+#: Most steps of a path, including those of its symbolic links.
 _STEPS_LIMIT = 400
-#: A record's start time is rounded to 10 ms.
+#: Tolerance for the start time in a record, which is rounded to 10 ms.
 _START_TOLERANCE_S = 0.05
 
 
@@ -40,9 +40,9 @@ class Content(Struct, frozen=True, gc=False):
 
 
 class Rights(NamedTuple):
-    """Who reads: user and group ids (real, effective, of the file system), and below which process's root.
+    """Whoever reads: user and group ids (real, effective, of the file system), and the process whose root applies.
 
-    ``pid`` 0: we ourselves.
+    ``pid`` 0: tuimon itself.
     """
 
     pid: int
@@ -51,7 +51,7 @@ class Rights(NamedTuple):
     all_files: bool = False  # root with its capabilities
 
     def read(self, path: str, limit: int) -> Content | None:
-        """A regular file of at most ``limit`` bytes; None when there is none, or it may not be read."""
+        """A regular file of at most ``limit`` bytes; None if there is none, or it may not be read."""
         handle = self._open(path)
         if handle is None:
             return None
@@ -63,7 +63,7 @@ class Rights(NamedTuple):
             os.close(handle)
 
     def changed_unix_s(self, path: str) -> float | None:
-        """When a file was last changed; None when there is none, or it may not be read."""
+        """When a file was last changed; None if there is none, or it may not be read."""
         handle = self._open(path)
         if handle is None:
             return None
@@ -80,10 +80,10 @@ class Rights(NamedTuple):
             return None
 
     def _find(self, path: str) -> int:
-        """A handle (O_PATH) of the file. Symbolic links are followed here: the kernel follows them from our root."""
+        """A handle (O_PATH) of the file. We follow symbolic links ourselves, as the kernel would start at our root."""
         if not path.startswith("/"):
             raise FileNotFoundError(path)
-        handles = [os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)]  # the root and the way to the file
+        handles = [os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)]  # root and way to the file
         names = path.split("/")[::-1]
         steps = 0
         try:
@@ -105,7 +105,7 @@ class Rights(NamedTuple):
             _cut(handles, 0)
 
     def _enter(self, handles: list[int], name: str) -> str:
-        """Add the handle of what lies in the last one; of a symbolic link its target instead, else ""."""
+        """Add the handle of what lies in the last folder and return ""; for a symbolic link only return its target."""
         self._check(handles[-1], _SEARCH)
         handle = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=handles[-1])
         if not stat.S_ISLNK(os.fstat(handle).st_mode):
@@ -117,7 +117,7 @@ class Rights(NamedTuple):
             os.close(handle)
 
     def _check(self, handle: int, bit: int) -> None:
-        """Raise PermissionError unless each of the user ids has the mode bit."""
+        """Raise PermissionError unless all user ids have the mode bit."""
         info = os.fstat(handle)
         if self.all_files:
             return
@@ -131,7 +131,7 @@ OURS = Rights(0)
 
 
 class TargetFiles:
-    """The files of one process: its rights when they were last read, or its last ones once it has ended."""
+    """The files of one process, by the rights that it has now, or had last if it has ended."""
 
     def __init__(
         self,
@@ -141,22 +141,22 @@ class TargetFiles:
         not_after_unix_s: float | None = None,
         ended: Rights | None = None,
     ) -> None:
-        """``pid`` None: ourselves. A file changed after ``not_after_unix_s`` (the start) may no longer be what runs.
+        """``pid`` None: tuimon itself. A file changed after ``not_after_unix_s`` (the start) may not be what runs.
 
-        ``ended``: the rights if it has already ended.
+        ``ended``: the rights of a process that has already ended.
         """
         self.not_after_unix_s = process_start_unix_s if not_after_unix_s is None else not_after_unix_s
         self._pid = pid
         self._start_unix_s = process_start_unix_s
-        self.rights = OURS if pid is None else ended  # None: they cannot be known
+        self.rights = OURS if pid is None else ended  # None: unknown
         self.refresh()
 
     def cell(self, file: str) -> NotebookCell | None:
-        """The cell of a notebook that the process takes for this file."""
+        """The notebook cell for which the process uses this file name."""
         return cell_of(self._pid, file) if self._pid is not None else None
 
     def refresh(self) -> Rights | None:
-        """Its rights of this moment, about 0.05 ms."""
+        """The rights of this moment; takes about 0.05 ms."""
         ticks, expected_s = procfs.start_ticks(self._pid) if self._pid is not None else None, self._start_unix_s
         if ticks is not None and self._pid is not None:
             is_it = expected_s is None or abs(start_unix_s(ticks) - expected_s) < _START_TOLERANCE_S
@@ -165,7 +165,7 @@ class TargetFiles:
 
 
 def rights_of(pid: int) -> Rights | None:
-    """The rights of a live process; None of a zombie, which has no root any more."""
+    """The rights of a live process; None for a zombie, which no longer has a root."""
     status = procfs.read_bytes(f"/proc/{pid}/status") or b""
     fields = {key: value.split() for key, _, value in (line.partition(b":") for line in status.splitlines())}
     try:
@@ -182,7 +182,7 @@ def rights_of(pid: int) -> Rights | None:
 
 
 def _sees_what_we_see(pid: int) -> bool:
-    """True if it has our mounts, our users and our root. A process of ours that may not be inspected counts as such."""
+    """True if a process has our mounts, users and root. One of our own that may not be inspected counts as such."""
     try:
         same = all(os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}") for kind in _SPACES)
         return same and os.path.samefile(f"/proc/{pid}/root", "/")
@@ -202,9 +202,9 @@ def _cut(handles: list[int], count: int) -> None:
 
 
 def _content(handle: int, limit: int) -> Content | None:
-    """The content behind an O_PATH handle, which is opened only then: opening a device may already do something."""
+    """The content behind an O_PATH handle. Only a regular file is opened: opening a device may have effects."""
     info = os.fstat(handle)
-    # A file of the kernel's (procfs) has size 0, and reading it may wait, or take away what it holds.
+    # A file of the kernel's (procfs) has size 0, and reading it may block, or consume what it holds.
     if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit:
         return None
     opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -214,27 +214,27 @@ def _content(handle: int, limit: int) -> Content | None:
         os.close(opened)
 
 
-#: The file that Python has for a cell, and our name for it.
+#: The file name that Python has for a cell, and our name for it.
 _CELL_FILE = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-|^In\[\d+\]$")
-#: Processes whose cells are held at once.
+#: Most processes whose cells are held at once.
 _HELD = 8
 
 
 class NotebookCell(NamedTuple):
-    """The name of a cell, ``In[4]`` as in IPython, and its text."""
+    """A cell of a notebook: its name, ``In[4]`` as in IPython, and its text."""
 
     name: str
     text: bytes
 
 
 class _File(msgspec.Struct):
-    cells: list[tuple[str, int, str]]  # the file that Python takes it to be, number, text
+    cells: list[tuple[str, int, str]]  # the file name that Python uses, number, text
 
 
 def cell_of(pid: int, file: str) -> NotebookCell | None:
-    """The cell that a file of this process is; None of a file on the disk, and where no agent has left its text.
+    """The cell for a file name of this process; None for a file on the disk, or if no agent has left the cell's text.
 
-    ``file`` may be a cell's name as well. A DataLoader's worker, forked, has the cells of its parent.
+    ``file`` may also be a cell's name. A forked DataLoader worker has the cells of its parent.
     """
     if not _CELL_FILE.search(file):
         return None
@@ -250,7 +250,7 @@ def cell_of(pid: int, file: str) -> NotebookCell | None:
 
 @lru_cache(_HELD)
 def _read(path: str, _changed_ns: int) -> Mapping[str, NotebookCell]:
-    """By the file that Python takes each to be, and by its name."""
+    """The cells, by the file name that Python uses for each, and by their own names."""
     try:
         found = msgspec.json.decode(read_side_file(path), type=_File)
     except msgspec.DecodeError:
