@@ -64,7 +64,7 @@ class Hooks:
             if refused and not (self._ours or present):
                 raise refused[0]
             if not self._ours:
-                return "the hooks are there already: somebody else's, they stay when you leave"
+                return "the hooks are already there: tuimon did not bring them in, so they stay when you leave"
             took_s = time.monotonic() - begun_s
             into = ", ".join(map(str, self._ours))
             rest = f"; not all: {refused[0].message}" if refused else ""
@@ -84,7 +84,7 @@ class Hooks:
                 if left:
                     pids = ", ".join(map(str, left))
                     return (
-                        f"process {pids} came to no backward pass: its hooks go at the first one from half a minute on"
+                        f"process {pids} has run no backward pass: the first one after half a minute removes its hooks"
                     )
                 return "the hooks are withdrawn"
             finally:

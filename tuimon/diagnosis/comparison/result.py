@@ -1,4 +1,4 @@
-"""The result of a comparison, as programs read it: ``diff --format json`` is this, its field names are a contract."""
+"""The result of a comparison, which ``diff --format json`` writes: its field names are a contract."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Range(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One quantity of a step or of the run.
 
-    ``difference`` is after less before, in ``unit``, ``low`` and ``high`` its 95 % interval (None where one run cannot
-    show how it varies). ``significant``: whether it is no chance, all rows taken together; None without an interval.
+    ``difference`` is after less before, in ``unit``, ``low`` and ``high`` its 95 % interval (None if a single run
+    cannot show how it varies). ``significant``: whether it is more than chance, given all rows; None without interval.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Row(msgspec.Struct, frozen=True):
 class LineChange(msgspec.Struct, frozen=True):
     """A part of a step that is of one kind and in one function, at its most frequent line in the later run.
 
-    A wait is laid on what was waited for: ``via`` says so, and the line is that of whoever did it, such as a worker.
-    Without a line (``file`` is empty) only the kind is known.
+    A wait counts as what was waited for: ``via`` then names the wait, and the line is that of the process or thread
+    that was waited for, such as a worker. If ``file`` is empty, only the kind is known.
     """
 
     file: str
@@ -80,19 +80,19 @@ class LineChange(msgspec.Struct, frozen=True):
 
 
 class FindingChange(msgspec.Struct, frozen=True):
-    """A finding that is gone, new, or in both; a share is None where it is unknown, or the finding is not there."""
+    """A finding that is gone, new, or on both sides; a share is None if unknown, or if its side lacks the finding."""
 
     change: Became
     rule: str
     cause: str | None
     severity: str
-    headline: str  # of the side that has it, the later one
+    headline: str  # from the later side that has the finding
     share_before: float | None = None
     share_after: float | None = None
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The gain that a finding estimated before it went, and the gain that was measured; both include evaluation."""
+    """The gain that a finding estimated before it was gone, and the measured gain; both include evaluation."""
 
     rule: str
     action: str
@@ -102,7 +102,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """The runs of one side, and what of them was compared."""
+    """The runs of one side, and which part of them was compared."""
 
     runs: list[str]
     facts: RunFacts  # of the first run
