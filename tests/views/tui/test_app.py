@@ -80,6 +80,17 @@ async def test_zoom_and_back():
         assert visible(app) == ALL
 
 
+async def test_tab_goes_round():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        seen = []
+        for _ in range(5):
+            seen.append(app.focused.id)
+            await pilot.press("tab")
+        assert seen == ["threads", "verdict", "phases", "gpu", "output"]
+        await pilot.press("shift+tab")
+        assert app.focused.id == "output"
+
+
 async def test_filter_threads_by_typing():
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("slash", *"worker 1")
@@ -92,6 +103,18 @@ async def test_filter_threads_by_typing():
         await pilot.press("slash", *"q1zs?", "escape")  # keys typed into the filter do nothing else
         assert app.is_running and visible(app) == ALL
         assert "worker 0" in text(app, "threads")
+
+
+async def test_sort_cycles():
+    def first(app):
+        return text(app, "threads").splitlines()[1].split()[0]
+
+    async with running(streams.input_bound(5)) as (app, pilot):
+        assert first(app) == "main"
+        await pilot.press("s")
+        assert first(app) == "worker" and "cpu▾" in text(app, "threads")
+        await pilot.press("s", "s", "s")
+        assert first(app) == "main" and "role▾" in text(app, "threads")
 
 
 @pytest.mark.parametrize("key", ["space", "p"])
@@ -158,6 +181,16 @@ async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
         ("prometheus: [b]in use. Name another port", "warning"),
         ("prometheus: served. Name another port", "information"),
     ]
+
+
+async def test_the_cursor_stays_on_its_thread():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("end")
+        last = app.board.threads.shown()[-1]
+        await pilot.press("s")
+        assert app.board.threads.shown()[-1] != last
+        await pilot.press("enter")
+        assert str(last.tid) in app.screen.body.border_title
 
 
 # -- when the panes are drawn
@@ -268,6 +301,12 @@ def test_a_normal_screen():
     assert boxes["keys"] == Box(0, 39, 120, 1)
 
 
+def test_without_a_gpu_one_line_says_so():
+    boxes = lay_out(120, 40, ALL, NO_GPU)
+    assert boxes["gpu"] == Box(0, 38, 120, 1)
+    assert boxes["output"].height == boxes["phases"].height
+
+
 def test_a_narrow_screen_has_one_column_by_importance():
     assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
     assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
@@ -296,6 +335,11 @@ def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):
                 assert box.y >= 0 and box.y + box.height <= height
             assert not any(_overlap(a, b) for a, b in itertools.combinations(boxes.values(), 2))
             assert not set(hidden) & set(boxes)
+
+
+def test_with_neither_and_few_rows_the_lines_give_way_first():
+    assert "gpu" not in lay_out(120, 12, ALL, NEITHER)
+    assert lay_out(120, 12, ALL, NEITHER)["threads"].height == lay_out(120, 12, ALL, NO_OUTPUT)["threads"].height
 
 
 # The SVG is textual's and rich's: other releases draw the same picture in other words.

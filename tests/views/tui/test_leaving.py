@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import ALL, running, text, visible
+from tests.views.tui.running_app import ALL, running, text, texts, visible
 from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
@@ -20,6 +20,7 @@ from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.sheets.dialogs import QuitDialog, quit_lines
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
 
@@ -55,12 +56,33 @@ async def test_q_after_the_end_leaves_with_the_exit_code():
     assert how == "The training ended with exit code 1" and error.startswith("RuntimeError: CUDA out of memory")
 
 
+async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole():
+    error = "ValueError: " + "a long message " * 20
+    async with running(streams.inferred()) as (app, pilot):
+        end = Exit(t=9.0, pid=streams.MAIN, exit_code=None, last_line=error, file="/x/train.py", line=12, function="f")
+        app.monitor.session.add(end)
+        app.tick()
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.return_value == Leave(0, f"The training ended by an error at f() train.py:12\n{error}")
+
+
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
 async def test_attached_q_just_leaves(key):
     async with running(streams.inferred()) as (app, pilot):
         await pilot.press(key)
         await pilot.pause()
     assert app.return_value == Leave(0)
+
+
+async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("q")
+        monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=0))
+        app.tick()
+        await pilot.pause()
+        assert not isinstance(app.screen, QuitDialog) and app.is_running
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])
@@ -139,6 +161,12 @@ async def test_an_upgrade_under_the_screen_ends_it_with_a_plain_message(tmp_path
 
 
 # -- the quit dialog
+
+
+def test_quit_dialog_before_and_while_ending():
+    before = "\n".join(texts(quit_lines(4242, None, 56)))
+    assert "tuimon attach 4242" in before and "end it" in before
+    assert "sent SIGINT" in "\n".join(texts(quit_lines(4242, "sent SIGINT", 56)))
 
 
 @pytest.fixture
@@ -232,6 +260,13 @@ def test_output_waits_where_another_program_has_made_the_terminal_non_blocking(t
     while count < 500_000:
         count += len(os.read(ours, 65536))
     until(lambda: not writer.is_alive())
+
+
+async def test_an_inferred_table_says_so():
+    async with running(streams.inferred()) as (app, _):
+        assert "inferred from stack samples" in app.board.query_one("#phases").border_title
+        assert "~" in text(app, "phases") and "not started by tuimon run" in text(app, "phases")
+        assert "not captured" in text(app, "output")
 
 
 async def test_output_scrolls_back_and_counts_what_it_left_out():

@@ -6,14 +6,18 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tests.session.records import MS, extend, frames, one_process, process, session_of, stacks
+from tests.session.records import MS, extend, frames, hot_lines, one_process, process, session_of, stacks, threads
+from tests.session.stacks import profiles
 from tests.views import streams
 from tests.views.playback import MAIN
+from tests.views.tui.profile.samples import play
+from tests.views.tui.running_app import running, text
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
 from tuimon.session.native import NativeUse
+from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.drawing.lines import head_line, row_line, text_of
+from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, thread_columns, thread_lines, with_helpers_folded
 from tuimon.views.tui.terminal_app import Capabilities
@@ -72,6 +76,14 @@ def test_a_loader_with_two_workers():
     assert workers[0].endswith("transforms.py:31  out = cv(img, kernel)")
 
 
+def test_where_rows_are_short_the_rest_is_one_mean():
+    many = rows(*training(workers=64))
+    lines = texts(many, 116, 6)
+    assert len(lines) == 6
+    assert lines[-2].startswith("worker 1 ") and lines[-1].startswith("62 more     93 %")
+    assert texts(many, 116, 3)[-1].startswith("64 workers  93 %")
+
+
 @pytest.mark.parametrize("width", [36, 50, 60, 76, 96, 116, 196])
 @pytest.mark.parametrize("height", [1, 2, 3, 4, 6, 12, 30])
 def test_lines_fit(width, height):
@@ -79,6 +91,17 @@ def test_lines_fit(width, height):
         lines = loaders_lines(loaders, width, height)
         assert len(lines) <= height
         assert all(cell_len(text_of(row)) <= width for row in lines)
+
+
+def test_what_was_not_measured_is_absent():
+    session = Session()
+    session.add(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=0, facts=TRAIN, workers=[LoaderWorker(7, 0)]))
+    (row,) = session.over("recent").loaders(MAIN)
+    assert (row.wait_ms, row.wait_p95_ms, row.ready_mean, row.ready_none_ratio, row.latest.role) == (None,) * 5
+    assert row.worker_rows[0].busy_ratio is None and row.worker_rows[0].items_ms is None
+    lines = texts((row,), 116, 10)
+    assert lines[1].endswith("wait –  p95 –   0 batches/s   none ready –")
+    assert lines[3].split() == ["worker", "0", "–", "─" * 20, "–", "–", "–", "–", "–"]
 
 
 def idle(items_ms, wait_ms, hand_over_ms):
@@ -94,6 +117,12 @@ def test_what_an_idle_worker_waits_for():
     assert idle(100.0, 899.0, None).endswith("  –")  # an old log: waiting holds both
 
 
+def test_the_beginning_of_an_epoch_is_told():
+    started = Loader(t=40.0, pid=MAIN, number=0, window_s=1.0, fetches=5, starts=2, start_ns=10_400 * MS)
+    flow = texts(rows(*training(39), started), 196, 10)[1]
+    assert "   first batch after 5.2 s an epoch   " in flow
+
+
 # -- on the board
 
 
@@ -104,6 +133,13 @@ async def shown(playback, size, *keys):
         await pilot.press(*keys)
         await pilot.pause()
         return {pane.id for pane in app.board.panes if pane.display}
+
+
+async def test_shown_by_itself_where_there_is_room():
+    assert "loaders" in await shown(monitor(*training()), (120, 40))
+    assert "loaders" in await shown(monitor(*training()), (200, 60))
+    assert "loaders" not in await shown(monitor(*training()), (80, 24))
+    assert "loaders" not in await shown(monitor(evaluating(1.0)), (120, 40))
 
 
 def test_without_a_loader():
@@ -121,6 +157,21 @@ def test_filter_looks_everywhere():
     (row, *_) = streams.input_bound(3).session.over("recent").threads()
     assert all(matches(row, text) for text in ("MAIN", "4242", "loader", "train.py:44", "waiting", ""))
     assert not matches(row, "worker")
+
+
+async def test_threads_of_several_ranks_name_theirs():
+    monitor = play()
+    for rank in range(3):
+        pid = 7000 + rank
+        monitor.session.add(process(pid, rank=rank, world_size=3))
+        monitor.session.add(threads(9.0, (pid, "python", 0.1 * rank, "running"), pid=pid))
+    async with running(monitor, (120, 50)) as (app, _pilot):
+        found = [row for row in text(app, "threads").splitlines() if row.startswith("rank")]
+        assert [row.split()[:4] for row in found] == [
+            ["rank", f"{rank}:", "main", f"{7000 + rank}"] for rank in range(3)
+        ]
+        app.board.threads.filter_by("rank 1: main")
+        assert [row.pid for row in app.board.threads.shown()] == [7001]
 
 
 @pytest.mark.parametrize(("covered", "is_shown"), [(True, False), (False, True)])
@@ -155,6 +206,37 @@ def test_compile_workers_are_one_row_whatever_their_number():
 
 
 MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
+
+
+@pytest.mark.parametrize("width", [36, 60, 76, 96, 116, 196])
+def test_thread_rows_fill_their_width(width):
+    rows = [*streams.input_bound(3).session.over("recent").threads(), MAIN_ROW]
+    columns = thread_columns(rows, width)
+    for row in rows:
+        assert cell_len(text_of(row_line(columns, row))) <= max(width, 40)
+
+
+def test_a_long_files_name_leaves_its_line_to_be_read():
+    (row, *_) = streams.input_bound(3).session.over("recent").threads()
+    place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)
+    row = replace(row, place=place)
+    (hot, *_) = hot_lines(streams.input_bound(3).session.over("recent"), MAIN)
+    hot = hot._replace(place=place)
+    for width in (80, 120):
+        assert ":701 " in text_of(row_line(thread_columns([row], width), row))
+    assert ":701 " in text_of(thread_lines(row, [hot], 100)[-1]).rstrip()
+
+
+def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
+    (row, *_) = profiles.session(2).over("recent").threads()
+    assert "gil" not in text_of(head_line(thread_columns([row], 120), "role"))
+    rows = [replace(row, gil_ratio=0.42), replace(row, tid=9, gil_ratio=None)]
+    columns = thread_columns(rows, 120)
+    assert "gil" in text_of(head_line(columns, "role"))
+    assert " 42 % " in text_of(row_line(columns, rows[0]))
+    assert cells(row_line(columns, rows[1])) == cells(row_line(columns, rows[0])) == 120
+    assert "gil" not in [column.name for column in thread_columns(rows, 80)]
+    assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])
 
 
 def test_what_a_thread_runs_below_python_stands_where_it_has_no_line_and_by_phase_in_its_sheet():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.views.tui.running_app import texts
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
-from tuimon.session.phase_table import PhaseRow, PhaseTable
+from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.steps import StepSummary
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import cells
@@ -34,6 +35,34 @@ def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     assert rows[0] == "data      ████████████████████████████████    41.5 ms   62 %"
     assert rows[5] == "eval      share of the loop's time            14.4 ms   64 %"
     assert "beside the steps; share of the loop's time" in texts(phases_lines(of(table, HISTORY), 80, 13))[5]
+
+
+def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
+    loading = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="forward", open_for_s=12.0))
+    assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]
+    ended = loading._replace(ended=True)
+    assert texts(phases_lines(ended, 60, 12))[:2] == ["No step has ended.", "It ended in forward, after 12s"]
+    unsplit = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="between", open_for_s=12.0))
+    assert texts(phases_lines(unsplit, 60, 12))[1] == "Now in data+forward for 12s"
+
+
+def test_estimates_carry_a_tilde_and_their_error():
+    rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
+    drawn = texts(phases_lines(of(TABLE._replace(rows=rows)), 70, 6))
+    assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
+    assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
+
+
+def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
+    ranges = (RangeRow("batch", "batch", 0, "data", 1.0, 60.0, 0.9),
+              RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
+              RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
+    state = of(TABLE._replace(ranges=ranges))
+    names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 20))]
+    rest = ["forward", "└ conv", "backward", "optimizer", "other"]
+    assert names[:8] == ["data", "└ batch", "└ augment ×2", *rest]
+    names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 8))]
+    assert names[:7] == ["data", "└ batch", *rest]
 
 
 @pytest.mark.parametrize("width", [20, 36, 56, 100])
@@ -74,6 +103,12 @@ UNKNOWN = times(None, 0.1, idle=0.02, paced=0.1, error_us=2300.0)
 )
 def test_the_lead_in_words(row, words):
     assert lead_words(row) == words
+
+
+def test_where_backward_begins_stands_for_all():
+    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
+    assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
+    assert lead_words(BEHIND._replace(leads=leads[:1])).startswith("the GPU waits")
 
 
 @pytest.mark.parametrize("width", [36, 46, 56, 76, 106])

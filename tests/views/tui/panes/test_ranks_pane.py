@@ -5,10 +5,10 @@ import pytest
 from tests.session.records import steps
 from tests.views import streams
 from tests.views.tui.running_app import running, text, texts, visible
-from tuimon.session.ranks import RankRow
+from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
-from tuimon.views.tui.panes.ranks_pane import rank_columns, strip_line, strips
+from tuimon.views.tui.panes.ranks_pane import rank_columns, strip_line, strips, training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
@@ -39,6 +39,18 @@ def test_every_line_fits_its_width(width):
     assert {cells(line) for line in lines} == {width}
 
 
+def test_own_work_is_solid_and_waiting_is_dotted():
+    bar = row_text().split("~+12.5 ms")[1]
+    assert bar.count("┄") == pytest.approx(0.4 * (bar.count("┄") + bar.count("█")), abs=2)
+    assert "~40 %" in row_text() and "21 GiB" in row_text()
+
+
+def test_what_was_not_measured_is_absent():
+    row = ROW._replace(late_ratio=None, wait_ratio=None, step_ms=None, phases=(), memory_bytes=None)
+    shown = row_text(row, ROW)
+    assert shown.count("–") == 4 and "0" not in shown
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
@@ -52,6 +64,32 @@ def test_every_line_fits_its_width(width):
 def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
     assert said in row_text(ROW._replace(**facts))
     assert "state" not in names([ROW])
+
+
+def test_ranks_on_several_nodes_are_shown_with_theirs():
+    rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
+    cols = columns(rows)
+    head, *lines = map(text_of, (head_line(cols, "late"), *(row_line(cols, row) for row in rows)))
+    at = head.index("node")
+    assert [line[at : at + 12].rstrip() for line in lines] == ["here", "node-with-a…"]
+    assert "node" not in names([ROW])
+
+
+async def test_r_shows_who_holds_the_others_up_first():
+    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert visible(app) == {"verdict", "ranks"}
+        assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
+        assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
+        assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
+
+
+async def test_many_ranks_are_scrolled():
+    async with running(streams.ranks(64, windows=12, since=0), size=(80, 24)) as (app, pilot):
+        await pilot.press("r", "end")
+        lines = text(app, "ranks").splitlines()
+        assert lines[-1].split()[0] == "63" and "!" not in lines[1]
 
 
 async def test_enter_shows_that_rank_in_all_panes():
@@ -123,6 +161,14 @@ async def test_another_training_of_the_run_stands_below_the_ranks():
         assert monitor.session.trainer() == streams.MAIN + 10
 
 
+@pytest.mark.parametrize("width", [56, 80, 120, 200])
+def test_every_line_of_a_training_fits_its_width(width):
+    lost = ROW._replace(state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
+    rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
+    head, lines = training_lines(rows, width)
+    assert {cells(line) for line in (head, *lines)} == {width}
+
+
 # -- lateness over time: cells from windows of ranks
 
 
@@ -143,3 +189,11 @@ def test_a_rank_is_late_by_its_own_share_beyond_the_median():
     assert found[100] == pytest.approx([0.0] * 4)
     assert texts([strip_line(found[103], 4)]) == ["▁▁▇▇"]
     assert texts([strip_line(found[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
+
+
+def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():
+    rows = [rank(n, *(window(t, 20, 80) for t in range(1, 200))) for n in range(2)]
+    found = strips(rows, rows, 200.0, 50)
+    assert len(found[100]) == 40  # of 5 s each
+    coarse = [rank(n, window(10, 20, 80, window_s=10.0), window(20, 20, 80, window_s=10.0)) for n in range(2)]
+    assert None not in strips(coarse, coarse, 20.0, 10)[100]

@@ -46,6 +46,15 @@ def test_place_and_gain_are_never_cut_and_words_are_cut_whole(width):
     assert FOUND.headline.startswith(headline) and (FOUND.headline + " ")[len(headline)] in " :,"
 
 
+def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_headline_goes_on():
+    bare = structs.replace(FOUND, where=(PLACE._replace(source=""),))
+    assert "▸" not in texts(verdict_lines(VERDICT._replace(findings=(bare,)), 120))[1]
+    nowhere = structs.replace(FOUND, where=())
+    rows = texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 60))
+    words = f"{rows[0].partition('INPUT-BOUND')[2].strip().removesuffix('critical')} {rows[1].removeprefix(' ┃ ')}"
+    assert " ".join(words.split()) == FOUND.headline
+
+
 def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free():
     session = run(process())
     verdict = VERDICT._replace(findings=(), state=run_state(session), unseen=tuple(unseen_trainings(session)))
@@ -53,6 +62,15 @@ def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free(
     told = " ".join(row.removeprefix(" ┃ ").strip() for row in rows)
     assert told.startswith("no steps were seen: torch ran no") and "tuimon.step()" in told and "…" not in told
     assert texts(verdict_lines(verdict, 60))[2].endswith("…")  # two rows do not hold it
+
+
+@pytest.mark.parametrize(
+    ("severity", "word"), [("critical", "critical"), ("warning", "warning"), ("benign", "healthy")]
+)
+def test_severities_are_told_apart_by_colour_and_by_word(severity, word):
+    head, *_ = verdict_lines(VERDICT._replace(findings=(structs.replace(FOUND, severity=severity),)), 120)
+    assert [(span.text.strip(), span.role) for span in head if "badge" in span.role] == [(word, f"{severity} badge")]
+    assert head[1].role == severity
 
 
 @pytest.mark.parametrize(
@@ -87,6 +105,60 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_or_unsure_gain_is
 def test_what_a_run_left_stands_above_the_finding(exit_record, text):
     rows = texts(verdict_lines(VERDICT._replace(exit=exit_record), 120))
     assert len(rows) == 4 and rows[0] == text
+
+
+@pytest.mark.parametrize(
+    ("exit_record", "text"),
+    [
+        (Exit(t=1, pid=1, exit_code=0), "ENDED with exit code 0"),
+        (Exit(t=1, pid=1, exit_code=None), "ENDED the process has ended"),
+        (Exit(t=1, pid=1, exit_code=None, file="train.py"), "ENDED by an error failed"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "ENDED killed by SIGKILL failed"),
+    ],
+)
+def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_record, text):
+    ended = VERDICT._replace(exit=exit_record)
+    assert verdict_lines(ended, 120) == verdict_lines(VERDICT, 120)
+    assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
+
+
+@pytest.mark.parametrize(
+    ("last_line", "tip"),
+    [
+        ("EOFError: EOF when reading a line", "tuimon run --headless"),
+        ("ModuleNotFoundError: No module named 'torch'", "ENV/bin/python"),
+        ("KeyError: 'lr'", None),
+        ("EOFError: Ran out of input", None),  # pickle's: a file was cut short
+    ],
+)
+def test_what_helps_is_said_where_it_is_known(last_line, tip):
+    ended = VERDICT._replace(findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line=last_line))
+    _, line, fix = texts(verdict_lines(ended, 80))
+    assert last_line in line and "…" not in fix
+    assert fix.strip() == "┃" if tip is None else fix.startswith(" ┃ TIP") and tip in fix
+
+
+def test_without_findings_it_says_why():
+    nothing = VERDICT._replace(findings=())
+    assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]
+    assert "healthy" in texts(verdict_lines(nothing, 100))[0]
+    assert "healthy" not in texts(verdict_lines(nothing._replace(sampled=False), 100))[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (RunState("starting"), "STARTING"),
+        (
+            RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
+            "STEP RUNNING  for 20s, 14 backward passes: in backward at closure() fit.py:7",
+        ),
+        (RunState("between_steps", 61.0, "in other"), "NO STEP  for 1m01s: in other"),
+    ],
+)
+def test_without_steps_it_says_what_the_training_does(state, shown):
+    verdict = VERDICT._replace(findings=(), state=state)
+    assert texts(verdict_lines(verdict, 80))[0].rstrip() == f" ┃ {shown}"
 
 
 # -- the first verdict waits until it has held
@@ -164,6 +236,19 @@ def test_title_fits_and_keeps_what_matters(width):
     row = title_line(FACTS, width)
     assert cells(row) == width
     assert "train.py" in text_of(row) and "67.0 ms" in text_of(row)
+
+
+def test_in_a_narrow_title_a_figure_is_left_out_whole():
+    row = text_of(title_line(FACTS._replace(name="a_long_name_of_a_script.py", exit=Exit(t=1, pid=1, exit_code=0)), 44))
+    assert "ENDED ok" in row and "67" not in row and "…" not in row
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_title_names_a_node_that_writes_nothing(width):
+    facts = FACTS._replace(nodes="node007 silent for 28s", training=Which(256), followed=True)
+    row = title_line(facts, width)
+    assert cells(row) == width
+    assert "node007 silent for 28s · " in text_of(row) and "67.0 ms" in text_of(row)
 
 
 def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_not_that_it_is_live():

@@ -1,10 +1,16 @@
 """The sheet of findings: what they rest on, what changed, what could not be judged."""
 
 import pytest
+from msgspec import structs
 
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
-from tests.views.tui.running_app import texts
+from tests.views.tui.running_app import running, texts
+from tests.views.tui.sheets.test_sheets import FakeCloseUp
+from tuimon.diagnosis.explain.page import page_of
+from tuimon.diagnosis.finding import Change as DiagnosisChange
+from tuimon.diagnosis.finding import Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.diagnosis.verdicts import Change
 from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
@@ -74,6 +80,43 @@ def test_bounds_are_one_range(low, high, text):
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
 
 
+@pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
+async def test_the_sheet_has_it_all_in_order(keys):
+    monitor = streams.input_bound(5)
+    monitor.changes, monitor.closeup = CHANGES, FakeCloseUp()
+    async with running(monitor, (120, 90)) as (app, pilot):
+        await pilot.press(*keys)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        app.tick()
+        shown = "\n".join(text_of(row) for row in app.screen.text.lines)
+        order = [shown.index(part) for part in ("INPUT-BOUND", "31 ▏ line 31", "SIDE-WORK", "What changed",
+                                                "Could not be judged", "launch-bound")]  # fmt: skip
+        assert order == sorted(order)
+        assert monitor.closeup.requests == [("/home/me/project/transforms.py", 31)]
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1
+
+
+def test_fixes_are_a_table_best_first():
+    other = Fix("make augment() cheaper", 3.0, Interval(2.0, 4.0), DiagnosisChange("items", 0.0))
+    found = structs.replace(
+        INPUT_BOUND,
+        fixes=(
+            Fix("num_workers=6", 2.13, Interval(2.13, 2.13), DiagnosisChange("workers", 6)),
+            other,
+            Fix("ask around"),
+        ),
+    )
+    rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
+    at = rows.index("Fix gain")
+    first = found.fixes[0]
+    gain = times_text(first.estimated_speedup, *first.gain)
+    assert rows[at + 1] == f"{found.action} {gain}"
+    assert rows[at + 2] == f"make augment() cheaper {times_text(3.0, 2.0, 4.0)}"
+    assert rows[at + 3] == "ask around –"
+
+
 @pytest.mark.parametrize("width", [36, 56, 60, 100, 110])
 def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
     rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
@@ -82,3 +125,12 @@ def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
     shown = "\n".join(map(text_of, rows))
     best = INPUT_BOUND.fixes[0]
     assert "transforms.py:31" in shown and times_text(best.estimated_speedup, *best.gain) in shown
+
+
+def test_why_and_how_sure_are_said_of_the_chosen_finding():
+    both = [INPUT_BOUND, streams.SIDE_WORK]
+    for chosen in (None, "side_work"):
+        rows = "\n".join(texts(findings_lines(both, 400, chosen=chosen)))
+        for rule in ("input_bound", "side_work"):
+            assert (page_of(rule).meaning in rows) == (rule == (chosen or "input_bound"))
+        assert rows.count("How sure") == 1

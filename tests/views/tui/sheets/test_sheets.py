@@ -18,10 +18,12 @@ from tests.views.tui.running_app import text as pane_text
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import (
     PHASES,
+    Collectives,
     Frame,
     MemoryHistory,
     MemoryLine,
     Notice,
+    RankCollective,
     StackGroup,
     StandingProcess,
     Standstill,
@@ -193,6 +195,17 @@ def shown(history: MemoryHistory | None, notice: Notice | None = None, width: in
     return "\n".join(text_of(row) for row in memory_lines(history, notice, width))
 
 
+def test_lines_largest_first_with_their_growth() -> None:
+    drawn = shown(HISTORY)
+    assert "5 steps on cuda:0: 3 MiB allocated and not freed, 5 MiB at most" in drawn
+    rows = [row.split() for row in drawn.splitlines() if "train.py" in row or ("not known" in row and "KiB" in row)]
+    assert rows[0][:6] == ["2", "MiB", "1", "0", "train.py:20", "main()"]
+    assert rows[1][:6] == ["1", "MiB", "5", "+200", "KiB", "train.py:7"]
+    assert rows[2][:6] == ["1", "KiB", "1", "–", "not", "known"]
+    assert "held the training up for 12 ms" in drawn and "\x1b" not in drawn
+    assert all(len(row) <= 60 for row in shown(None, width=60).splitlines()[3:])
+
+
 def test_why_there_is_nothing() -> None:
     assert "nothing has been recorded yet" in shown(None)
     notice = Notice(t=1.0, pid=0, source="memory", level="warning", message="a profiler is on", hint="end it")
@@ -262,6 +275,20 @@ def standing(session, width=100):
     return [text_of(row).rstrip() for row in standstill_lines(session, width)]
 
 
+def test_who_holds_the_others_up_comes_first():
+    lines = standing(session_of(*records()))
+    assert lines[0] == "nothing moved for 18s, from 2.0s on, step 10"
+    first, second = (
+        next(i for i, row in enumerate(lines) if row.startswith(f"█ {who}")) for who in ("Rank 5", "7 ranks")
+    )
+    assert first < second
+    assert lines[first].split() == ["█", "Rank", "5", "in", "open()", "data.py:40", "pid", "105"]
+    assert lines[first + 1].split() == ["data.py:40", "read()", "with", "open(path)", "as", "file:"]
+    assert "ranks 0-4, 6-7 · pids 100, 101, 102, 103 …" in lines[second]
+    assert lines[-1] == "not listed: 4 idle helper threads"
+    assert next(row for row in lines if row.startswith("ranks")).count("█") == 8
+
+
 @pytest.mark.parametrize("width", [60, 76, 110])
 def test_it_keeps_to_the_width(width):
     session = session_of(*records(64))
@@ -311,6 +338,18 @@ def test_in_reports():
 
     page = as_html([ReportPage(report, session)])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
+
+
+def test_collectives_that_do_not_end_are_shown_and_reported():
+    rows = [RankCollective(rank, "0:tp\x1b[2J", 7, "all_reduce", 7) for rank in range(7)]
+    said = Collectives(t=21.0, pid=0, ranks=[*rows, RankCollective(7, "0:tp\x1b[2J", 6, "all_reduce")])
+    session = session_of(*records(), said)
+    lines = standing(session)
+    assert "flight recorder: rank 7 has not entered all_reduce #7, in which ranks 0-6 wait" in "\n".join(lines)
+    assert all("\x1b" not in line for line in lines)
+    (past,) = report_of(session, [], "run.jsonl").standstills
+    assert "rank 7 has not entered all_reduce #7" in past.text
+    assert past.collectives[0].missing == [7]
 
 
 async def test_what_the_mouse_selects_is_copied_and_the_wheel_scrolls():

@@ -36,6 +36,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(path, of_recording("resnet50_nw0_a"), tuimon=taken)
 
 
+def test_what_was_traced_and_how_it_was_taken(recorded: str) -> None:
+    trace = read_trace(recorded)
+    lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
+    assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
+    assert any(line.startswith("GPU 0 (Tesla V100) idle 43 % · ") for line in lines)
+    assert any("held the training up for 187 ms" in line for line in lines)
+    assert any("6 steps were ordered" in line for line in lines)
+
+
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
     trace = read_trace(recorded)
     for allowed_ms, said in ((250.0, False), (150.0, True)):
@@ -161,6 +170,21 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
         "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
         "count": 8, "total_ns": 16 * MS,
     }  # fmt: skip
+
+
+def test_the_report_tells_of_a_trace(recorded: str) -> None:
+    session = session_of(header(), traced(recorded))
+    report = report_of(session, [], "run.jsonl")
+    (entry,) = report.traces
+    assert (entry.rank, entry.first_step, entry.steps, entry.file) == (2, 1200, 4, recorded)
+    assert entry.gpu_idle == pytest.approx(0.39, abs=0.1)
+    assert entry.kernels and entry.operators == []
+    text = " ".join(re.split(r"[ \n]+", text_report(report)))
+    assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
+    assert "the training paused for 187 ms to write it" in text
+    assert "GPU idle 43 %" in text
+    assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
+    assert not report_of(session_of(header()), [], "run.jsonl").traces
 
 
 def test_the_length_of_a_step_before_it_is_known() -> None:
