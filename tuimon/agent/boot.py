@@ -1,8 +1,8 @@
-"""Brings the agent into a process that runs already. Its text is run there, by itself.
+"""Brings the agent into a process that runs already. That process runs the text of this file alone.
 
-The work is done in a thread that ends with it, in which no signal handler of the program runs. The main thread waits:
-its calls may keep the GIL for seconds, and the work needs it a hundred times. Forks of other threads wait as well, so
-that no child begins with half an agent.
+The work is done in a thread of its own, in which no signal handler of the program runs. The main thread waits
+meanwhile: its calls may keep the GIL for seconds, and the work needs the GIL a hundred times. Forks by other threads
+wait as well, so that no child begins with half an agent.
 """
 
 import _thread
@@ -15,23 +15,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
-#: The request of the monitor: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
-#: agent's folder), ``rings`` (folders for rings).
+#: The monitor's request: ``folder`` (the monitor reads ``answer`` in it, and has given up once the folder is gone),
+#: ``agent`` (the agent's folder), ``rings`` (folders for rings).
 Request = "Dict[str, Any]"
 
 _PACKAGE = "_tuimon_agent"
-#: While it is in the folder, the main thread waits for a thread that it has started for us.
+#: While the folder has an entry of this name, the main thread waits for the thread that it has started for us.
 WAITED_FOR = "wait"
-#: How long it is tried again where the moment is not right, and forks wait at most.
+#: How long, and how often, to try again if the moment is not right; how long forks wait at most.
 _RETRY_S = 5.0
 _RETRY_EVERY_S = 0.005
 _FORK_WAIT_S = 2.0
-#: How long the main thread waits at most; it takes some 50 ms.
+#: How long the main thread waits at most; the installation takes some 50 ms.
 _PAUSE_S = 2.0
 
 
 def begin_in_thread(request: "Dict[str, Any]") -> None:
-    """Do it, in a thread that is ours."""
+    """Install the agent from the calling thread, which was started for that."""
 
     def go_on() -> None:
         try:
@@ -43,7 +43,7 @@ def begin_in_thread(request: "Dict[str, Any]") -> None:
 
 
 def begin(request: "Dict[str, Any]") -> None:
-    """Do it, in the main thread; what a signal handler of the program raises meanwhile is raised after us."""
+    """Install the agent while the main thread waits here; what a signal handler raises now is raised afterwards."""
     raised: "List[BaseException]" = []
     try:
         done = _thread.allocate_lock()
@@ -61,7 +61,7 @@ def begin(request: "Dict[str, Any]") -> None:
 
         api = ctypes.pythonapi
         raiser = ctypes.py_object(_Raiser(raised[0]))
-        api.Py_IncRef(raiser)  # the pending call has but its address
+        api.Py_IncRef(raiser)  # the pending call holds only its address
         api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
 
 
@@ -72,7 +72,7 @@ def _wait(done: "Any", raised: "List[BaseException]") -> None:
             left_s = until_s - time.monotonic()
             if left_s <= 0 or done.acquire(True, left_s):
                 return
-        except BaseException as error:  # of a signal handler: it runs here, in the main thread
+        except BaseException as error:  # raised by a signal handler, which runs here, in the main thread
             raised.append(error)
 
 
@@ -87,7 +87,7 @@ class _Raiser:
 
 
 def _load(request: "Dict[str, Any]", go_on: "Callable[[], None]") -> None:
-    """Do it. ``go_on``: lets the main thread go on."""
+    """Install the agent, and answer. ``go_on`` lets the main thread go on."""
     try:
         package = _package(request["agent"])
         lock = _hold_forks(package)
@@ -107,7 +107,7 @@ def _install(request: "Dict[str, Any]", package: str, go_on: "Callable[[], None]
     until_s = time.monotonic() + _RETRY_S
     answer = watch.install_now(request["rings"])
     while answer["status"] == watch.RETRY and time.monotonic() < until_s:
-        go_on()  # the main thread has to come further
+        go_on()  # the main thread must move on before the next try
         time.sleep(_RETRY_EVERY_S)
         answer = watch.install_now(request["rings"])
     if not _answer(request, answer) and answer["status"] == watch.INSTALLED:
@@ -132,7 +132,7 @@ def _package(agent: str) -> "Any":
 
 
 def _hold_forks(package: "Any") -> "Any":
-    """A lock that is taken: forks wait until it is released."""
+    """Take a lock and return it: forks wait until it is released."""
     lock = getattr(package, "installing", None)
     if lock is None:
         lock = package.installing = _thread.allocate_lock()
@@ -148,7 +148,7 @@ def _hold_forks(package: "Any") -> "Any":
 
 
 def _answer(request: "Dict[str, Any]", answer: "Dict[str, Any]") -> bool:
-    """Leave the answer; whether there is still somebody to read it."""
+    """Leave the answer for the monitor; False if the monitor has given up."""
     path = os.path.join(request["folder"], "answer")
     try:
         with open(path + ".new", "w") as file:

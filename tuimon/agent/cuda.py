@@ -1,7 +1,7 @@
 """CUDA (and ROCm), through torch, as the GPU clock drives it; ``gpu_clock`` documents each method.
 
 Nothing here waits for a GPU, initialises CUDA, or makes a context on a device that has none. torch's own methods in C
-are called where the public ones wrap them: half a microsecond each. An adapter for other accelerators would stand
+are called, not the public ones around them: half a microsecond each. An adapter for other accelerators would stand
 beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.accelerator.current_stream()``.
 
 A graph's capture in the "global" mode, torch's default, is invalidated by any thread that queries an event or a stream
@@ -41,7 +41,7 @@ class Memory(NamedTuple):
     ooms: int
     frees: Optional[int] = None  # by cudaFree and its like, which wait for the GPU; newer torch counts them
     pinned_bytes: Optional[int] = None  # of the host, in use or kept for reuse, in newer torch
-    peak_bytes: Optional[int] = None  # most that was allocated since the program last reset that, or began
+    peak_bytes: Optional[int] = None  # most bytes allocated since the program began, or last reset this peak
 
 
 class CudaDevice:
@@ -64,7 +64,7 @@ class CudaDevice:
         self._search_due_s = 0.0
 
     def stream(self) -> Optional[CudaStream]:
-        """The current stream of the device in use; None while none is."""
+        """The current stream of the device in use; None while no device is in use."""
         index = self._device()
         if index is None:
             return None
@@ -87,7 +87,7 @@ class CudaDevice:
         return bool(self._query(stream.handle))
 
     def new_event(self) -> Any:
-        """An event; the driver makes its own when it is first recorded."""
+        """A new event; the driver makes its own when this one is first recorded."""
         return self._cuda.Event(enable_timing=True)
 
     def record(self, event: Any, stream: CudaStream) -> None:
@@ -95,7 +95,7 @@ class CudaDevice:
         self._record(event, stream.handle)
 
     def memory(self) -> Optional[Memory]:
-        """The allocator's figures for the device in use; None where it keeps none. Resets no peak."""
+        """The allocator's figures for the device in use; None if it keeps none. Resets no peak."""
         index = self._device()
         return None if index is None else attempt(self._memory, index)
 
@@ -110,9 +110,9 @@ class CudaDevice:
         return self._found
 
     def _search(self, current: int) -> Optional[int]:
-        """The device in use: a program may hold everything on one that it has not made the current one.
+        """The device in use: a program may hold all its memory on a device that it has not made the current one.
 
-        Only those with a context are asked: making one takes hundreds of megabytes of a device's memory.
+        Only devices with a context are queried: making a context takes hundreds of megabytes of a device's memory.
         """
         used = filter(self._native._cuda_hasPrimaryContext, range(self._cuda.device_count()))
         figures = {index: attempt(self._memory, index) for index in used}
@@ -124,7 +124,7 @@ class CudaDevice:
         return most if most is not None and (held[most] or most == current) else None
 
     def _memory(self, index: int) -> Memory:
-        """The allocator's figures; a pluggable one counts nothing and raises."""
+        """The allocator's figures; a pluggable allocator counts nothing and raises."""
         stats = self._native._cuda_memoryStats(index)
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         return Memory(
@@ -216,5 +216,5 @@ def hook_captures(graphs: Any, before_begin: Callable[[], None]) -> None:
 
     dynamo.skip(tuimon_capture_begin, tuimon_capture_end)
     rebinding.rebind(graph_class, "capture_begin", tuimon_capture_begin)
-    rebinding.on_undo(open_captures.clear)  # no end will be noticed
+    rebinding.on_undo(open_captures.clear)  # the ends of open captures will not be noticed
     rebinding.rebind(graph_class, "capture_end", tuimon_capture_end)

@@ -7,7 +7,7 @@ from .outside import variable as own_variable
 
 
 def facts() -> Dict[str, Any]:
-    """Those in force; nothing rather than an empty list."""
+    """``{"debug_settings": [name, ...]}``, of the settings in force; empty if there are none."""
     is_anomaly_enabled = getattr(sys.modules.get("torch"), "is_anomaly_enabled", None)
     settings = ["anomaly_detection"] if is_anomaly_enabled is not None and is_anomaly_enabled() else []
     settings += of_environment(own_variable)
@@ -15,7 +15,7 @@ def facts() -> Dict[str, Any]:
 
 
 def of_environment(variable: Callable[[str], Optional[str]]) -> List[str]:
-    """Those that environment variables set; ``variable`` reads one."""
+    """The settings that environment variables turn on; ``variable`` reads a variable."""
     settings = ["launch_blocking"] if variable("CUDA_LAUNCH_BLOCKING") == "1" else []
     return settings + (["distributed_debug"] if (variable("TORCH_DISTRIBUTED_DEBUG") or "").upper() == "DETAIL" else [])
 
@@ -31,9 +31,9 @@ def tracer() -> Optional[str]:
     return next((_package(str(name)) for name in names if name is not None), None)
 
 
-#: Ids of tools in ``sys.monitoring``.
+#: How many ids for tools ``sys.monitoring`` has.
 _TOOLS = 6
-#: Names that people know them by.
+#: Names that people know these tools by.
 _KNOWN_AS = {"_lsprof": "cProfile", "bdb": "pdb"}
 
 

@@ -1,4 +1,4 @@
-"""The GPU clock: records events at the boundaries of the training loop and reads the times the GPU reached them at.
+"""The GPU clock: records events at the training loop's boundaries and reads the times at which the GPU reached them.
 
 A hook gets the number of its boundary's event, emits its marker with it, and then has the event recorded: so the
 marker's time is never later than the event's. Steps are timed in bursts, as far as the budget goes; events that are
@@ -64,7 +64,7 @@ CROWDED = 128
 ANCHOR_NS = 5_000_000_000
 #: An event this long after its anchor begins a new count: the resolution is 15 us there.
 NEW_COUNT_NS = 260_000_000_000
-#: From the moment that a gap is computed for to the time stamp of the marker.
+#: Time from the moment for which a gap is computed to the marker's time stamp.
 _EMIT_US = 2
 
 
@@ -75,8 +75,8 @@ class Pending(NamedTuple):
     event: Any
     stream: Any
     stream_idle: bool
-    recorded_ns: int  # not before this,
-    took_us: int  # and at most so long after it
+    recorded_ns: int  # recorded at this time or later,
+    took_us: int  # but at most this long after it
 
 
 class EventChain:
@@ -91,12 +91,12 @@ class EventChain:
         self._free: List[Any] = []
         self.latest_number = LAST_EVENT
         self._anchor: Any = None
-        # The last time that an event was found pending: events recorded before then in the same stream were, too.
+        # When an event was last found pending: events that were queued behind it by then were pending, too.
         self._busy_ns = 0
         self._busy_stream: Any = None
 
     def silence(self) -> None:
-        """Emit nothing from now on: whoever keeps the events keeps no ring with them."""
+        """Emit nothing from now on, so that keeping the events keeps no ring alive."""
         self._emit = lambda kind, value, flag: None
 
     def use_stream(self, stream: Any) -> None:
@@ -109,7 +109,7 @@ class EventChain:
 
     def next_number(self) -> int:
         """A number for an event; 0 when there are POOL events, the anchor among them, and none is free."""
-        used = len(self.pending) + (self._anchor is not None)  # an event lost to an interruption counts no more
+        used = len(self.pending) + (self._anchor is not None)  # an event lost to an interruption no longer counts
         if not self._free and used >= POOL:
             return 0
         self.latest_number = FIRST_EVENT if self.latest_number >= LAST_EVENT else self.latest_number + 1
@@ -135,7 +135,7 @@ class EventChain:
                 return
             anchor = self._anchor
             elapsed_ns = None if anchor is None else round(self._device.elapsed_ms(anchor, first.event) * 1e6)
-            self.pending.popleft()  # after all that an error of the device could come from
+            self.pending.popleft()  # only after every call that an error of the device could come from
             self._resolve(first, elapsed_ns)
 
     def _resolve(self, done: Pending, elapsed_ns: Optional[int]) -> None:
@@ -150,7 +150,7 @@ class EventChain:
             self._emit_time(done, elapsed_ns)
             if spare is not done.event:
                 self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
-        # else of another stream, which reached it before the anchor's reached the anchor
+        # else it is of another stream, which got to it before the anchor's stream got to the anchor
         if spare is not None:
             self._free.append(spare)
 
@@ -165,22 +165,22 @@ class EventChain:
         self._emit(GPU_TIME, pack_gpu_time(elapsed_ns, gap_us, done.stream_idle), done.number)
 
 
-#: How many steps in a row are timed at least: a loop whose steps alternate is seen whole. Where a step pays for its own
-#: timing, bursts follow each other without a pause.
+#: Fewest steps timed in a row, so that a loop whose steps alternate is seen whole. If each step pays for its timing,
+#: bursts follow each other without a pause.
 BURST_STEPS = 8
-#: Most events that are polled at a boundary within a step. When an event was last found pending, and first found done,
-#: bounds its lead: in a step with launches far ahead, the boundaries are the only occasions to see that.
+#: Most events that are polled at a boundary within a step. An event's lead is bounded by when it was last found
+#: pending and first found done: in a step with launches far ahead, only polls at boundaries show that.
 BOUNDARY_POLL = 2
 #: The clock does not pause for fewer steps than this.
 SHORTEST_PAUSE_STEPS = 4
 #: How often the allocator's figures are read (by the loop's own time).
 MEMORY_NS = 1_000_000_000
-#: Most that is charged for one boundary, and for one poll. Where the queue of launches is full, recording waits for
-#: room and the next launch would have waited instead; and a thread that lost its core, or the GIL, has not spent that
-#: time on us.
+#: Most time charged for one boundary, and for one poll. If the queue of launches is full, recording waits for room, but
+#: without it the next launch would have waited; and the time in which a thread has lost its core, or the GIL, is not
+#: spent on us.
 MAX_RECORD_COST_NS = 30_000
 MAX_POLL_COST_NS = 300_000
-#: Most that a capture that begins in another thread waits for a record.
+#: Longest time for which a capture that begins in another thread waits for a record to end.
 RELEASE_TIMEOUT_NS = 100_000_000
 _RELEASE_POLL_S = 0.0002
 
@@ -194,34 +194,34 @@ _MEMORY_CODES = (
     MEMORY_PEAK,
 )
 
-#: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
+#: Events that must never be freed: those of a failed device, and those of the process that this one was forked from.
 abandoned: List[Any] = []
 
 
 #: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
 TIME_PARTS = 1000
-#: About how many steps their mean length is taken over.
+#: Over about how many steps the mean step length is taken.
 _MEAN_STEPS = 8
-#: Most that is owed: some bursts.
+#: Most time that may be owed: some bursts.
 _OWED_NS = 1_000_000_000
 
 #: Places of a boundary: nested in another of its kind or of another thread, inside a step, or where a step begins.
 NESTED, IN_STEP, STEP_BEGINS = 0, 1, 2
 
-#: After this long without the beginning of a step, and after so many times the length of the step before, what is open
-#: counts as abandoned, and the loop may move to another thread.
+#: If no step has begun for this long, and for this many times the length of the step before, open backwards and
+#: optimizer steps count as abandoned, and the loop may move to another thread.
 STALE_NS = 60_000_000_000
 STALE_STEPS = 4
 
 
 class StepFollower:
-    """Place every boundary with it, nested ones and those of other threads included."""
+    """Follows the loop's steps; ``place`` must see every boundary, nested ones and those of other threads included."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._steps = StepCounter()
         self._thread: Optional[int] = None
-        self._begun_ns = 0  # of the step
+        self._begun_ns = 0  # when the step began
         self._stale_ns = STALE_NS
         self._backwards = 0  # ended in this step
         self.backwards = 0  # in the step before, as far as it was followed
@@ -229,9 +229,9 @@ class StepFollower:
         self.forget_open()
 
     def forget_open(self) -> None:
-        """What is open may end unseen."""
-        self._depth = 0  # of open backwards
-        self._optimizer: Optional[int] = None  # the outermost whose step is open
+        """Forget open backwards and optimizer steps, which may end unseen."""
+        self._depth = 0  # how many backwards are open, nested ones included
+        self._optimizer: Optional[int] = None  # the outermost optimizer whose step is open
 
     def place(self, kind: int, key: int) -> int:
         """The place of a boundary; ``key``: id of the optimizer."""
@@ -271,7 +271,7 @@ class StepFollower:
     def _begin_optimizer(self, key: int) -> int:
         """Inside another optimizer's step (GradScaler's, a sharded one's) it is nested, unless a backward lies between.
 
-        Then the other has raised: a closure contains no step of another optimizer.
+        If one does, the other step has raised: a closure contains no step of another optimizer.
         """
         if self._optimizer not in (None, key) and self._backwards == self._backwards_before:
             return NESTED
@@ -280,7 +280,7 @@ class StepFollower:
         return IN_STEP if self._depth == 0 else NESTED
 
     def _moves_here(self, kind: int) -> bool:
-        """True if the loop runs in this thread from now on. A fetch does not show that: it may be one ahead of time."""
+        """True if the loop runs in this thread from now on. A fetch does not show that: it may be ahead of time."""
         if kind not in (BACKWARD_BEGIN, OPTIMIZER_BEGIN) or not (self._thread is None or self._is_stale()):
             return False
         self._thread = get_ident()
@@ -290,7 +290,7 @@ class StepFollower:
         return True
 
     def _is_stale(self) -> bool:
-        """True if no step has begun for long; then what was open is forgotten."""
+        """True if no step has begun for long; open backwards and optimizer steps are then forgotten."""
         now_ns = self._now_ns()
         if now_ns - self._begun_ns < self._stale_ns:
             return False
@@ -303,8 +303,8 @@ class StepFollower:
 class GpuClock:
     """``event_number`` and then ``record_event`` at every boundary; never raises, never waits for another thread.
 
-    ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: to follow
-    steps that are not timed takes 2 us a boundary where the code is cold.
+    ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: following
+    untimed steps takes 2 us a boundary while the code is cold.
     """
 
     def __init__(
@@ -327,11 +327,11 @@ class GpuClock:
         self._pause = pause
         self._begun_steps = 0
         self._poll_due = False  # a step has begun
-        # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
+        # Taken around all that touches the device. A call that gets no turn returns: it has interrupted the other call.
         self._touching = Turn(self._touch)
 
     def event_number(self, kind: int, key: int = 0) -> int:
-        """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
+        """The number for this boundary's event, 0 if it gets none; ``key``: id of the optimizer."""
         if not self.on:
             return 0
         place = self._steps.place(kind, key)
@@ -428,7 +428,7 @@ class GpuClock:
         return True
 
     def _consider_pause(self, now_ns: int) -> None:
-        """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
+        """Pause until the timing is paid for, or a reading of memory is due; the next step is not followed whole."""
         steps = min(self._bucket.steps_owed(), (self._memory_due_ns - now_ns) // max(1, self._bucket.mean_ns)) - 1
         if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._steps.backwards:
             self._begun_steps += steps

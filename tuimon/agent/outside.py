@@ -1,16 +1,16 @@
 """Keeps errors of the agent to itself, and lets what arrives from outside while its code runs go on into the program.
 
 A signal handler may raise between any two bytecodes, so also inside a ``try`` of ours; so may another thread
-(``PyThreadState_SetAsyncExc``) and a trace function. The program must get that, as it would without us. Hence:
+(``PyThreadState_SetAsyncExc``) and a trace function. The program must get such exceptions, as without us. Hence:
 
 - hooks that run in every step catch nothing: by construction nothing in them fails;
-- what can fail is called by ``attempt``, and bears being called twice;
-- where that cannot be, such as for an order that is carried out, ``is_programs`` decides by the traceback;
-- where Python only prints what a function raises, the function is ``shielded``.
+- code that can fail is called by ``attempt``, and can be called twice without harm;
+- if it cannot be called twice, such as to carry out an order, ``is_programs`` decides by the traceback;
+- if Python would only print what a function raises, the function is ``shielded``.
 
-Functions that are written in Python may keep an error themselves, a handler's as well: those of ``os.path`` that read
-the file system any OSError (``os.access`` and ``os.stat`` do not), ``os.environ`` any KeyError (``variable``), imports
-many (once the program runs, they are ``undisturbed``).
+Functions written in Python may swallow an error, a handler's as well: those of ``os.path`` that read the file system
+swallow any OSError (``os.access`` and ``os.stat`` do not), ``os.environ`` any KeyError (hence ``variable``), imports
+many (hence, once the program runs, ``undisturbed``).
 """
 
 import os
@@ -22,21 +22,21 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
     from types import FrameType, TracebackType
     from typing import Any, Callable, Generator, List, Optional, Tuple
 
-#: In the names of instructions after which the interpreter looks for signals and for exceptions of other threads, from
-#: 3.11 on; before, any may be one. A comparison of 3.11 includes the jump after it; arithmetic and the formatting of
-#: numbers look for them as well.
+#: Parts of the names of instructions after which the interpreter checks for signals and other threads' exceptions, from
+#: 3.11 on; before, it may after any. A comparison of 3.11 includes the jump after it; arithmetic and the
+#: formatting of numbers check as well.
 _POLLING = ("CALL", "RESUME", "JUMP_BACKWARD", "COMPARE_OP", "BINARY_OP", "FORMAT")
-#: How often what has failed is called again: of three failures, two at one place are ours, and one is from outside.
+#: How often a failed call is repeated: of three failures, two at one place are ours, and one is from outside.
 _MORE_CALLS = 2
 #: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
 HIDES_FRAMES = sys.version_info >= (3, 11)
 
 
 def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
-    """What a function of ours gives; None where it fails by itself.
+    """The result of a function of ours; None if it fails by itself.
 
-    A failure of its own comes again when it is called again, at the same place. What arrives from outside does not come
-    again, and goes on::
+    A failure of its own happens again, at the same place, when the function is called again. An exception from outside
+    does not, and is raised::
 
         attempt(os.unlink, path)    no such file: FileNotFoundError, which only the system raises -> None
         attempt(read_facts)         TypeError in a function of torch's, and again -> None
@@ -64,13 +64,14 @@ def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
             raise raised[0]
         return None
     finally:
-        raised.clear()  # they hold this frame
+        raised.clear()  # the exceptions hold this frame
 
 
 def is_surely_ours(error: BaseException) -> bool:
     """True if code of ours raised it, and nothing from outside can look like it.
 
-    An error of the operating system, want of memory or of depth; or one at an instruction at which nothing arrives.
+    It is an error of the operating system, of memory or of recursion depth, or one at an instruction at which nothing
+    from outside arrives.
     """
     traceback = _innermost(error)
     if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_FOLDER):
@@ -168,9 +169,9 @@ def undisturbed(function: "Callable[[], object]") -> None:
 def shielded(function: "Callable[[Any], object]") -> "Callable[[Any, Any], object]":
     """A callback that calls the function with each of its two arguments, for where Python only prints what is raised.
 
-    Errors of ours end there; an exception from outside is raised afterwards, in what the program does then in the same
-    thread. A callback that is a function could be interrupted before its ``try`` begins: this is C around a generator,
-    which is inside one when it goes on. ``max`` calls it with each argument, and then compares what it gave.
+    Errors of ours end there; an exception from outside is raised afterwards, in the code that the program runs next in
+    the same thread. A callback written as a function could be interrupted before its ``try`` begins: this one is C
+    around a generator, which resumes inside a ``try``. ``max`` calls it with each argument, and compares the results.
     """
     from functools import partial
 
@@ -180,14 +181,14 @@ def shielded(function: "Callable[[Any], object]") -> "Callable[[Any, Any], objec
 
 
 def shielded_at_fork(function: "Callable[[], object]") -> "Callable[[], object]":
-    """The same for ``os.register_at_fork``."""
+    """As ``shielded``, for ``os.register_at_fork``."""
     from functools import partial
 
     return partial(shielded(lambda is_first: function() if is_first else None), True, False)
 
 
 def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Generator[Any, Any, None]":
-    """Call the function with what is sent. It goes on whatever is raised, until it is closed."""
+    """Call the function with each value sent. The generator goes on whatever is raised, until it is closed."""
     raised: "List[BaseException]" = []
     here: "List[Any]" = []
     while True:
@@ -198,12 +199,12 @@ def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Gen
                         error = raised.pop()
                         if get_native_id() == os.getpid():
                             _late.append((error, os.getpid()))
-                        else:  # no handler runs in another thread than the main one: another thread has set it
+                        else:  # handlers run in the main thread alone: another thread has set it
                             here.append(_setter(type(error)))
                         del error
                     while True:
                         attempt(function, (yield here.pop() if here else scheduler if _late else 0))
-                except GeneratorExit:  # not kept: it has a frame with those of its callers, and what those hold
+                except GeneratorExit:  # not kept: it would keep its callers' frames, and all they hold
                     return
                 except BaseException as error:
                     raised.append(error)
@@ -217,7 +218,7 @@ _schedulers: "List[Any]" = []
 
 
 class _Raiser:
-    """Raises what is late when its truth is taken, but not inside a callback."""
+    """Raises the late exceptions when its truth value is taken, but not inside a callback."""
 
     def __bool__(self) -> bool:
         frame: "Optional[FrameType]" = sys._getframe()
@@ -233,12 +234,12 @@ class _Raiser:
 
 
 def _scheduler() -> "Any":
-    """An object that has a pending call of the main thread take the truth of a ``_Raiser`` when it is compared."""
+    """An object that, when compared, has a pending call of the main thread take the truth value of a ``_Raiser``."""
     if not _schedulers:
         import ctypes  # torch has imported it
 
         api, raiser = ctypes.pythonapi, ctypes.py_object(_Raiser())
-        api.Py_IncRef(raiser)  # a pending call has but its address
+        api.Py_IncRef(raiser)  # a pending call holds only its address
         is_true = ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p)
         _schedulers.append(_compared(api.Py_AddPendingCall, is_true, raiser))
     return _schedulers[0]
@@ -255,8 +256,8 @@ def _setter(kind: "type") -> "Any":
 def _compared(function: "Any", *arguments: "Any") -> "Any":
     """An object that has a function of Python's C API called when it is compared.
 
-    All in C: a call of ours would be interrupted at once by what it has set, and not what the program does then. What
-    it is compared with is passed as well, as one more argument than the function takes.
+    All in C: the exception that it sets would interrupt a Python function of ours at once, and not the program's next
+    code. The other operand of the comparison is passed as well, as one more argument than the function takes.
     """
     from functools import partial
 

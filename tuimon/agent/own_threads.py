@@ -1,13 +1,13 @@
 """The code that the threads of this process run, if possible without holding a frame of another thread; turns of calls.
 
-With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11; there, and without a GIL, stacks are dumped as
-``faulthandler`` writes them.
+With the GIL held, ``sys._current_frames()`` is safe, except in Python 3.11; in 3.11, and without a GIL,
+``faulthandler`` dumps the stacks.
 
 In Python 3.11 ``sys._current_frames()`` and ``f_back`` make frame objects on demand, which may begin a garbage
-collection. Whatever that runs can let another thread go on, and if this is the one whose frame it is, it returns: the
-frame object is then made of memory that is free (``_PyFrame_MakeAndSetFrameObject``). Trainings whose stacks were
+collection. Code run by the collection can let another thread go on. If that thread returns from the frame in question,
+the frame object is made of freed memory (``_PyFrame_MakeAndSetFrameObject``). Trainings whose stacks were
 sampled that way while threads came and went crashed within minutes. Before 3.11 frames are objects from the start, and
-from 3.12 on a collection waits for the next instruction. ``faulthandler`` makes none, and nobody runs meanwhile.
+from 3.12 on a collection waits for the next instruction. ``faulthandler`` makes none, and lets no thread run meanwhile.
 
 Without a GIL the thread whose frame is read runs on, and reading it is a use after free
 (https://docs.python.org/3.13/howto/free-threading-python.html#frame-objects; python/cpython issue 152355).
@@ -53,7 +53,7 @@ class DumpedPlace(NamedTuple):
 
 
 def dumped() -> Optional[List[DumpedThread]]:
-    """The same as ``dump``; None where no file can be made."""
+    """The threads of ``dump`` as a list; None if no file can be made."""
     threads: Optional[List[DumpedThread]] = attempt(lambda: list(dump()))
     return threads
 
@@ -96,12 +96,12 @@ def has_gil() -> bool:
 
 
 def has_unsafe_frames() -> bool:
-    """True if frame objects of other threads are a danger (see above)."""
+    """True if making frame objects of other threads may crash (see the module's docstring)."""
     return not has_gil() or (sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11))
 
 
 def has_unsafe_dumps() -> bool:
-    """True if not even a dump of other threads is safe (see above)."""
+    """True if even a dump of other threads may crash (see the module's docstring)."""
     return not has_gil() and sys.version_info < SAFE_DUMPS
 
 
@@ -152,7 +152,7 @@ class Call:
 
 
 class Turn:
-    """Lets the first of several overlapping calls through; the others go away at once.
+    """Lets the first of several overlapping calls through; the others return at once.
 
     A signal handler may raise between any two bytecodes: also between the taking of a lock and the ``try`` that would
     release it, and inside the ``finally`` that does. Here a call that is never released holds nobody up: it has ended

@@ -1,9 +1,9 @@
 """Which steps of a loop are timed: as many as the token bucket pays for.
 
-Where markers cost more than their share of the training's time, spells of timed steps take turns with gaps: whole
-steps, whose boundaries the hooks only count. How long a gap is, is random: what a loop does every so many steps must
+If markers cost more than their share of the training's time, spells of timed steps take turns with gaps: whole steps,
+whose boundaries the hooks only count. The length of a gap is random, so that what a loop does every so many steps does
 not always fall into one. A gap begins and ends where a step begins (``steps.py``), with a GAP_BEGIN marker and a
-GAP_END marker that has the counts. Whatever else comes in its thread ends it at once: a fetch of another iterator, the
+GAP_END marker that has the counts. Anything else in its thread ends the gap at once: a fetch of another iterator, the
 end of an epoch, a user range. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
 """
 
@@ -19,46 +19,46 @@ from .steps import BACKWARD, StepCounter, TokenBucket
 
 #: Timing takes at most one part in this many of the time: 0.15 %. Counting takes up to 0.8 % of steps of 0.3 ms.
 TIME_PARTS = 650
-#: What a marker costs, and a turn from gap to spell and back beside its markers, in ns. Measured in steps of 5 ms,
-#: whose code is cold for it; in steps of 0.3 ms it is less.
+#: Cost of a marker, and of a change from gap to spell and back without its markers, in ns. Measured in steps of 5 ms,
+#: in which our code is cold; in steps of 0.3 ms it is less.
 MARKER_NS, TURN_NS = 5000, 20_000
-#: Updates before the first gap, by which the monitor knows what makes a step; of each later spell; of a gap at least.
+#: Updates before the first gap, from which the monitor learns what a step is; in each later spell; in a gap, at least.
 FIRST, SPELL, SHORTEST = 64, 16, 4
 #: A gap is planned to be no longer than this, and ends with the step after which the clock shows twice as much.
 LONGEST_NS = 650_000_000
-#: Gaps, with their spells, that the mean length of a step is of: the latest ones, of some ten seconds.
+#: The mean step length is taken over so many of the latest gaps and their spells, some ten seconds.
 MEAN_ROUNDS = 64
-#: In a gap the clock is read at every so many updates: at steps of 0.3 ms that takes 0.2 us, in caches that are cold.
+#: In a gap the clock is read once in so many updates: in steps of 0.3 ms a reading takes 0.2 us, as caches are cold.
 LOOK_UPDATES = 8
 
 
 class Pace(StepCounter):
     """The pace of the one loop that may have gaps, and what the hooks in its thread count.
 
-    In a gap that goes on, a hook does the usual itself, without a call: see the fields that are not private.
+    While a gap goes on, a hook counts the usual boundaries itself, without a call, in the fields that are not private.
     """
 
     def __init__(self) -> None:
         self.leave()
 
     def leave(self) -> None:
-        """There is no loop any more: the next thread that updates has it."""
+        """Forget the loop: the next thread that makes an update has it from then on."""
         super().__init__()
         self.held = False  # every step must be timed
-        self.thread = self.counting = self._tid = 0  # the loop's: ident, the same in a gap, and id
-        self.going_on, self.usual_iterator = 0, -1  # the same, and whose fetches, unless the next step ends the gap
+        self.thread = self.counting = self._tid = 0  # of the loop: ident, ident in a gap (else 0), OS id
+        self.going_on, self.usual_iterator = 0, -1  # ident and iterator, unless the next step ends the gap
         self.is_inside = False  # a backward is under way
-        self.fetches = self.backwards = self.steps = 0  # of the gap
-        self.begun = 0  # beside these, fetches that have begun a step each
+        self.fetches = self.backwards = self.steps = 0  # counted in the gap
+        self.begun = 0  # further fetches, which have begun a step each
         self._until = FIRST  # updates at which this spell or gap is over
         self.looked_ns = self._written = 0  # when a gap's clock was read last; markers that are paid for
         self._iterator = -1  # of the latest fetch
-        self._kind = 0  # of boundary, with which the steps of the gap begin
+        self._kind = 0  # kind of the boundary with which the gap's steps begin
         self.bucket = TokenBucket(TIME_PARTS, MEAN_ROUNDS, LONGEST_NS * 2 // 3 // TIME_PARTS)
         self._writer: Any = None
 
     def claim(self) -> bool:
-        """True if the loop is this thread's, which has just updated; the first that does has it until it ends."""
+        """True if this thread, which has just made an update, has the loop: the first to do so has it until it ends."""
         if not os.access("/proc/self/task/%d" % self._tid, os.F_OK):
             self.end()
             self.leave()
@@ -99,7 +99,7 @@ class Pace(StepCounter):
         self._begin_step(STEP)
 
     def look(self) -> None:
-        """Read the clock in a gap, which may be over."""
+        """Read the clock in a gap; if the gap has been long enough, the next step ends it."""
         self.looked_ns = monotonic_ns()
         if self.updates >= self._until or self.looked_ns > self.bucket.now_ns + 2 * LONGEST_NS:
             self.going_on, self.usual_iterator = 0, -1
@@ -111,15 +111,15 @@ class Pace(StepCounter):
         if not thread:
             return
         writer, ended_ns, passed = self._writer, monotonic_ns(), self.updates - self.bucket.steps
-        if not kind:  # an upload after the loop is no part of it
+        if not kind:  # time after the loop, such as an upload, is no part of the gap
             ended_ns = min(ended_ns, self.looked_ns + 2 * LOOK_UPDATES * self.bucket.mean_ns)
         if runtime.emit == self.wake:
             runtime.emit = writer.emit
         writer.hold()
         counts = layout.pack_gap(self.fetches + self.begun, self.backwards, passed, self.steps + self.begun)
         writer.emit_of(ended_ns, thread, GAP_END, counts, kind or layout.GAP_IN_STEP[self.last + 1])
-        # What cut the gap short may come in every step, as a user range; else the gap goes on with the next. A long
-        # spell is random: were it as long as an epoch, each gap would begin right before its end.
+        # What cut the gap short may come in every step, such as a user range; if not, the gap goes on with the next
+        # step. A long spell is random: were it as long as an epoch, each gap would begin right before an epoch's end.
         short = int(FIRST * (0.5 + writer.drawn())) if passed < SHORTEST else 0
         self._until = self.updates + (SPELL if kind else short)
 
@@ -130,7 +130,7 @@ class Pace(StepCounter):
         self._writer.emit(kind, value, flag)
 
     def _begin_step(self, kind: int) -> None:
-        """A step begins with this boundary; where a spell is over, a gap if timing has cost more than its share."""
+        """A step begins with this boundary; so does a gap, if a spell is over and timing has cost too much."""
         if self.counting:
             self.steps += kind == self._kind != BACKWARD_BEGIN
             if not self.going_on or kind != self._kind:
@@ -148,7 +148,7 @@ class Pace(StepCounter):
         if updates < SHORTEST or runtime.facts_due or self.held:
             return
         writer.emit(GAP_BEGIN, kind)
-        writer.flush()  # it is all that is known until the gap ends
+        writer.flush()  # the monitor learns no more until the gap ends
         self.fetches = self.backwards = self.steps = self.begun = 0
         self._writer, self._kind, self.looked_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
         runtime.emit, self.counting = self.wake, self.thread

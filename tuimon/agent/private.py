@@ -1,4 +1,4 @@
-"""True if a folder is this user's alone: what lies in it was put there by this user, and stays."""
+"""Checks that a folder is this user's alone: only this user can have put files there, and nobody else replaces them."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ def refusal(directory: str) -> Optional[str]:
         return "other users may write to %s (mode %o)" % (directory, stat.S_IMODE(info.st_mode))
     handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        real = os.readlink("/proc/self/fd/%d" % handle)  # ``os.path.realpath`` keeps any OSError to itself
+        real = os.readlink("/proc/self/fd/%d" % handle)  # ``os.path.realpath`` swallows any OSError
     finally:
         os.close(handle)
     for parent in _parents(os.path.abspath(directory)) + _parents(real):

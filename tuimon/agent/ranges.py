@@ -70,7 +70,7 @@ def decorate(function: Callable[..., Any], name: str) -> Any:
     """The function, with its runs marked as ranges."""
     code = getattr(function, "__code__", None)
     flags = code.co_flags if code is not None else 0
-    if flags & _COROUTINE:  # coroutines of one thread overlap, and ranges nest: it has none
+    if flags & _COROUTINE:  # ranges nest, and a thread's coroutines overlap: it has none
         return function
     wrapper = (_generator if flags & _GENERATOR else _function)(function, name, code)
     dynamo.skip(wrapper)
@@ -92,7 +92,7 @@ def _function(function: Callable[..., Any], name: str, code: Optional[CodeType])
 
 
 def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """A range for each stretch inside the generator, not for those of its consumer."""
+    """A range for each stretch of time inside the generator, not for time in its consumer."""
 
     @wraps(function)
     def tuimon_phase(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:

@@ -29,15 +29,15 @@ def _nothing(*_: Any) -> Any:
 emit: Callable[..., None] = _nothing
 #: True if this process is instrumented. False: every function of the API returns at once.
 on = False
-#: torch's own, once it is imported: Dynamo takes it for True, so that what follows is not traced.
+#: torch's ``is_compiling``, once torch is imported: Dynamo takes it for True, and does not trace the code after it.
 is_compiling: Callable[[], bool] = _nothing
 #: True if facts that are known only once the training runs (rank, GPUs) have still to be published.
 facts_due = False
-#: The GPU clock, or what waits for CUDA in its place: boundaries go through ``emit_timed``. None: none, or it pauses.
+#: The GPU clock, or its stand-in that waits for CUDA: boundaries go through ``emit_timed``. None: none, or a pause.
 clock: Any = None
 #: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
 paused_backwards = 0
-#: What else lets go, in a forked child, of what is the parent's: its loop, its orders, its loading slots.
+#: Functions that let go of the parent's loop, orders and loading slots in a forked child.
 in_child: List[Callable[[], None]] = []
 #: End the gap in the markers (``pace``).
 end_gap: Callable[[], None] = _nothing
@@ -187,7 +187,7 @@ def _use_ring(writer: RingWriter) -> None:
         compilations.begin()
         facts_due = True
         util = sys.modules.get("multiprocessing.util")
-        if util is not None and _start_pid != os.getpid():  # where it has forked the process, ``atexit`` does not run
+        if util is not None and _start_pid != os.getpid():  # forked by multiprocessing: ``atexit`` does not run
             util.Finalize(None, write_waiting, exitpriority=0)
     listen(writer)
     emit = writer.emit
@@ -230,7 +230,7 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
 
 
 def _note(boundary: str, frame: FrameType, optimizer: Any) -> bool:
-    """Note where the loop calls a boundary, and an optimizer; whether that is a new one."""
+    """Note where the loop calls a boundary, and an optimizer; True if the optimizer is new."""
     if boundary and loop_stacks.is_due(_boundaries, boundary):
         loop_stacks.note(boundary, frame)
     return optimizer is not None and training_facts.note(optimizer)
@@ -301,7 +301,7 @@ def open_at_first_marker() -> None:
 
 def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
     """Make the ring at a marker that only a trainer emits: not of fetches, which DataLoader workers do, too."""
-    is_end = kind & 1  # of what began in the parent
+    is_end = kind & 1  # of a pass that began in the parent
     if not is_end and kind not in (FETCH_BEGIN, ITER_BEGIN) and open_ring():
         emit(kind, value, flag)
 
@@ -323,7 +323,7 @@ def _after_fork() -> None:
 
 
 def write_waiting() -> None:
-    """Write what waits: what passed in a gap, and held markers."""
+    """Write what is not written yet: the counts of a gap, and held markers."""
     if _writer is not None and _writer.pid == os.getpid():
         end_gap()
         _writer.flush()

@@ -1,4 +1,4 @@
-"""Where the steps of one thread's loop begin, as its boundaries pass, and how many of them timing is paid for.
+"""Finds where the steps of one thread's loop begin, as its boundaries pass, and how many of them may be timed.
 
 The markers, the GPU clock and a trace count steps; the first two have a token bucket each.
 
@@ -11,7 +11,7 @@ for the monitor: it labels no time, holds nothing back, and forgets each step wi
 
 from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, OPTIMIZER_END, STEP
 
-#: After so many updates without a fetch, or a call of ``tuimon.step()``, the loop's steps no longer begin there.
+#: After so many updates without a fetch, or a call of ``tuimon.step()``, the loop's steps no longer begin with it.
 BARE_UPDATES = 64
 #: After so many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
@@ -28,7 +28,7 @@ class StepCounter:
         self.last = BACKWARD
         self.has_optimizer = False
         self.without_update = 0  # backwards since an update
-        self.by_fetch = self.by_mark = 0  # updates until steps no longer begin with a fetch, ``tuimon.step()``; 0: now
+        self.by_fetch = self.by_mark = 0  # updates until a fetch, ``tuimon.step()``, no longer begins a step
 
     def begins_step(self, kind: int) -> bool:
         """True if a step begins with this boundary."""
@@ -90,13 +90,13 @@ class TokenBucket:
     """
 
     def __init__(self, parts: int, rounds: int, owed_ns: int) -> None:
-        """``rounds``: calls of ``pass_steps`` that the mean is of; ``owed_ns``: the most. Nothing is saved up."""
+        """``rounds``: calls of ``pass_steps`` that the mean covers; ``owed_ns``: most debt. Nothing is saved up."""
         self.mean_ns = 0  # how long a step takes
         self.steps = self.now_ns = 0  # by the latest call of ``pass_steps``
         self._parts, self._most_rounds = parts, rounds
         self._owed_ns = owed_ns
         self._tokens_ns = 0  # below 0: what is owed
-        self._rounds = -1  # mostly warm-up
+        self._rounds = -1  # the first round is mostly warm-up
 
     @property
     def is_paid(self) -> bool:

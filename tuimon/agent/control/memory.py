@@ -1,8 +1,8 @@
 """Records the history of torch's CUDA allocator for some steps, and what is still allocated at their end, by line.
 
-torch can record it itself (torch.cuda.memory, "Understanding CUDA Memory Usage"); of its CPU allocator it keeps none.
+torch records this history itself (torch.cuda.memory, "Understanding CUDA Memory Usage"); its CPU allocator has none.
 
-At an out-of-memory error of CUDA it is noted as well what is allocated, where the user has requested it (``--memory``).
+With ``--memory``, the memory still allocated is noted at a CUDA out-of-memory error as well.
 """
 
 import sys
@@ -21,9 +21,9 @@ NEEDS_STEPS = True
 
 #: A line of code: file, line, function.
 Line = Tuple[str, int, str]
-#: Stacks that are listed, those with most bytes; the others are summed up.
+#: How many stacks are listed, those with most bytes; the others are summed up.
 STACKS_LISTED = 300
-#: Frames of a stack, counted from the innermost.
+#: Most frames kept of a stack, counted from the innermost.
 DEPTH = 24
 
 
@@ -34,10 +34,10 @@ class _Block(NamedTuple):
 
 
 class Blocks:
-    """Replays allocations and frees, oldest first; reports what is left of them, by the stack that allocated it."""
+    """Replays allocations and frees, oldest first; reports the memory still allocated, by allocating stack."""
 
     def __init__(self, step_ends_ns: List[int]) -> None:
-        """``step_ends_ns``: when each recorded step ended, on the events' clock; what comes later is in no step."""
+        """``step_ends_ns``: when each recorded step ended, on the events' clock; later allocations are in no step."""
         self._ends = step_ends_ns
         self._step = 0
         self._live: Dict[int, _Block] = {}
@@ -84,10 +84,10 @@ class Blocks:
 
 
 def _growth(blocks: List[_Block], steps: int) -> Optional[int]:
-    """Bytes that each step left behind; 0 unless most steps did. None of a single step.
+    """Bytes that each step leaves allocated; 0 unless most steps leave any; None if there was only one step.
 
-    The last step does not count: what it holds may be freed in the next. What one step leaves for good is set-up, such
-    as an optimizer's state.
+    The last step does not count: what it holds may be freed in the next. Memory that a single step leaves for good is
+    set-up, such as an optimizer's state.
     """
     if steps < 2:
         return None
@@ -141,7 +141,7 @@ def step(task: Task) -> None:
 
 
 def end(task: Task) -> None:
-    """Stop; nothing is written."""
+    """Stop, and write nothing."""
     global _recording
     recording, _recording = _recording, None
     if recording is not None and recording.task is task:
@@ -159,14 +159,14 @@ def write(trigger: str, device: str, steps: int, content: Dict[str, Any]) -> Non
 
 
 STEPS_LIMIT = 100
-#: Events that the allocator keeps, the latest; with their stacks about 100 MB.
+#: How many of the latest events the allocator keeps; with their stacks they take about 100 MB.
 _EVENTS_LIMIT = 100_000
 
 
 class CudaRecording:
     """A recording of the current device. Steps are those of the thread that began it, from backward to backward."""
 
-    #: True if the history is on for good, for errors for want of memory: a recording of some steps leaves it alone.
+    #: True if the history stays on, for out-of-memory errors: a recording of some steps does not turn it off.
     is_watched = False
 
     def __init__(self, torch: Any, task: Optional[Task] = None) -> None:
@@ -179,7 +179,7 @@ class CudaRecording:
         self._since_ns = 0
 
     def refusal(self, steps: int) -> Optional[str]:
-        """Why it cannot be; None when it can."""
+        """Why nothing can be recorded; None if a recording is possible."""
         if steps > STEPS_LIMIT:
             return "at most %d steps can be recorded" % STEPS_LIMIT
         if not self.is_watched and getattr(self._torch._C, "_cuda_isHistoryEnabled", lambda: False)():
@@ -195,13 +195,13 @@ class CudaRecording:
         self._torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=_EVENTS_LIMIT)
 
     def end(self) -> None:
-        """Stop; what was recorded is dropped."""
+        """Stop, and drop the recorded history."""
         if self._is_on:
             self._is_on = False
             self._torch.cuda.memory._record_memory_history(None)
 
     def blocks(self) -> Blocks:
-        """What is left at this moment."""
+        """The blocks that are still allocated at this moment."""
         snapshot = self._torch.cuda.memory._snapshot()
         blocks = Blocks(self.step_ends_ns)
         traces, device = snapshot.get("device_traces") or [], int(self.device[5:])
@@ -216,7 +216,7 @@ class CudaRecording:
 
     @staticmethod
     def now_ns() -> int:
-        """The clock of its events."""
+        """The present time on the clock of the allocator's events."""
         return time.time_ns()
 
 
@@ -237,7 +237,7 @@ def watch_errors() -> None:
         write("oom", recording.device, 0, content)
 
     def tuimon_out_of_memory(device: int, wanted: int, device_total: int, device_free: int) -> None:
-        attempt(note, device, wanted)  # the program's own error is to come through
+        attempt(note, device, wanted)  # the program must get its own error, not one of ours
 
     torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)
     recording.begin()

@@ -1,7 +1,7 @@
 """Takes the monitor's orders from the ring's header, at the end of a backward pass.
 
-A signal handler that raises loses nothing: what it cut short is done again at the next backward pass. Only the command
-that was being carried out has then failed.
+If a signal handler raises meanwhile, no order is lost: the interrupted work is done again at the next backward pass.
+Only the command that was being carried out fails.
 """
 
 import importlib
@@ -38,15 +38,15 @@ _MODULES: Dict[int, str] = {
 #: The numbers of all commands that are known, and the same as bits.
 KNOWN: Tuple[int, ...] = (*_MODULES, Command.HOLD, Command.WITHDRAW)
 KNOWN_BITS = sum(1 << number for number in KNOWN)
-#: No sequence that a bell can have: the next hook comes here again.
+#: A value that no bell has: with it, the next hook takes orders again.
 _NEVER = -1
 _NO_BELL = (0,)
-#: Between two checks of a monitor's heartbeat; each is at the end of a backward pass.
+#: Time between two checks of a monitor's heartbeat; each check is at the end of a backward pass.
 _CHECK_NS = 1_000_000_000
 
 
 class Task:
-    """An order in the hands of its command. Its answers go into the ring; it belongs to the thread that reports."""
+    """An order that a command carries out. Its answers go into the ring; it belongs to the thread that reports."""
 
     __slots__ = ("_name_id", "_words", "argument", "command", "is_held", "is_over", "needs_steps", "number", "value")
 
@@ -60,15 +60,15 @@ class Task:
         self.value = 0
         self.needs_steps = False  # whether its command's ``step`` is called
         self.is_over = False
-        self.is_held = False  # it goes on until its monitor is gone for long, which only the hold checks
+        self.is_held = False  # it goes on until its monitor has long been gone; only the hold checks that
 
     def is_wanted(self) -> bool:
-        """True if its monitor is alive and still wants this."""
+        """True if its monitor is alive and still wants the order carried out."""
         order = order_in(self._words, self.command)
         return order.number == self.number and is_alive(order.alive_ns, time.monotonic_ns())
 
     def report(self, value: int) -> None:
-        """How much has been done, in units of the command."""
+        """Report how much has been done, in the command's own unit."""
         self.value = value
         self._answer(State.WORKING, "")
 
@@ -77,14 +77,14 @@ class Task:
         self._end(State.DONE, text)
 
     def refuse(self, reason: str) -> None:
-        """Report that it cannot be done here, for the reason given; nothing was changed."""
+        """Report that the order cannot be carried out here, for the reason given; nothing was changed."""
         self._end(State.REFUSED, reason)
 
     def fail(self, reason: str) -> None:
         self._end(State.FAILED, reason)
 
     def stop(self) -> None:
-        """Report that it was stopped: nobody wants it any more."""
+        """Report that the order was stopped, as nobody wants it any more."""
         self._end(State.STOPPED, "")
 
     def _end(self, state: State, text: str) -> None:
@@ -97,7 +97,7 @@ class Task:
         words[at + 3] = self._name_id(text) if text else 0
         words[at + 2] = min(max(0, self.value), (1 << 63) - 1)
         words[at + 1] = int(state)
-        words[at] = self.number  # last: now the answer is to this order
+        words[at] = self.number  # last: from here on the answer belongs to this order
 
 
 class Orders:
@@ -108,14 +108,14 @@ class Orders:
     def __init__(self) -> None:
         self.bell: Any = _NO_BELL
         self.heard = 0
-        self.held = False  # nothing is open but the hold of a monitor on the hooks
+        self.held = False  # the only open task is a monitor's hold on the hooks
         self.check_ns = 0  # when the monitor's heartbeat is checked next, for the hold
         self.rung = 0  # the bell at which orders were last read
         self.words: Any = None
         self.name_id: Any = None
         self.taken: Dict[int, int] = {}  # command -> number of its latest order
         self.tasks: Dict[int, Task] = {}  # command -> task that is not over
-        self.watch_memory = False  # errors for want of memory are to be watched from the next backward pass on
+        self.watch_memory = False  # watch out-of-memory errors from the next backward pass on
 
 
 orders = Orders()
@@ -166,7 +166,7 @@ def attend() -> None:
             return
         orders.check_ns = now_ns + _CHECK_NS
     turn = _attending.take()
-    if turn is None:  # another thread does it
+    if turn is None:  # another thread is taking orders
         return
     try:
         _attend()
@@ -197,9 +197,9 @@ def _attend() -> None:
     bell = orders.bell[0]
     if bell != orders.rung:
         for command in KNOWN:
-            if orders.words is not None:  # else an order was to withdraw
+            if orders.words is not None:  # else an order has withdrawn the hooks
                 _take(command)
-        orders.rung = bell  # last: what an exception cuts short is done again
+        orders.rung = bell  # last: work that an exception cuts short is done again
     if orders.words is None:
         forget()  # ``rung`` as well: the next ring's bell begins at 0
         return
@@ -213,7 +213,7 @@ def _attend() -> None:
 
 
 def _go_on() -> bool:
-    """Go on with the open tasks; False where the hooks were withdrawn for one."""
+    """Go on with the open tasks; False if one of them has withdrawn the hooks."""
     for command, task in list(orders.tasks.items()):
         if task.is_over:
             orders.tasks.pop(command, None)
@@ -231,7 +231,7 @@ def _go_on() -> bool:
 
 
 def _take(command: int) -> None:
-    """Begin the order in the slot of a command, if it is a new one, whole, of a monitor that is alive."""
+    """Begin the order in a command's slot, if it is new, completely written, and its monitor is alive."""
     order = order_in(orders.words, command)
     if order.number == orders.taken.get(command, 0) or not is_whole(order, command):
         return
@@ -286,12 +286,12 @@ def _withdraw(task: Task) -> None:
 
     The answer is in the ring's file, which has no name any more.
     """
-    orders.tasks.pop(task.command, None)  # this one goes on
+    orders.tasks.pop(task.command, None)  # the withdrawal itself goes on
     runtime.withdraw()
     task.finish(0)
 
 
-#: The commands that are no modules.
+#: The commands that have no module of their own.
 _HERE: Dict[int, Any] = {
     Command.HOLD: SimpleNamespace(NEEDS_STEPS=False, begin=_hold),
     Command.WITHDRAW: SimpleNamespace(NEEDS_STEPS=False, begin=_withdraw),
@@ -299,7 +299,7 @@ _HERE: Dict[int, Any] = {
 
 
 def module_of(command: int) -> Any:
-    """What carries out a known command."""
+    """The module that carries out a known command, or what stands in for one."""
     return _HERE.get(command) or _imported(_MODULES[command])
 
 

@@ -1,10 +1,10 @@
 """Samples the Python stacks of threads inside the process, where no other process may read its memory.
 
-The thread that samples is there from the first order on until the monitor stops beating, or for as long as a trace
-lasts. A fork finds the process without it: the child would else be warned of a thread that it does not have (Python
-3.12 and later), and the thread begins again at the next backward pass.
+The sampling thread runs from the first order on until the monitor's heartbeat stops, or while a trace lasts. It ends
+before each fork, as Python 3.12 and later warn of forks in a process with threads, and begins again at the next
+backward pass.
 
-It has to wait for the GIL: a stretch that never lets go of it is sampled at its end. How stacks are read differs by
+The thread has to wait for the GIL: code that does not release it is sampled at its end. How stacks are read differs by
 interpreter (``own_threads.py``). Samples have the shape of the stack file (``ring/files.py``).
 """
 
@@ -23,13 +23,13 @@ from .orders import Task, call_again
 
 NEEDS_STEPS = False
 
-#: How long the end of the thread is waited for before a fork, in s; it sleeps, and wakes at once.
+#: How long a fork waits for the thread to end, in s; a sleeping thread wakes at once.
 _END_S = 0.05
-#: The most of a core that samples may take, from the second one on: the training waits for the GIL meanwhile. The
-#: monitor orders a rate that takes less, but knows the cost of a sample only after a window; with many threads 10 ms.
+#: Most of a core that samples may take, from the second one on: the training waits for the GIL meanwhile. The monitor
+#: orders a rate that takes less, but learns only after a window what a sample costs: 10 ms with many threads.
 _CPU_RATIO = 0.01
 
-#: Frames of a stack, counted from the innermost, and threads of a process.
+#: Most frames of a stack, counted from the innermost, and most threads of a process.
 MAX_DEPTH = 192
 MAX_THREADS = 128
 
@@ -39,7 +39,7 @@ class CannotRead(Exception):
 
 
 class StackWindow:
-    """A stack is a tuple of places, a place a line of a function; each is kept once."""
+    """The stacks of a window: a stack is a tuple of places, a place is a line of a function; each is kept once."""
 
     def __init__(self) -> None:
         self.instants = self.cut = 0
@@ -47,7 +47,7 @@ class StackWindow:
         self._threads: Dict[int, List[int]] = {}  # ident -> stacks in the order of the samples
 
     def threads(self) -> Iterable[Tuple[int, Any]]:
-        """All threads now: pthread id, and what ``stack_of`` takes."""
+        """All threads now: pthread id, and the argument for ``stack_of``."""
         raise NotImplementedError
 
     def stack_of(self, running: Any) -> Tuple[int, ...]:
@@ -71,7 +71,7 @@ class StackWindow:
         return next((self.number_of(self.stack_of(each)) for thread, each in self.threads() if thread == ident), None)
 
     def has_room(self, ident: int) -> bool:
-        """True if samples of this thread are kept; one that has no room counts as cut."""
+        """True if samples of this thread are kept; a sample without room counts as cut."""
         if ident in self._threads or len(self._threads) < MAX_THREADS:
             return True
         self.cut += 1
@@ -131,7 +131,7 @@ class FrameWindow(StackWindow):
 
 
 class DumpedWindow(StackWindow):
-    """A window of dumped stacks, for where frames of other threads are unsafe."""
+    """A window of dumped stacks, for interpreters in which frames of other threads are unsafe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class DumpedWindow(StackWindow):
 
 
 def safe_window() -> Type[StackWindow]:
-    """The kind of window that harms nothing in this interpreter. Raises CannotRead."""
+    """The kind of window that is safe in this interpreter. Raises CannotRead."""
     if not has_unsafe_frames():
         return FrameWindow
     if has_unsafe_dumps():
@@ -160,7 +160,7 @@ def safe_window() -> Type[StackWindow]:
 
 
 def _label_of(ident: int) -> str:
-    """How py-spy names a thread; where its OS id is unknown, which only ``threading`` has, by its pthread id."""
+    """The label that py-spy gives a thread; with the pthread id if ``threading`` does not know the thread's OS id."""
     known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
     tid = getattr(known, "native_id", None)
     return 'Thread %d "%s"' % (tid, getattr(known, "_name", "")) if tid else 'Thread 0x%X ""' % ident
@@ -170,7 +170,7 @@ class SamplingThread:
     """A thread that ends when it is stopped. ``threading`` does not know it, as a program may count its threads."""
 
     def __init__(self, path: str) -> None:
-        """``path``: of the file that it writes."""
+        """``path``: the file that the thread writes."""
         self.pid = os.getpid()
         self.path = path
         self._sleeping, self._ended = allocate_lock(), allocate_lock()
@@ -191,7 +191,7 @@ class SamplingThread:
         return self.pid == os.getpid() and self._ended.locked()
 
     def stop(self) -> None:
-        """End soon; does not wait for it."""
+        """Have the thread end soon; does not wait for that."""
         if self._sleeping.locked():  # else it has been woken already
             self._sleeping.release()
 
@@ -210,15 +210,15 @@ class SamplingThread:
         self.join()
 
     def is_stopped_after(self, pause_s: float) -> bool:
-        """Sleep; True where the thread is to end."""
+        """Sleep; True if the thread is to end."""
         return self._sleeping.acquire(True, pause_s)
 
     def sample(self) -> None:
-        """Do what the thread is for."""
+        """Take the samples; this runs in the thread."""
         raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
-        """It went wrong; there is no file."""
+        """Note that sampling has failed; there is no file."""
 
     def _run(self) -> None:
         try:
@@ -255,7 +255,7 @@ class StackSampler(SamplingThread):
         self._random = time.monotonic_ns() | 1
 
     def end_for_fork(self) -> None:
-        """The same, and begin again after the fork."""
+        """End for the fork, and begin again after it."""
         global _interrupted
         super().end_for_fork()
         if not self.task.is_over:
@@ -273,13 +273,13 @@ class StackSampler(SamplingThread):
 
     def _sample_windows(self) -> None:
         task = self.task
-        windows = task.value  # not 0 where the thread was ended for a fork
+        windows = task.value  # not 0 if the thread was ended for a fork
         while not task.is_over:
             begin_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
             window = self._new_window()
             while time.monotonic_ns() - begin_ns < self._window_ns:
-                # A random time around the rate's, as a fixed one beats against the steps; not by the program's own
-                # generators. It is longer where the latest sample took more than its share.
+                # A random pause around that of the rate, as a fixed one beats against the steps; not from the program's
+                # own generators. It is longer if the latest sample took more than its share.
                 self._random = (self._random * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
                 mean_s = max(1 / self._rate_hz, self._sample_ns / 1e9 / _CPU_RATIO)
                 if self.is_stopped_after((0.5 + (self._random >> 32) / (1 << 32)) * mean_s):

@@ -1,12 +1,12 @@
 """Traces whole steps: torch's profiler is on from the beginning of a step to the end of the last.
 
 The order's argument: how many steps, and for how many ms the training may be held up in all, to stop the profiler and
-to write the file (``control_words.py``). What that takes grows with the events of a step, so one step is traced for
-itself and thrown away, which also lets CUPTI set itself up; where that took long, another one. Then as many are traced
-as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the one that was tried
-holds the training up for longer.
+to write the file (``control_words.py``). That time grows with the events of a step, so first one step is traced as
+a trial and thrown away, which also lets CUPTI set itself up; if that took long, another step. Then as many steps are
+traced as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the trial holds
+the training up for longer.
 
-What was taken lies in a file beside the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
+The trace lies in a file beside the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
 ``wanted``, ``lines`` (whether they come in a file), ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns
 to add for wall time), ``held`` and ``trial`` (ms), ``torch``.
 
@@ -36,25 +36,25 @@ from ..torch_compat.rebinding import Rebound
 from .orders import Task
 from .sample import CannotRead, SamplingThread, StackWindow, safe_window
 
-NEEDS_STEPS = True  # without a ``step``: the boundaries are seen as they are marked
+NEEDS_STEPS = True  # though there is no ``step``: boundaries are seen as they are marked
 
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
 AFTER_STOP = 1.3
-#: Part of the allowed time that is planned for: steps differ, and machines are busy at times.
+#: Share of the allowed time that the plan uses: steps differ, and machines are busy at times.
 PLANNED = 0.8
-#: A step that takes so many times as long as the trial ends the trace, beyond the other time (ns): an evaluation, a
-#: checkpoint; its events would fill the memory.
+#: A step ends the trace if it takes this many times as long as the trial, and longer than LEAST_NS: it is an evaluation
+#: or a checkpoint, whose events would fill the memory.
 LONG_STEP = 10
 LEAST_NS = 2_000_000_000
-#: The work of the last step may still run on the GPU: how many more steps are waited for.
+#: How many more steps to wait for the last step's work on the GPU.
 GPU_STEPS = 3
 #: The space that must be free for the file, and the size that files must be allowed: a trace that holds the training
 #: up for 250 ms has 20 MB.
 _ROOM_BYTES = 48 << 20
 
 
-#: Samples of a trace, at most, and how far apart they are at least (s).
+#: Most samples of a trace, and the least time between two of them (s).
 SAMPLES = 4000
 _SHORTEST_S = 0.001
 
@@ -63,11 +63,11 @@ class LineSampler(SamplingThread):
     """Samples the stack of the training thread while that is traced, a thousand times a second at most.
 
     torch's own ``with_stack`` follows every call of Python: the trace takes half as long again to stop and to write. A
-    sample takes some 20 us, and the steps are slowed by the profiler anyway. The file is written once it is stopped.
+    sample takes some 20 us, and the steps are slowed by the profiler anyway. The file is written once sampling stops.
     """
 
     def __init__(self, ring_path: str, thread: int, number: int, expected_ns: int, window: StackWindow) -> None:
-        """``thread``: to sample (``get_ident``); ``number``: of the order, which the file repeats.
+        """``thread``: the one to sample (``get_ident``); ``number``: the order's, which the file repeats.
 
         ``expected_ns``: how long the trace may take.
         """
@@ -94,7 +94,7 @@ class LineSampler(SamplingThread):
 
 
 class Tracing:
-    """The trace that is being taken; on the training thread alone."""
+    """The trace that is being taken; used on the training thread alone."""
 
     def __init__(self, task: Task, torch: Any, writer: Any) -> None:
         self.task = task
@@ -185,14 +185,14 @@ class Tracing:
         if self._profiler.uses_gpu:
             fitting -= GPU_STEPS  # which may have to pass with the profiler on
         self.steps = min(self.wanted, max(1, fitting))
-        # in the first trial of a process much is done that is done once
+        # a process's first trial includes work that is done only once
         again = fitting < self.wanted and self._trials == 1
         self._does = self._start_trial if again else self._start_steps
 
     def _start_steps(self, now_ns: int) -> None:
         """Let one step pass untraced first: the trial has held the training up, and filled the loader's queue.
 
-        The first beginning that is seen need not be one: it may not be known yet how many optimizers there are.
+        The first beginning that is seen may be a false one, as the number of optimizers may not be known yet.
         """
         self._does = self._begin_steps
 
@@ -221,7 +221,7 @@ class Tracing:
             self._write()
 
     def _write(self) -> None:
-        """Stop, write, let go: what holds the training up."""
+        """Stop the profiler, write the file, free the trace: all of this holds the training up."""
         now_ns = time.monotonic_ns()
         result: Optional[Any] = self._stop()
         self.abandon()
@@ -304,10 +304,10 @@ def has_room(folder: str) -> bool:
     return min(found.f_bavail * found.f_frsize, file_size_limit()) >= _ROOM_BYTES
 
 
-#: Set for the first start in a process, which reads it: kineto would add two lines to stderr at every trace.
+#: Set for the first start in a process, when kineto reads it: else kineto adds two lines to stderr at every trace.
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "6"
-#: Profilers of which only one at a time can have the GPU's events; set by Nsight Systems, Nsight Compute and rocprof.
+#: Variables that show another profiler: only one at a time can have the GPU's events.
 _OTHERS = (
     ("NSYS_PROFILING_SESSION_ID", "Nsight Systems"),
     ("NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "Nsight Compute"),

@@ -1,7 +1,7 @@
 """How large the batches are that a training gets, and how far their epoch has come: a few are measured, in markers.
 
-One of each new loader, and then ten a second at most. Only what a batch holds in lists, tuples, dicts and plain objects
-is seen; a batch in which that is too much, or a tensor not dense, is not measured. No device is asked how much.
+One batch of each new loader is measured, then at most ten a second. Only tensors in lists, tuples, dicts and plain
+objects are seen; a batch with too many objects, or a tensor that is not dense, is not measured. No device is queried.
 """
 
 import ctypes
@@ -18,13 +18,13 @@ from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_b
 from ..torch_compat import compilations
 from ..torch_compat.unobserved import Attached, attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
-#: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
+#: Least time between two rounds: texts differ in length, so that tokens by 30 batches are 3 % off, by 300 batches 1 %.
 DUE_NS = 100_000_000
-#: A batch that took long to measure is followed by a rest so many times as long, up to a second: most take 6 us, one of
+#: A batch that took long to measure is followed by a pause this many times as long, up to 1 s: most take 6 us, one of
 #: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
 REST = 5000
 _MOST_NS = 1_000_000_000
-#: Fetches of a round: of loaders that take turns, a batch of each is measured.
+#: Fetches in a round: if loaders take turns, a batch of each is measured.
 _ROUND_FETCHES = 4
 #: Most objects of a batch that are searched for tensors, this many levels deep.
 _OBJECTS_LIMIT = 1024
@@ -36,16 +36,16 @@ _PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 #: Keys under which batches of text hold the numbers of their tokens, and the mask that leaves out padding.
 _IDS = ("input_ids", "token_ids", "tokens")
 _MASK = "attention_mask"
-#: Bytes of a mask in which padding is counted, which takes 0.05 ms.
+#: Most bytes of a mask in which padding is counted: that takes 0.05 ms.
 MASK_BYTES = 1 << 17
 #: The iterators that torch's samplers go through.
 _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
-#: What holds these: generators, before Python 3.11 by their frames, and variables of comprehensions; first come first.
+#: Types that hold these: generators (before Python 3.11 by their frames), variables of comprehensions; tried in turn.
 _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
-#: Of samplers: how many batches each gives.
+#: For each sampler: how many batches it gives in an epoch.
 epoch_lengths = Attached()
-#: When the next batch is measured, or torch.compile's notes are read; the hook compares.
+#: When the next batch is measured, or torch.compile's notes are read; the hook compares the time with this.
 due_ns = 0
 _left = 0  # fetches left of this round
 _measured: List[int] = []  # loaders of this round
@@ -54,7 +54,7 @@ _rest_until_ns = 0
 
 
 def arm(loader: int) -> None:
-    """Begin a round with the next fetch if the loader is new, or have that under way last as long again."""
+    """Begin a round with the next fetch if the loader is new, or extend the one under way by a full round."""
     global due_ns, _left
     if loader not in _known:
         _known.add(loader)
@@ -83,7 +83,7 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
         return
     _measured.append(loader)
     begin_ns = monotonic_ns()
-    tensors, found, tokens = attempt(_figures, batch) or (None, None, None)  # of tensors of a kind of their own, none
+    tensors, found, tokens = attempt(_figures, batch) or (None, None, None)  # none for tensors of an unknown kind
     position = attempt(position_of, iterator)
     for kind, figure in ((TENSORS, tensors), (TOKENS, tokens), (BATCH, found), (POSITION, position)):
         if figure is not None:
@@ -108,7 +108,7 @@ def forget() -> None:
 
 
 def measure(batch: Any, torch: Any) -> Optional[Tuple[int, int]]:
-    """How many tensors a batch has, and what is marked of them; None if it has none of a plain size."""
+    """How many tensors a batch has, and the value of its BATCH marker; None if it cannot be measured."""
     tensors = _tensors(batch)
     if not tensors or not all(has_plain_size(each) and read(each, "layout") is torch.strided for each in tensors):
         return None
@@ -124,7 +124,7 @@ def measure(batch: Any, torch: Any) -> Optional[Tuple[int, int]]:
 
 
 def _tensors(batch: Any) -> Optional[List[Any]]:
-    """The tensors in a batch, each once, the outer ones first; None where there is too much. Calls none of its code."""
+    """The tensors in a batch, each once, the outer ones first; None if it has too many objects. Runs no code of it."""
     tensors: Dict[int, Any] = {}
     level = [batch]
     objects = 0
@@ -191,7 +191,7 @@ def position_of(iterator: Any) -> Optional[int]:
 def _length(iterator: Dict[str, Any]) -> Optional[int]:
     """Batches of an epoch, as ``len(loader)`` would give them; None of a sampler of the program's. Found once a loader.
 
-    No length is asked for, which may be the program's code: torch's samplers have asked at the start of the epoch.
+    ``len`` is not called, as it may be the program's code: torch's samplers have called it at the start of the epoch.
     """
     batch_sampler = iterator["_index_sampler"]
     known: Optional[int] = epoch_lengths.get(id(batch_sampler))

@@ -21,10 +21,10 @@ _READY_LIMIT = 0xFFFF
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: Of samplers: id of the writer of the ring that has the loader's facts, their name id, the data set's name.
+#: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the data set's name.
 _interned = Attached()
 _loader_count = 0
-#: Of iterators: the ids in their markers.
+#: For each iterator: the id in its markers.
 numbers = Attached()
 
 
@@ -39,7 +39,7 @@ def iterator_id(iterator: Any) -> int:
     number |= loader << LOADER_SHIFT
     numbers.attach(number, iterator)
     batches.arm(loader)
-    worker.time_in_process(iterator, fetcher, loader, dataset)  # last: another process may be claiming
+    worker.time_in_process(iterator, fetcher, loader, dataset)  # last: it fails while another process claims a slot
     return number
 
 
@@ -56,14 +56,14 @@ def forget() -> None:
 def ready_batches(iterator: Any) -> int:
     """Batches that wait for the trainer, plus one; 0 where that is unknown. Takes 0.5 us.
 
-    Unknown of a loader that is not torch's, and where queues do not know their size (macOS).
+    Unknown for a loader that is not torch's, and if queues do not know their size (macOS).
     """
     number: int = (attempt(_ready, iterator) or 0) if getattr(iterator, "_num_workers", 0) else 0
     return number if 0 < number < _READY_LIMIT else 0
 
 
 def _ready(iterator: Any) -> Any:
-    """Received out of order, and arrived (with pin_memory: arrived and pinned)."""
+    """Batches received out of order, and batches that have arrived (with pin_memory: arrived and pinned)."""
     return len(iterator._task_info) - iterator._tasks_outstanding + iterator._data_queue.qsize() + 1
 
 
@@ -120,4 +120,4 @@ def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
 
 
 def _reference(sampler: Any) -> Callable[[], Any]:
-    return weakref.ref(sampler) if is_referable(sampler) else lambda: None  # of a list
+    return weakref.ref(sampler) if is_referable(sampler) else lambda: None  # such as a list

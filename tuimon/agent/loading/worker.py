@@ -2,7 +2,7 @@
 
 No function of torch's or of the program's is wrapped, so that no frame of ours stands between them. We provide
 attributes that torch looks up once a batch: of its fetcher ``fetch``, with which items begin, and ``collate_fn``, with
-which collate begins. It ends when a worker puts the batch into its queue, or a trainer's iterator looks up
+which collate begins. A batch ends when a worker puts it into its queue, or a trainer's iterator looks up
 ``_pin_memory``. Each process writes running totals into a slot of the trainer's ring (``ring/loading_slots.py``).
 Forked workers inherit the hooks, spawned ones get them when they import torch. Nothing that is pickled or copied is
 changed.
@@ -23,7 +23,7 @@ from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING
 from ..torch_compat import rebinding
 from ..torch_compat.unobserved import Attached, attributes, dataset_name
 
-#: Index of the time for handing batches over, beside the states: the part of waiting in which one was still sent.
+#: Index of the time for handing batches over, beside the states: the part of waiting in which one was still being sent.
 _HAND_OVER = 3
 #: A state that lasted longer than this is written at its end ...
 _LONG_NS = 1_000_000
@@ -100,7 +100,7 @@ class HandOver:
 
 
 def watch_own_queue() -> Optional[HandOver]:
-    """Wrap the queue for batches of torch's worker loop; None in other processes, and of unknown kinds."""
+    """Wrap the queue for batches of torch's worker loop; None in other processes, and for unknown kinds of queue."""
     process = sys.modules["multiprocessing.process"].current_process()
     target = process._target
     if getattr(target, "__name__", None) != "_worker_loop":
@@ -108,7 +108,7 @@ def watch_own_queue() -> Optional[HandOver]:
     names = target.__code__.co_varnames[: target.__code__.co_argcount]
     queue = process._args[names.index("data_queue")]
     if type(queue).__module__ != "multiprocessing.queues" or queue._thread is not None:
-        return None  # where its thread runs that has bound what it calls
+        return None  # its thread already runs, and has bound the functions it calls
     hand_over = HandOver()
     put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
     queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
@@ -172,17 +172,17 @@ class BatchTimer:
         return spent_ns < _QUICK_BATCHES * _QUICK_NS
 
     def begin_collate(self) -> None:
-        """The items are there, if they were being made."""
+        """End the items, if they were being made, and begin collate."""
         if self.state == ITEMS:
             self.enter(COLLATE)
 
     def end_batch(self) -> None:
-        """What was being made is done, or has failed."""
+        """End the batch that was being made: it is done, or has failed."""
         if self.state:
             self.enter(WAITING, int(self.state == COLLATE))
 
     def _before_put(self) -> None:
-        """End a batch; or the waiting before something is put that is none, between epochs: it was for no hand-over."""
+        """End a batch; or, if something else is put into the queue between epochs, a wait that was for no hand-over."""
         if self.state or monotonic_ns() - self._since_ns > _LONG_NS:
             self.enter(WAITING, int(self.state == COLLATE))
 
@@ -193,10 +193,10 @@ _ATTEMPTS = 20
 _own: Optional[BatchTimer] = None  # of this worker process
 _hand_over: Optional[HandOver] = None  # of its queue
 _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
-#: Those that are being timed; where there are none, the hooks are off.
+#: The timers in use; while there are none, the hooks are off.
 in_process: List[BatchTimer] = []
 _attempts = 0
-#: Of fetchers and of a trainer's iterators: None, where they are not timed.
+#: The timers of fetchers and of a trainer's iterators: None for those that are not timed.
 _timers = Attached()
 _UNKNOWN: Any = object()
 #: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
@@ -204,7 +204,7 @@ _hooks: List[rebinding.Rebound] = []
 
 
 class _Fetch:
-    """A fetcher's ``fetch``: torch's own function; who looks it up begins a batch."""
+    """A fetcher's ``fetch``: torch's own function; looking it up begins a batch."""
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
@@ -220,7 +220,7 @@ class _Fetch:
 
 
 class _Attribute:
-    """An attribute of an instance; who looks it up while a batch is made is at this moment of it."""
+    """An attribute of an instance; looking it up while a batch is made marks a moment of the making."""
 
     def __init__(self, name: str, moment: Callable[[BatchTimer], None]) -> None:
         self._name, self._moment = name, moment

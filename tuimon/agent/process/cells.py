@@ -1,8 +1,7 @@
 """The cells of a notebook, or of IPython's prompt: their text, and where each has ended.
 
-Where a cell has run, the training loop in it has been left: what the user does until the next one belongs to no step,
-and neither does a cell that plots, saves or waits. What was typed in is in no file, so the monitor finds its text
-beside the ring.
+Once a cell has run, the training loop in it has been left: the time until the next cell belongs to no step, nor does a
+cell that plots, saves or waits. Typed code is in no file, so its text is left beside the ring for the monitor.
 """
 
 import atexit
@@ -17,7 +16,7 @@ from ..ring.files import CELLS, remove_file, side_file, write_file
 from ..ring.layout import LOOP_LEFT
 from ..torch_compat import rebinding
 
-#: Characters of all cells that are kept, the latest: a notebook has some 10,000.
+#: Most characters that are kept, those of the latest cells: a notebook has some 10,000.
 _KEPT_CHARS = 500_000
 
 
@@ -54,7 +53,7 @@ def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:
 
 
 class Cells:
-    """The code typed in until now, by the file that Python takes it to be of."""
+    """The code typed in until now, by the file name that Python gives it."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
@@ -63,12 +62,12 @@ class Cells:
         self._pid = os.getpid()
 
     def add_known(self, compiler: Any) -> None:
-        """Those that have run, or run now."""
+        """Add the cells that have run, or run now."""
         for file, number in getattr(compiler, "_filename_map", {}).items():
             self._add(file, number)
 
     def begin(self, file: str, number: int) -> None:
-        """A cell is about to run; whatever loop it has is another than the last."""
+        """A cell is about to run; a loop in it is another than the last one."""
         attempt(self._begin, file, number)
 
     def _begin(self, file: str, number: int) -> None:
@@ -83,7 +82,7 @@ class Cells:
             self._runtime.write_waiting()
 
     def publish(self) -> None:
-        """Leave them beside the ring, if there is one. Raises OSError without room: their lines then have no text."""
+        """Leave the cells beside the ring, if there is one. Raises OSError without room: they then have no text."""
         writer = self._runtime.writer()
         if writer is None:
             return

@@ -15,8 +15,8 @@ from ..ring.files import is_running
 from ..torch_compat.unobserved import is_slot
 from . import gc_pauses, loop_stacks, training_facts
 
-#: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames,
-#: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
+#: Limits on the error that ended the program: bytes of its text, half of them from its end; and innermost frames, with
+#: as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
 _ERROR_BYTES = 1500
 _ERROR_FRAMES = 16
 _PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
@@ -87,9 +87,9 @@ def uncaught() -> Dict[str, Any]:
 
 
 def _text(error: BaseException) -> str:
-    """Its last line of a traceback; without the part that only the program's code could give.
+    """The error's last line in a traceback; without the message if the program's own code would have to give it.
 
-    Python has called that once already, to print it.
+    Python has already called that code once, to print the error.
     """
     kind = type(error)
     name = (
@@ -153,7 +153,7 @@ def _number(text: Optional[str]) -> Optional[int]:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-#: In the command lines of processes that import torch and rarely train.
+#: Parts of the command lines of processes that import torch and rarely train.
 _AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
 _NAMESPACE = "/proc/self/ns/pid"
 
@@ -161,8 +161,8 @@ _NAMESPACE = "/proc/self/ns/pid"
 def starter() -> Optional[Tuple[int, int]]:
     """Pid and start time of the tuimon that started this run, named in the environment: PID-STARTTICKS-PIDNAMESPACE.
 
-    None where none is named, or where it has no pid in our namespace. Raises ValueError for what is no name, OSError
-    where our namespace is unknown.
+    None if none is named, or if it has no pid in our namespace. Raises ValueError if the name is malformed, OSError if
+    our namespace is unknown.
     """
     named = variable("TUIMON_MONITOR")
     if not named:
@@ -172,7 +172,7 @@ def starter() -> Optional[Tuple[int, int]]:
 
 
 def starter_has_ended() -> bool:
-    """True if that tuimon is known to be gone: killed, or it has left the run to itself."""
+    """True if the tuimon that started this run is known to be gone: it was killed, or has left the run to itself."""
     known = attempt(starter)
     return known is not None and not is_running(*known)
 
@@ -219,8 +219,8 @@ def _allow_tracers() -> None:
 def _tracer() -> Optional[int]:
     """Who may trace us: the tuimon that started the run, with its descendants; None once it has ended.
 
-    Any process where it has no pid in our namespace, where none is named, and where it shows the output of the run: its
-    full screen may be left, and the ``tuimon attach`` that comes back to the training is no descendant of it.
+    Any process if that tuimon has no pid in our namespace, is not named, or shows the run's output: its full screen may
+    be left, and the ``tuimon attach`` that comes back to the training is no descendant of it.
     """
     known = None if variable("TUIMON_OUTPUT") else starter()
     if known is None:

@@ -3,7 +3,7 @@
 A short pass is in few stack samples, or in none. With these stacks the monitor knows which of the loop's lines come
 before backward all the same.
 
-The loop of a Trainer, transformers' or Lightning's, is found on the stack as well: how many steps it has still to make.
+The loop of a Trainer, transformers' or Lightning's, is found on the stack as well, with the steps it has still to make.
 The frames whose variables are read are those of the libraries' outermost functions, which hold nothing of a step.
 """
 
@@ -30,7 +30,7 @@ _noted: Set[str] = set()  # the boundaries of the loop under way that are noted
 
 
 def is_due(passed: int, boundary: str) -> bool:
-    """True if the stack of a boundary is to be noted after so many: 1, 2, 3, 5, 9, ... 33, or its first.
+    """True if a boundary's stack is to be noted after so many boundaries: 1, 2, 3, 5, 9, ... 33, or if it is its first.
 
     Facts are published after 1, 2, 4, ... of them. Where backward and update take turns, each of the two is noted.
     """
@@ -65,7 +65,7 @@ def forget() -> None:
 
 
 def begin_loop() -> None:
-    """What follows may be another loop: what is known holds until its own boundaries are noted."""
+    """Another loop may follow: the known stacks hold until its own boundaries are noted."""
     _noted.clear()
 
 
@@ -85,9 +85,9 @@ def numbered(stack: _Stack, files: Dict[str, int]) -> List[List[Any]]:
 
 
 class _Library(NamedTuple):
-    """A library's outermost function, and how its trainer is asked."""
+    """A library's outermost function, and how its trainer's plan is read."""
 
-    module: str  # that it is in
+    module: str  # that the function is in
     variable: str  # which holds the trainer
     read: Callable[[Any], Dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""What is read of a training in its first steps: its optimizers, its precision, its gradients, what it was warned of.
+"""Facts read of a training in its first steps: its optimizers, precision and gradients, and the warnings it got.
 
 Each optimizer is read once, after the first of its updates that is seen. One that begins to step later, or that steps
 in turn with others, is found some hundred updates late, or not at all.
@@ -21,7 +21,7 @@ from ..torch_compat.unobserved import (
     unobserved,
 )
 
-#: Optimizers that are described: some programs have one for each parameter.
+#: Most optimizers that are described: some programs have one for each parameter.
 _OPTIMIZERS_LIMIT = 4
 #: Most tensors that are counted, 0.4 us each.
 TENSORS_LIMIT = 8192
@@ -52,7 +52,7 @@ def is_new(optimizer: Any) -> bool:
 
 
 def note(optimizer: Any) -> bool:
-    """Describe an optimizer that has just made an update, if it is new; whether it was."""
+    """Describe an optimizer that has just made an update, if it is new; True if it was."""
     if not is_new(optimizer) or not is_referable(optimizer):
         return False
     gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
@@ -60,7 +60,7 @@ def note(optimizer: Any) -> bool:
         del _known[gone]
     described: Dict[str, Any] = {}
     _known.append((weakref.ref(optimizer), described))
-    attempt(describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
+    attempt(describe, optimizer, described)  # if an unknown kind of optimizer fails, the facts found so far are kept
     return True
 
 
@@ -92,7 +92,7 @@ def describe(optimizer: Any, described: Dict[str, Any]) -> None:
 
 
 def parameter_groups(optimizer: Any) -> List[Dict[str, Any]]:
-    """The groups of parameters that an optimizer holds; none where they are of another kind than torch's."""
+    """The groups of parameters that an optimizer holds; none if they are not in torch's form."""
     found = attributes(optimizer).get("param_groups")
     if type(found) is not list or not all(type(each) is dict and type(each.get("params")) is list for each in found):
         return []
@@ -100,7 +100,7 @@ def parameter_groups(optimizer: Any) -> List[Dict[str, Any]]:
 
 
 def any_made() -> bool:
-    """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
+    """True if an optimizer was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
     base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
     waiting = [] if base is None else type.__subclasses__(base)
     while waiting:
@@ -125,7 +125,7 @@ VECTORS = (
     ("avx512", "_is_avx512_supported"),
     ("avx2", "_is_avx2_supported"),
 )
-#: The index of the first one that a value of oneDNN's variable leaves.
+#: By value of oneDNN's variable: the index of the best instruction set that it still allows.
 _UP_TO = {"AVX512_CORE_FP16": 1, "AVX512_CORE_BF16": 1, "AVX512_CORE_VNNI": 2, "AVX512_CORE": 2, "AVX2": 3}
 
 
@@ -133,8 +133,8 @@ def _torch(name: str) -> Any:
     return attrgetter(name)(sys.modules["torch"])
 
 
-#: Whether products of float32 may round to TF32, and convolutions: how each is read from torch 2.9 on, and else. It
-#: raises where a program has set the one and the other is read; ``none``: nothing is set by the new names.
+#: How to read whether products of float32, and convolutions, may round to TF32: from torch 2.9 on, and before. Reading
+#: the one raises if the program has set the other; ``none``: nothing is set by the new names.
 _TF32 = (
     (
         "tf32",
@@ -172,8 +172,8 @@ def read_products(outputs: Any) -> None:
             loss = criterion(model(batch), target)
         loss.backward()                                float32 of the loss, ..., bfloat16 of an AddmmBackward0
 
-    Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
-    those behind the first NODES_LIMIT nodes.
+    Products inside a compiled model, a reentrant checkpoint or a function with a backward of its own are not seen, nor
+    are those behind the first NODES_LIMIT nodes.
     """
     for node in graph_behind(outputs, NODES_LIMIT):
         if type(node).__name__ in PRODUCTS:
@@ -183,15 +183,15 @@ def read_products(outputs: Any) -> None:
 
 
 def graph_behind(outputs: Any, limit: int) -> Dict[Any, List[Any]]:
-    """The nodes of the graph behind the outputs of a forward pass, the near ones first, with those that lead to each.
+    """The nodes of the graph behind a forward pass's outputs, the near ones first, each with those that lead to it.
 
-    It ends soon after so many nodes.
+    The search ends soon after ``limit`` nodes.
     """
     with unobserved():
         roots = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
     found: Dict[Any, List[Any]] = {node: [] for node in roots if node is not None}
     waiting = list(found)
-    for node in waiting:  # it grows
+    for node in waiting:  # the list grows meanwhile
         if len(waiting) >= limit:
             break
         for following in followed_by(node):
@@ -223,7 +223,7 @@ def _name(dtype: Any) -> str:
 
 
 def vectors() -> Dict[str, Any]:
-    """The best instructions for products that this CPU has and oneDNN may use; nothing on another kind, or unknown.
+    """The best instructions for products that this CPU has and oneDNN may use; nothing on other CPUs, or if unknown.
 
     Source: https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
     """
@@ -239,12 +239,12 @@ def vectors() -> Dict[str, Any]:
 GRADIENT_NODES_LIMIT = 4096
 
 _gradients: Dict[str, Any] = {}  # empty: they are not counted yet
-#: Of parameters that no optimizer holds, and how often each had been written to: one that is later has another user.
+#: Parameters that no optimizer holds, and how often each had been written to: if one is written later, others use it.
 _versions: List[Tuple[Callable[[], Any], int]] = []
 
 
 def gradient_facts() -> Dict[str, Any]:
-    """``{"unused_gradients": [62, 64, 40, 42]}``: tensors and all of them; inputs of products, as below, and all."""
+    """``{"unused_gradients": [62, 64, 40, 42]}``: of 62 of 64 tensors, and of 40 of 42 inputs of matrix products."""
     with unobserved():
         known = ((reference(), version) for reference, version in _versions)
         is_written = any(tensor is not None and read(tensor, "_version") != version for tensor, version in known)
@@ -252,7 +252,7 @@ def gradient_facts() -> Dict[str, Any]:
 
 
 def count_gradients(outputs: Any) -> None:
-    """Count them in the graph behind the outputs of a backward pass, if all of it is seen and all optimizers are known.
+    """Count unused gradients behind the outputs of a backward pass, if the whole graph and all optimizers are known.
 
     ::
 
@@ -303,7 +303,7 @@ KNOWN_WARNINGS = (
 )
 _contents: Any = vars(ModuleType)["__dict__"].__get__
 
-#: The first of each, by its part: kept, as a module drops its own once the filters have changed.
+#: The first warning of each kind, by its known part: a module drops its own records once the filters have changed.
 _warned: Dict[str, List[Any]] = {}
 
 
@@ -328,6 +328,6 @@ def forget() -> None:
 
 
 def forget_gradients() -> None:
-    """Count them again: optimizers have come."""
+    """Have gradients counted again: there are new optimizers."""
     _gradients.clear()
     _versions.clear()

@@ -4,7 +4,7 @@ They lie in the free part of the ring's header. Offsets in bytes::
 
     1024  version u64    of these words; 0: this agent takes no orders
     1032  commands u64   bit n: the agent knows command n
-    1040  bell u64       the monitor changes it after every order; the agent reads it once a step, and nothing else
+    1040  bell u64       the monitor changes it after every order; the agent reads this word alone once a step
     1088  for each of 16 commands:
           order   number u64 | argument u64 | check u64 | alive_ns u64   written by the monitor
           answer  number u64 | state u64 | value u64 | text u64          written by the agent

@@ -4,9 +4,9 @@ A process that has no room for a ring leaves the reason for the monitor as the n
 (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 
 A file beside a ring holds what is too large for it: JSON, replaced as a whole, for its owner alone.
-``PID-TICKS.ring.KIND``. Those of processes that are gone are removed with their rings (writer.py).
+``PID-TICKS.ring.KIND``. Files of processes that are gone are removed with their rings (writer.py).
 
-That of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files
+The file of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files
 (https://www.speedscope.app/file-format-schema.json) as far as the monitor reads them: one profile a thread, ``Thread
 <OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first. Beside
 these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns`` of the
@@ -27,7 +27,7 @@ from ..private import refusal
 
 #: No pid is higher on Linux (PID_MAX_LIMIT).
 PID_LIMIT = 1 << 22
-#: The first choice for rings, if so much is free, 256 rings: DataLoader workers need it too, and a training ends where
+#: The first choice for rings, if room for 256 rings is free: DataLoader workers need it too, and a training ends when
 #: it is full. Docker gives 64 MB by default, Linux half of the memory.
 SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_ROOM_BYTES = 600_000_000
@@ -139,7 +139,7 @@ def map_file(handle: int, size: int, offset: int = 0) -> mmap.mmap:
 
     ``mmap.mmap(handle, ...)`` hides a duplicate of the descriptor and closes its number at the end. By then the program
     may have closed it (``os.closerange``, as daemons do), and have a file of its own under that number. So this is an
-    anonymous map of Python's, which has none, with the file laid over it.
+    anonymous map of Python's, which has no descriptor, with the file laid over it.
     """
     import ctypes  # torch has imported it
 
@@ -207,7 +207,7 @@ def reason_left_by(pid: int) -> Optional[str]:
             link = os.readlink("%s/%s" % (folder, number))
             if link.startswith(_LINK):
                 return link[len(_LINK) : -len(_LINK_END)]
-    except OSError:  # it has ended, or closed one: there will be another look
+    except OSError:  # it has ended, or closed one: the monitor will look again
         pass
     return None
 
@@ -233,7 +233,7 @@ def write_file(path: str, content: Dict[str, Any]) -> None:
     if len(raw) > FILE_LIMIT:
         raise ValueError("%d bytes are too many" % len(raw))
     unborn = path + ".new"
-    remove_file(unborn)  # of one that was cut short
+    remove_file(unborn)  # left by a write that was cut short
     handle = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.write(handle, raw)

@@ -41,7 +41,7 @@ PLACE_SEPARATOR = "\x1f"
 FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown; or FETCHED_IN_GAP
 FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
 BACKWARD_BEGIN = 4  # value: RETURNED where the gradients are returned, and no parameter's is accumulated
-BACKWARD_END = 5  # value: as of its begin
+BACKWARD_END = 5  # value: as of BACKWARD_BEGIN
 OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
 OPTIMIZER_END = 7
 RANGE_PUSH = 8  # value: name id; per-thread nesting
@@ -67,7 +67,7 @@ STEP_SIZE = 48  # how much the step that ends next holds, as the program says; f
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
-COMPILER = 50  # torch.compile's work (torch_compat/compilations.py); flag: name id of what, value: ns or a count
+COMPILER = 50  # torch.compile's work (torch_compat/compilations.py); flag: name id of the event, value: ns or a count
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
 #: Value of BACKWARD_*: ``autograd.grad``.
@@ -279,7 +279,7 @@ class Event(NamedTuple):
 
 
 def packed(what: str, code: Code, reason: Tuple[str, str]) -> str:
-    """As one string, of bounded length."""
+    """The event as one string, of bounded length."""
     file, line, function = code
     parts = [what, file[-2 * _CHARACTERS :], str(line), *(each[:_CHARACTERS] for each in (function, *reason))]
     return PLACE_SEPARATOR.join(part.replace(PLACE_SEPARATOR, "?") for part in parts)

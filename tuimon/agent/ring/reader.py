@@ -1,8 +1,7 @@
 """The monitor's side of a ring: reads new markers and counts the lost ones.
 
-Markers come as columns, one for each word of their slots: what many of them have in common is compared at once. The
-file is read, not mapped: of a file that somebody cuts short a read returns less, and a map kills whoever touches it
-(SIGBUS).
+Markers come as columns, one for each word of their slots, so that many markers are compared at once. The file is read,
+not mapped: if somebody cuts it short, a read returns less, but a map kills the process that touches it (SIGBUS).
 """
 
 import fcntl
@@ -149,7 +148,7 @@ class RingBytes:
         return os.pread(self._handle, length, offset)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Replace bytes, of a file that is as long as ever. Raises OSError."""
+        """Replace bytes, unless the file was cut short. Raises OSError."""
         if self.is_cut():
             raise OSError("the ring was cut short")
         os.pwrite(self._handle, data, offset)
@@ -288,7 +287,7 @@ class RingReader(RingBytes):
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
             valid = valid_slots(self._read_slots(index, count), self._next)
-            # A sequence is written after the rest of its slot, and a copy keeps no order: they are read again after it.
+            # A sequence is written after the rest of its slot, but a copy keeps no order: read them again after it.
             markers = columns_of(self._read_slots(index, valid) if valid else b"")
             beyond = _HOLE_LIMIT if valid < count else 1
             # read last: the writer may have reached the slots while we read them
@@ -299,7 +298,7 @@ class RingReader(RingBytes):
             self._next += valid
             if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :]):
                 break
-        # one chunk for as many as now came, and some more: each takes three reads
+        # next time one chunk for as many markers, and some more: a chunk takes three reads
         self._usual = min(max(_FIRST_CHUNK_SLOTS, len(out.heads) + len(out.heads) // 8), _CHUNK_SLOTS)
         if not self._has_read:
             self._has_read = True
@@ -338,7 +337,7 @@ class RingReader(RingBytes):
         """
         if found[0] == self._next:  # written meanwhile
             return True
-        if max(found) < self._next:  # so it is nearly always
+        if max(found) < self._next:  # the usual case: nothing was written after it
             return False
         beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
         width = next(beyond, 0)
@@ -361,7 +360,7 @@ class RingReader(RingBytes):
         return found if found % self._slots == number % self._slots and found < _SEQUENCE_LIMIT else 0
 
 
-#: Facts read last that are no numbers or strings, by name: the ranks of a run have the same, and hold them once.
+#: The latest facts that are not numbers or strings, by name: ranks of a run have equal ones, and share one object.
 _latest_facts: Dict[str, Any] = {}
 
 

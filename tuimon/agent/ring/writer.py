@@ -54,11 +54,11 @@ Waiting = Tuple[int, int, int, int, int, int]
 
 _NAME_LIMIT_BYTES = 1024
 #: A loop is fast when so many markers come this close together on average: steps of up to 24 ms, or 36 with a
-#: DataLoader. Its markers then wait up to HOLD_NS to be written: while the loop halts, that much is not known.
+#: DataLoader. Its markers then wait up to HOLD_NS to be written: while the loop halts, the monitor lacks them.
 FAST_MARKERS = 16
 FAST_GAP_NS = 6_000_000
 HOLD_NS = 50_000_000
-#: Most markers that wait, 7 MB: where a signal handler that raises cuts every writing short, the oldest go. They have
+#: Most markers that wait, 7 MB: if a raising signal handler cuts every writing short, the oldest are dropped. They have
 #: their sequences, so the reader counts them as dropped.
 WAITING_LIMIT = 32768
 _WORD = (1 << 64) - 1
@@ -156,8 +156,8 @@ class RingWriter:
     def make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], Optional[int]]:
         """A function that writes the waiting markers and returns how many it wrote; None in a forked child.
 
-        A child calls it before it has let go of its parent's ring where a garbage collection at the fork takes long.
-        What waits is the parent's to write: here it would be of a thread that the parent does not have.
+        A child calls it before it has let go of its parent's ring if a garbage collection at the fork takes long. The
+        waiting markers are the parent's to write: from here they would name a thread that the parent does not have.
         """
         words, latest, pid = self._words, self._latest, self.pid
         take = waiting.popleft
@@ -267,11 +267,11 @@ _STREAMS = 3
 
 
 def make_ring() -> Optional[RingWriter]:
-    """A ring in the first directory that has room for one; None when none has: then the reasons are left.
+    """A ring in the first directory that has room for one; None when none has: the reasons are then left.
 
     Raises OSError where /proc is missing, or no descriptor is left.
     """
-    handles: List[int] = []  # with the numbers of closed standard streams: C code would print into the ring
+    handles: List[int] = []  # at the numbers of closed standard streams, where C code would print into the ring
     try:
         while not handles or handles[-1] < _STREAMS:
             handles.append(os.open("/", os.O_PATH | os.O_CLOEXEC))

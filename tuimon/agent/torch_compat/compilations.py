@@ -1,7 +1,7 @@
-"""What torch.compile does: read from what Dynamo notes of itself, where the program has imported it, into markers.
+"""Reads what torch.compile does from Dynamo's own notes, if the program has imported Dynamo, and marks it.
 
-No setting is changed, no callback registered, no lock taken. Dynamo keeps its last 64 compilations: of more than these
-between two readings the first are lost. The names are those of torch 2.2 to 2.13; what a version lacks is left out.
+No setting is changed, no callback registered, no lock taken. Dynamo keeps its last 64 compilations: if there are more
+between two readings, the first are lost. The names are those of torch 2.2 to 2.13; what a version lacks is left out.
 """
 
 import re
@@ -59,7 +59,7 @@ reading = _Read()
 
 
 def begin() -> None:
-    """Begin anew for another ring; what was compiled before it is past."""
+    """Begin anew for another ring; what was compiled before is not reported."""
     known = attempt(_metrics, sys.modules.get("torch._dynamo.utils"))
     reading.begin(known[-1] if known else None)
 
@@ -188,7 +188,7 @@ def _is_limit(text: str) -> bool:
 
 
 def text_of(event: Event) -> str:
-    """As one string; of too many different ones, without the reason, and then without the code."""
+    """The event as one string; if there are too many different ones, without the reason, then without the code too."""
     for reason in ((event.reason, event.guarded), ("", "")):
         text = packed(event.what, event.code, reason)
         if text in reading.texts or len(reading.texts) < TEXTS_LIMIT:

@@ -1,8 +1,8 @@
 """Rebinds names of torch's modules and classes to our functions, adds step hooks, and undoes it.
 
 Step hooks may have to be added and removed while optimizers step. torch goes through them in an ordered dict, where an
-entry that comes or goes raises in the user's ``step``. Only around the last entry is that allowed: so hooks of ours
-that are alone come and go at any time, beside others they wait.
+entry that comes or goes raises in the user's ``step``. Only the last entry may come or go: so our hooks do so at
+any time if they are alone, and wait if there are others.
 """
 
 import sys

@@ -32,7 +32,7 @@ def is_referable(value: Any) -> bool:
 class Attached(Dict[int, Any]):
     """Values by the ids of objects, until these are gone.
 
-    What removes an entry is no Python code, in which a signal handler could raise to nobody.
+    Entries are removed in C: in Python code, what a signal handler raises could be lost.
     """
 
     __slots__ = ("_references",)
