@@ -1,4 +1,4 @@
-"""Processes that already run: those to attach to, whether tuimon may watch one, and those that are left of a run."""
+"""Processes that already run: candidates to attach to, whether tuimon may watch one, and processes left of a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def attach(pid: int) -> Attached:
 
 
 def _refuse(pid: int, program: str) -> None:
-    """Say why a process is not known to be Python; one that hides its program but is called as Python may be it."""
+    """Say why a process is not known to be Python; one that hides its program but has Python's name may be Python."""
     try:
         psutil.Process(pid).exe()
     except psutil.AccessDenied:
@@ -99,7 +99,7 @@ class Candidate(NamedTuple):
 def find_candidates() -> list[Candidate]:
     """This user's processes that have torch loaded or a live ring, without their workers.
 
-    Those with markers first, then the others: some of these have only imported torch; each the oldest first.
+    Processes with markers come first, then the others, some of which have only imported torch; oldest first in each.
     """
     own, user = os.getpid(), os.getuid()
     listed = [candidate_of(pid, user) for pid in sorted(procfs.pids()) if pid != own]
@@ -134,7 +134,7 @@ def processes_of_run(run_id: str) -> list[int]:
     """The live processes that /proc shows and that have this run in their environment, lowest pid first."""
     found = []
     for pid in sorted(procfs.pids()):
-        with suppress(OSError):  # no file handle is left: what has ended is reported without those that outlive it
+        with suppress(OSError):  # no file handle is left: the run's end is reported without processes left of it
             if environment(pid).get("TUIMON_RUN") == run_id:
                 found.append(pid)
     return found

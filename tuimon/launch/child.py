@@ -95,7 +95,7 @@ def environment(run_id: str, output: str | None, *, markers: bool, memory: bool 
     if memory:
         env["TUIMON_MEMORY"] = "1"
     pid = os.getpid()
-    with contextlib.suppress(OSError):  # this process for those that it starts: pid, start time, pid namespace
+    with contextlib.suppress(OSError):  # names this process to those it starts: pid, start time, pid namespace
         env["TUIMON_MONITOR"] = f"{pid}-{procfs.start_ticks(pid)}-{os.readlink('/proc/self/ns/pid')}"
     if output is not None:  # the full screen: it may be left, and another tuimon attach
         env["TUIMON_OUTPUT"] = output
@@ -207,7 +207,7 @@ _HANDING_ON = {b"sh", b"dash", b"bash", b"zsh", b"ksh", b"busybox", b"systemd"}
 
 
 def _given_no_sigpipe() -> bool:
-    """True if tuimon was given SIGPIPE ignored, as far as its parent shows: Python ignores it from its start on."""
+    """True if SIGPIPE was ignored before tuimon started, as far as its parent shows: Python always ignores it."""
     parent = os.getppid()
     name = (procfs.read_bytes(f"/proc/{parent}/comm") or b"").strip()
     return name in _HANDING_ON and signal.SIGPIPE in procfs.read_signals(parent, "SigIgn")

@@ -4,12 +4,12 @@ The process is stopped for some ten milliseconds. If one of its threads is at a 
 that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
 Python's objects), the call is made there; otherwise the process goes on and is stopped again a little later. The call
 only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
-thread. Nothing is allocated in the process until then but one page, which it cannot write.
+thread. Until then one page is allocated in the process, which the process cannot write, and nothing else.
 
 There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
 
-Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, it is run again
-with fewer of them (``known_registers``).
+Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, gdb is run again
+with fewer registers (``known_registers``).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from tuimon.text import plain
 
 
 class PendingCall(NamedTuple):
-    """The pending call that starts our thread: machine code, as no function of Python's C API would do.
+    """The pending call that starts our thread: machine code, as no function of Python's C API can do it.
 
     The main thread runs none of our Python: the interpreter calls handlers of signals there, between any two
     instructions, and what they raise in a statement of ``PyRun_SimpleString`` is printed and lost. Our statement runs
-    in a thread of its own, in which no handler runs; the main thread waits in C while a file is there.
+    in a thread of its own, in which no handler runs; the main thread waits in C while a file exists.
     ``pending_call.c`` is the source; ``entry``: where it begins.
     """
 
@@ -54,7 +54,7 @@ class PendingCall(NamedTuple):
     entry: int
 
 
-#: By processor.
+#: The machine code of the pending call, by processor.
 CODE = {
     "x86_64": PendingCall(
         bytes.fromhex(
@@ -103,7 +103,7 @@ PAGE = 4096
 
 
 def pending_call_page(processor: str, functions: Mapping[str, int], path: str, statement: str) -> bytes:
-    """The content of the page. ``functions``: their addresses; ``path``: the main thread waits while it is there.
+    """The content of the page. ``functions``: their addresses; ``path``: the main thread waits while it exists.
 
     Raises CannotInject.
     """
@@ -126,7 +126,7 @@ _IN_SYSTEM_CALL = {
 #: Writes a register that nothing depends on, the opcode of the last x87 instruction, and writes it back.
 _TRY_TO_WRITE = {"x86_64": "set $fop = $fop ^ 1\n    set $fop = $fop ^ 1", "aarch64": ""}
 _CANNOT_WRITE = "Couldn't write extended state status"
-#: Older ones do not know how many registers a processor with AMX has.
+#: Older versions of gdb do not know how many registers a processor with AMX has.
 _KNOWS_AMX = 14
 #: Lines of gdb's that are no errors begin with these.
 _NO_ERROR = ("[", "0x", "warning: ")
@@ -140,7 +140,7 @@ _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LEFT_STOPPED_S = 0.5
 #: Begins the script's last line.
 _DONE = "tuimon: done"
-#: In that line: there is no page, or it could not be written, of which gdb only warns.
+#: The number in that line if there is no page, or it could not be written, of which gdb only warns.
 _NO_PAGE = 2
 
 SCRIPT = """\
@@ -208,7 +208,7 @@ def find_gdb() -> str:
 def schedule(target: Target, statement: str, waited_for: str) -> int:
     """Have a thread run ``statement`` soon; how often the process was stopped. Raises CannotInject.
 
-    ``waited_for``: a file; the main thread waits while it is there.
+    ``waited_for``: a file; the main thread waits while it exists.
     """
     gdb = find_gdb()
     check_threads(target.pid)
@@ -260,8 +260,8 @@ def functions_for(target: Target) -> dict[str, Function]:
 def script_for(target: Target, functions: Mapping[str, Function], page: str, registers: str | None = None) -> str:
     """The commands for gdb. ``page``: the file with what the process is given.
 
-    ``registers``: the file that describes those that gdb is to read and write. The called function may change others;
-    in a system call that the C library makes none of those is in use, as its caller could not rely on them.
+    ``registers``: the file that describes the registers that gdb is to read and write. The called function may change
+    others; in a system call of the C library none of these others is in use, as its caller could not rely on them.
     """
     in_harmless = _within(functions[name] for name in HARMLESS.split() if name in functions)
     in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
@@ -332,10 +332,10 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _have_go_on(pid: int) -> None:
-    """Let the process run that a killed gdb has left stopped: the signal it was stopped by arrives a little later.
+    """Let the process run that a killed gdb has left stopped: the signal that stops it may arrive a little later.
 
-    In a thread that is in uninterruptible sleep it waits, and would stop all of them once that is over. SIGCONT takes
-    it back.
+    In a thread in uninterruptible sleep the signal waits, and would stop all threads once the sleep is over. SIGCONT
+    cancels it.
     """
     until_s = time.monotonic() + LEFT_STOPPED_S
     while time.monotonic() < until_s:

@@ -2,7 +2,7 @@
 
 1. ``target`` examines the process, without touching it, and refuses with cause and next step.
 2. This module makes a private folder with the script that the process is to run (``tuimon/agent/boot.py``).
-3. That, by ``sys.remote_exec``, or ``gdb`` has the process run it at the next moment at which its interpreter allows.
+3. ``sys.remote_exec``, called here, or ``gdb`` has the process run the script as soon as its interpreter allows.
 4. The script leaves its answer in the folder. Once the folder is gone, the script does nothing.
 """
 
@@ -111,7 +111,7 @@ class InjectRequest:
         """
         self.folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=place)
         self.script = os.path.join(self.folder, "start.py")
-        self.waited_for = os.path.join(self.folder, WAITED_FOR)  # the main thread waits while it is there
+        self.waited_for = os.path.join(self.folder, WAITED_FOR)  # the main thread waits while it exists
         os.mkdir(self.waited_for, 0o700)
         request = {"folder": self.folder, "agent": agent, "rings": rings}
         with open(os.path.join(agent, "boot.py"), encoding="utf-8") as boot:
@@ -146,14 +146,14 @@ class InjectRequest:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-#: PEP 768 came with this.
+#: The first Python 3 with ``sys.remote_exec`` (PEP 768).
 FIRST_MINOR = 14
 _CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 _TIMEOUT_S = 30.0
 
 
 def _run_script(target: Target, script: str) -> None:
-    """Have the main thread run it soon, by an interpreter of the same version. Raises CannotInject."""
+    """Have the main thread run the script soon, by an interpreter of the same version. Raises CannotInject."""
     program = f"/proc/{target.pid}/exe"
     try:
         done = subprocess.run(

@@ -21,7 +21,7 @@ def user_python() -> str:
 
 
 def versions_of_user_python() -> tuple[str, str] | None:
-    """Its version, and that of its torch, "" without; None if it does not work. It imports no torch."""
+    """The versions of ``user_python`` and of its torch, "" without; None if it does not work. Imports no torch."""
     try:
         done = subprocess.run(
             [user_python(), "-c", _VERSIONS],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LEAVE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: A signal to several processes, to a group or to one after the other, reaches all of them within this (s).
 TOGETHER_S = 0.1
-#: About a process's own stops, children, files and faults, and those that nobody can receive: not passed on.
+#: Signals about a process's own stops, children, files and faults, and those nobody can receive: not passed on.
 _OWN = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGCHLD),
     *(signal.SIGWINCH, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ),
@@ -97,7 +97,7 @@ class Relay(_Handlers):
     def __enter__(self) -> Relay:
         self._witness = Witness()
         for number in PASSED_ON:
-            if not _is_ignored(number):  # the training is to inherit that
+            if not _is_ignored(number):  # the training is to inherit an ignored signal
                 self._set(number, self._on_signal)
         return self
 

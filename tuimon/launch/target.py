@@ -142,7 +142,7 @@ class Target(Struct, frozen=True):
         return self.file(path) if _LIBRARY.search(path) else f"/proc/{self.pid}/exe"
 
     def file(self, path: str) -> str:
-        """A path at which a file that it has mapped can be read: its own may name another file for us."""
+        """A path at which a file that it has mapped can be read: its own path may name another file for us."""
         return f"/proc/{self.pid}/root{path}"
 
 
@@ -227,7 +227,7 @@ def _check_namespaces(pid: int) -> None:
 
 
 def shared(pid: int, folders: Iterable[str]) -> list[str]:
-    """Those of the folders that are the same for the process; of one that is still to be made, the one it will be in.
+    """The folders that are the same for the process; of one still to be made, the folder that it will be in counts.
 
     Raises CannotInject when there is none.
     """
@@ -278,7 +278,7 @@ def machine() -> str:
 THREADS_LIMIT = 1_000
 #: Cost of a thread at least (s): 0.3 s with 1,000.
 _THREAD_S = 0.0003
-#: A thread that is in uninterruptible sleep at all of these moments may stay there. A read from a disk takes
+#: How often each thread is looked at: one in uninterruptible sleep every time may stay there. A read from a disk takes
 #: milliseconds, and gdb can wait for that.
 _LOOKS = 10
 _BETWEEN_LOOKS_S = 0.05
