@@ -7,6 +7,7 @@ import io
 import os
 import struct
 import termios
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,10 +18,12 @@ from tests.session.records import extend, one_process, session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.records import Exit, Gpu, Notice, Place
+from tuimon.diagnosis.interval import Interval
+from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.sampling import SamplerTable
 from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
+from tuimon.views.gpu_text import steps_on_gpu
 from tuimon.views.headless import HeadlessView, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 from tuimon.views.words import ended_text
@@ -69,6 +72,28 @@ def test_the_verdict_is_told_when_it_changes() -> None:
     assert sum(line.startswith("[tuimon 00:00:40] ") for line in stream.getvalue().splitlines()) == 4
 
 
+def test_a_line_has_at_most_100_columns() -> None:
+    stream = io.StringIO()
+    gpus = [Gpu(t=40.0, pid=0, index=i, uuid=f"u{i}", name="H", util_ratio=0.37, pids=[100]) for i in range(8)]
+    printed = Printed(t=40.0, pid=100, place="step 400 of 5000, 07:40 left", loss="0.3125")
+    found = session(*gpus, printed)
+    HeadlessView(stream).show(found, [replace(INPUT_BOUND, headline="62 % of every step waits " * 8)])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 100
+    assert lines[0].startswith("[tuimon 00:00:40] 10.0 steps/s  data 62% fwd 11% bwd 16% opt 6% other 5%")
+    assert "step 400 of 5000, 07:40 left" in progress(found) and "loss 0.3125" in progress(found)
+
+
+def test_while_a_training_starts_there_is_a_line_in_ten_seconds() -> None:
+    stream, found = io.StringIO(), one_process()
+    view = HeadlessView(stream)
+    for t in range(1, 26):
+        found.add(records.steps(float(t), {}, count=0))
+        view.show(found, [])
+    times = [line[8:16] for line in stream.getvalue().splitlines()]
+    assert times == ["00:00:01", "00:00:11", "00:00:21"]
+
+
 @pytest.mark.parametrize(("no_color", "coloured"), [(None, True), ("1", False)])
 def test_colour_only_on_a_terminal_that_wants_it(
     no_color: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
@@ -93,6 +118,15 @@ def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     found.add(records.steps(4.0, {}, count=0, backwards=14, open_phase="forward", open_for_s=0.4))
     at = "in forward at compile() codecache.py:9 for 0.4s"
     assert progress(found) == f"step running for 1.0s, 14 backward passes: {at}"
+
+
+def test_of_a_loop_that_stands_still_pace_and_phases_are_not_told() -> None:
+    found = session()
+    still = {"count": 0, "backwards": 0, "open_phase": "backward"}
+    found.add(records.steps(44.0, {}, first_index=400, open_for_s=4.0, **still))
+    assert "steps/s" in progress(found) and "no step for 4.0s" in progress(found)
+    found.add(records.steps(48.0, {}, first_index=400, open_for_s=8.0, **still))
+    assert progress(found).startswith("no step for 8.0s: in backward") and "data" not in progress(found)
 
 
 def test_notices_are_told_once() -> None:
@@ -135,6 +169,20 @@ def test_the_summary() -> None:
     assert any("num_workers=2 -> 8" in line for line in lines)
 
 
+def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
+    found = replace(
+        INPUT_BOUND,
+        headline="62 % of each step waits " * 8,
+        fixes=(Fix("more workers " * 12, 2.13, Interval(2.13, 2.13)),),
+    )
+    stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
+    HeadlessView(stream).summary(session(), [found], log)
+    lines = stream.getvalue().splitlines()
+    assert "[tuimon]   gain: up to 2.1x faster" in lines and "[tuimon]   at augment() transforms.py:31" in lines
+    assert not [line for line in lines if len(line) > 100 and log not in line]
+    assert any(line.endswith(f"(tuimon report {log})") for line in lines)
+
+
 @pytest.mark.parametrize("already", ["", "  3%|#   | 4/100"], ids=["first column", "beside a bar"])
 def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
     screen, (ours, theirs) = SmallTerminal(40, 6), os.openpty()
@@ -167,6 +215,15 @@ def test_a_fast_loop_of_which_some_steps_are_timed() -> None:
     assert "(1 of 8 steps timed)" in progress(records.session_of(records.header(), *windows))
 
 
+def test_a_run_without_torch_says_that_nothing_was_measured() -> None:
+    waits = records.process(markers=False, markers_reason=NO_TORCH_YET)
+    whole = session_of(records.header(), waits, Exit(t=9.0, pid=100, exit_code=0))
+    assert summary_lines(whole, []) == [
+        "ended with exit code 0",
+        "ended after 9.0s: this program never imported torch; nothing was measured",
+    ]
+
+
 @pytest.mark.parametrize(
     ("exit_code", "last_line", "torch", "tip"),
     [
@@ -192,6 +249,13 @@ def test_a_run_without_its_environment_gets_the_tip(
     assert shown == ([f" ┃ TIP  {tip} tuimon run ENV/bin/python train.py"] if tip else [])
 
 
+def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
+    sampled = records.process(torch=None, markers=False, markers_reason="started with -I or -E")
+    made = records.steps(1.0, {"forward": 50})
+    whole = session_of(records.header(), sampled, made, Exit(t=2.0, pid=100, exit_code=1))
+    assert not any(line.startswith("tip:") for line in summary_lines(whole, []))
+
+
 def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SamplerTable, "steps_per_second", lambda self, pid, now_s: 2.0)
     whole = one_process(Exit(t=5.0, pid=100, exit_code=0), markers=False)
@@ -207,3 +271,12 @@ def test_headless_names_the_lead_and_the_idle_share() -> None:
     assert " lead 4.4 ms idle 6" in progress(on_gpu("data_starved"))
     assert " lead" not in progress(on_gpu("transfer"))  # not known there
     assert " idle" not in progress(on_gpu("gpu_bound"))
+
+
+def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds() -> None:
+    """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
+    old = one_process(records.steps(1.0, {"forward": 100}, count=4))
+    spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
+    old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
+    forward = steps_on_gpu(old.over("recent"), 100)[0][1]
+    assert (forward.gpu_idle_ms_low, forward.gpu_idle_ms_high) == (pytest.approx(10.0), pytest.approx(100.0))
