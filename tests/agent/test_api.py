@@ -6,6 +6,7 @@ import copy
 import inspect
 import os
 import pickle
+import threading
 
 import pytest
 
@@ -39,6 +40,14 @@ def kinds(read):
     return [kind for kind, _ in read()]
 
 
+def test_a_phase_carries_its_place(monitored):
+    with tuimon.phase("augment"):
+        line = here() - 1
+    (push, name), (pop, _) = monitored()
+    assert (push, pop) == (RANGE_PUSH, RANGE_POP)
+    assert name == ["augment", __file__, "test_a_phase_carries_its_place", str(line)]
+
+
 def test_a_step_carries_its_samples_and_tokens(monitored):
     tuimon.step(samples=32)
     tuimon.step(tokens=4096, samples=8)
@@ -57,6 +66,24 @@ def test_nested_reentered_and_left_by_an_exception(monitored):
     with pytest.raises(ZeroDivisionError), outer, tuimon.phase("inner"), outer:
         1 / 0  # noqa: B018
     assert kinds(monitored) == [RANGE_PUSH] * 3 + [RANGE_POP] * 3
+
+
+def test_one_phase_in_several_threads(monitored):
+    shared = tuimon.phase("shared")
+
+    def work():
+        for _ in range(200):
+            with shared:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    markers = monitored.reader.read()
+    for tid in {marker.tid for marker in markers}:
+        assert [m.kind for m in markers if m.tid == tid] == [RANGE_PUSH, RANGE_POP] * 200
 
 
 def test_an_error_inside_never_reaches_the_user(monitored, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.agent.batches import Batches
 from tests.agent.programs import is_ours
+from tuimon.agent.loading import loader_facts
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import (
@@ -17,6 +18,7 @@ from tuimon.agent.ring.layout import (
     ITER_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    RETURNED,
 )
 from tuimon.agent.steps import StepCounter
 
@@ -41,10 +43,30 @@ def test_a_step(recorded, weight):
     assert [flag for kind, _, flag in recorded if kind == FETCH_END] == [0, 0, 1]
 
 
+def test_every_iterator_has_its_own_number(recorded):
+    loader = DataLoader(Batches(1))
+    for _ in range(3):
+        iterator = iter(loader)
+        next(iterator)
+        del iterator  # the next may come to lie at the same address
+    pairs = [(value, flag) for kind, value, flag in recorded if kind in (FETCH_BEGIN, FETCH_END)]
+    numbers = [value for value, _ in pairs]
+    assert numbers[0::2] == numbers[1::2] and len(set(numbers)) == 3 and 0 not in numbers
+
+
 def test_workers(recorded):
     assert [float(b) for b in DataLoader(Batches(4), num_workers=1)] == [0, 1, 2, 3]
     assert kinds(recorded) == [ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 5
     assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
+
+
+def test_workers_that_are_ended_within_an_epoch(recorded):
+    iterator = iter(DataLoader(Batches(4), num_workers=1))
+    next(iterator)
+    del recorded[:]
+    number = loader_facts.numbers[id(iterator)]
+    del iterator
+    assert [marker[:2] for marker in recorded] == [(ITER_BEGIN, number), (ITER_END, 0)]
 
 
 def test_workers_that_begin_anew(recorded):
@@ -67,6 +89,32 @@ def test_workers_that_cannot_be_started(recorded, monkeypatch):
     assert recorded == [(ITER_BEGIN, 0, 0), (ITER_END, 0, 0)]
 
 
+def test_backward_and_both_kinds_of_grad(recorded, weight):
+    (weight * 2).sum().backward()
+    torch.autograd.backward((weight * 2).sum())
+    torch.autograd.grad((weight * 2).sum(), weight)
+    assert kinds(recorded) == BACKWARD * 3
+    assert [value for _, value, _ in recorded] == [0, 0, 0, 0, RETURNED, RETURNED]
+
+
+def test_a_failing_backward_ends(recorded, weight):
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        (weight * 2).backward()
+    loss = (weight * weight).sum()
+    loss.backward()
+    recorded.clear()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    assert kinds(recorded) == BACKWARD
+
+
+def test_checkpointing_recomputes_inside_backward(recorded, weight):
+    from torch.utils.checkpoint import checkpoint
+
+    checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
+    assert kinds(recorded) == [BACKWARD_BEGIN, *BACKWARD, BACKWARD_END]
+
+
 def test_steps_carry_their_optimizer(recorded, weight):
     first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
 
@@ -84,6 +132,33 @@ def test_steps_carry_their_optimizer(recorded, weight):
         (OPTIMIZER_BEGIN, id(first), 0),
         (OPTIMIZER_END, id(first), 0),
     ]
+
+
+def test_a_closures_backwards_lie_inside_the_step(recorded, weight):
+    optimizer = torch.optim.LBFGS([weight], max_iter=3, line_search_fn=None)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((weight - 3) ** 2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert kinds(recorded)[0] == OPTIMIZER_BEGIN and kinds(recorded)[-1] == OPTIMIZER_END
+    assert kinds(recorded).count(OPTIMIZER_END) == 1
+    assert kinds(recorded).count(BACKWARD_BEGIN) >= 2
+
+
+def test_a_scaler_that_skips_its_step_counts(recorded, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (1.0, float("inf")):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    taken = [OPTIMIZER_BEGIN, OPTIMIZER_BEGIN, OPTIMIZER_END, OPTIMIZER_END]
+    assert kinds(recorded) == [*BACKWARD, *taken, *BACKWARD, *OPTIMIZER]
 
 
 KINDS = {

@@ -1,6 +1,7 @@
 """The pace of a loop: with gaps it is counted exactly as without."""
 
 import itertools
+import os
 import random
 import statistics
 import threading
@@ -13,13 +14,16 @@ from tuimon.agent import install, pace, runtime
 from tuimon.agent.pace import Pace
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.steps import TokenBucket
+from tuimon.agent.steps import BARE_UPDATES, TokenBucket
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 pytest.importorskip("torch")
+import torch
+from torch.utils.data import DataLoader
 
-from tests.agent.loop_shapes import SHAPES, Loop, gaps_always, ranges_in_every_step, two_loaders
+from tests.agent.batches import Batches
+from tests.agent.loop_shapes import SHAPES, Loop, evaluate, gaps_always, ranges_in_every_step, two_loaders
 from tuimon.agent import api, ranges
 
 
@@ -103,6 +107,32 @@ def test_spells_and_gaps_take_turns(hooked, monkeypatch):
     assert (begin.kind, begin.value, begin.flag) == (layout.GAP_BEGIN, layout.BACKWARD_BEGIN, 0)
 
 
+def test_the_end_of_an_epoch_ends_a_gap(hooked, monkeypatch):
+    gaps_always(monkeypatch, 10**6)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    loop = Loop()
+
+    def epoch():
+        for batch in DataLoader(Batches(40)):
+            loop.step(batch)
+
+    *_, begin, end, fetched, exhausted = markers_of(hooked, epoch)
+    assert (begin.kind, begin.value) == (layout.GAP_BEGIN, layout.FETCH_BEGIN)
+    passed = layout.unpack_gap(end.value)
+    assert passed.fetches == passed.backwards == passed.updates == passed.steps > 20
+    assert end.flag == layout.GAP_AFTER_BACKWARD  # the fetch has begun, and lasts
+    assert (fetched.kind, fetched.flag) == (layout.FETCH_BEGIN, layout.FETCHED_IN_GAP)
+    assert (exhausted.kind, exhausted.flag) == (layout.FETCH_END, layout.EXHAUSTED)
+
+
+def test_a_gap_that_was_cut_short_goes_on_after_one_boundary(hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch, 30)
+    for _ in range(10):
+        loop.step()
+    kinds = kinds_of(hooked, lambda: [hooked.emit(layout.LOOP_LEFT), loop.step(), loop.step()])
+    assert kinds == [layout.GAP_END, layout.LOOP_LEFT, layout.GAP_BEGIN]
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """The clock that the pace reads, which a test puts forward."""
@@ -134,6 +164,57 @@ def test_a_gap_ends_soon_after_its_last_update_if_something_long_follows(clock, 
     assert end.time_ns == latest_end_ns() if since_ns else end.time_ns <= min(left.time_ns, latest_end_ns())
 
 
+def test_a_gap_that_ends_with_a_boundary_ends_there(clock, hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch, 10)
+    while pace.pace.going_on:
+        loop.step()
+    clock.ahead_ns = 10**15
+    end, *timed = markers_of(hooked, loop.step)
+    assert (end.kind, end.flag) == (layout.GAP_END, layout.BACKWARD_BEGIN) and end.time_ns > 10**15
+    assert [marker.kind for marker in timed] == STEP
+
+
+def test_sleep_after_the_loop_is_in_none_of_its_steps(hooked, monkeypatch):
+    begin_ns = time.monotonic_ns()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    follower = RingFollower(reader, 1000.0, begin_ns)
+    gaps_always(monkeypatch, 1000)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    loop, made = Loop(), 0
+    while made < 20 or not pace.pace.counting:
+        loop.step()
+        made += 1
+    ended_ns = max(time.monotonic_ns(), latest_end_ns())
+    time.sleep(max(0, ended_ns - time.monotonic_ns()) / 1e9 + 0.01)
+    hooked.end_gap()
+    hooked.writer().flush()
+    (record,) = (each for each in follower.last(time.monotonic_ns()) if isinstance(each, Steps))
+    reader.close()
+    assert (record.count, record.updates) == (made, made)
+    assert record.total_ns <= ended_ns - begin_ns
+
+
+def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
+    gaps_always(monkeypatch, 50)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    loop, batches = Loop(), iter(DataLoader(Batches(1000)))
+    while not pace.pace.counting:
+        loop.step(next(batches))
+    found = markers_of(hooked, lambda: [loop.step() for _ in range(200)])
+    end = next(marker for marker in found if marker.kind == layout.GAP_END)
+    made = layout.unpack_gap(end.value).updates
+    assert 50 < made <= 51 + pace.LOOK_UPDATES + BARE_UPDATES
+    assert sum(marker.kind == layout.OPTIMIZER_END for marker in found) > 0
+
+
+def test_an_evaluation_has_no_gap(hooked, monkeypatch):
+    gap_now(hooked, monkeypatch)
+    markers = markers_of(hooked, lambda: evaluate(Loop(), 100))
+    assert [marker.kind for marker in markers][:1] == [layout.GAP_END]
+    assert sum(marker.kind == layout.FETCH_END for marker in markers) == 101  # with the one that finds the end
+
+
 def test_another_thread_that_trains_is_timed_meanwhile(hooked, monkeypatch):
     loop, other = gap_now(hooked, monkeypatch, 1000), Loop()
 
@@ -145,6 +226,57 @@ def test_another_thread_that_trains_is_timed_meanwhile(hooked, monkeypatch):
         loop.step()
 
     assert kinds_of(hooked, beside) == STEP * 2 and pace.pace.counting
+
+
+def test_another_threads_optimizer_is_no_part_of_a_gap(counted, monkeypatch):
+    """Its step begins before the gap and ends within it."""
+    gaps_always(monkeypatch, 30)
+
+    def shape(loop):
+        other, stepping, finish = Loop(), threading.Event(), threading.Event()
+
+        def hold(*_):
+            stepping.set()
+            assert finish.wait(60)
+
+        def step_slowly():
+            other.weight.grad = torch.zeros(3)
+            other.optimizer.register_step_pre_hook(hold)
+            other.optimizer.step()
+
+        thread = threading.Thread(target=step_slowly)
+        for number in range(400):
+            loop.step()
+            if number == 100:
+                thread.start()
+                assert stepping.wait(60)
+            if number > 150 and pace.pace.counting and not finish.is_set():
+                finish.set()
+                thread.join(60)
+        assert finish.is_set()
+
+    found, _ = counted(shape)
+    assert (found["steps"], found["updates"], found["backwards"]) == (400, 400, 400)
+
+
+def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, monkeypatch):
+    other = []
+
+    def train():
+        loop = gap_now(hooked, monkeypatch, 1000)
+        for _ in range(20):
+            loop.step()
+        other.append(threading.get_native_id())
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert pace.pace.counting
+    while os.path.exists(f"/proc/self/task/{other[0]}"):
+        time.sleep(0.001)
+    end, *_ = [each for each in markers_of(hooked, Loop().step) if each.kind not in STEP]
+    assert (end.kind, end.tid, layout.unpack_gap(end.value).updates) == (layout.GAP_END, other[0], 1 + 20)
+    assert not pace.pace.counting and pace.pace.thread == threading.get_ident()
 
 
 def test_a_backward_that_fails_in_a_gap_shows_no_frame_of_ours(hooked, monkeypatch):
@@ -233,6 +365,16 @@ def test_what_comes_every_so_many_steps_is_timed_as_often_as_all_else(monkeypatc
         loop.step()
     usual, periodic = statistics.fmean(loop.timed), statistics.fmean(loop.timed[::period])
     assert periodic == pytest.approx(usual, rel=0.25)
+
+
+def test_epochs_as_long_as_along_spell_have_their_share_of_gaps(monkeypatch):
+    """Each ends the gap of its own time: a spell of the same length would have all of them begin right before that."""
+    loop = Simulated(monkeypatch, 500_000)
+    for _ in range(400):
+        for _ in range(pace.FIRST):
+            loop.step()
+        loop.pace.end()
+    assert statistics.fmean(loop.timed) < 0.6
 
 
 def test_gaps_are_not_of_one_length_and_bounded(monkeypatch):

@@ -129,6 +129,16 @@ def package(markers):
     return own
 
 
+def test_functions_of_the_package(package, markers):
+    package.push_range("a", color="red")
+    package.nvtx.mark(message="m")
+    package.pop_range()
+    found = markers()
+    assert [kind for kind, _, _ in found] == [RANGE_PUSH, MARK, RANGE_POP]
+    assert [found[i][1] for i in (0, 1)] == ["a", "m"]
+    assert {found[i][2][0] for i in (0, 1)} == {__file__}
+
+
 def test_annotate(package, markers):
     with package.annotate("block", color="green") as entered:
         assert isinstance(entered, package.annotate)
@@ -182,6 +192,11 @@ def test_a_decorated_function_that_raises(monitored):
     with pytest.raises(KeyError):
         fail()
     assert kinds(monitored) == [RANGE_PUSH, RANGE_POP]
+
+
+def test_things_without_code(monitored):
+    assert tuimon.phase("length")(len)("abc") == 3
+    assert [name[0] for _, name in monitored()] == ["length", "?"]
 
 
 def test_a_decorated_generator_counts_what_it_does_itself(monitored):

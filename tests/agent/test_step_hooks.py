@@ -14,6 +14,16 @@ import torch
 from torch.optim import optimizer
 
 
+def test_a_hook_is_called_until_it_is_removed():
+    called = []
+    rebinding.add_step_hooks(optimizer, lambda *_: called.append("begin"), lambda *_: called.append("end"))
+    sgd = torch.optim.SGD([torch.zeros(1)])
+    sgd.step()
+    rebinding.undo_all()
+    sgd.step()
+    assert called == ["begin", "end"]
+
+
 def test_a_hook_that_was_removed_in_a_step_beside_anothers_is_not_called():
     called = []
     rebinding.add_step_hooks(optimizer, lambda *_: None, lambda *_: called.append("end"))
@@ -30,6 +40,23 @@ def test_a_hook_that_was_removed_in_a_step_beside_anothers_is_not_called():
     handle.remove()
     rebinding.sweep()
     assert not optimizer._global_optimizer_post_hooks
+
+
+def test_an_optimizer_is_seen_once_it_is_made(monkeypatch, weight):
+    class Family(torch.optim.Optimizer):
+        pass
+
+    class Own(Family):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        def step(self, closure=None):
+            return None
+
+    monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "Optimizer", Family)
+    assert not any_made()
+    Own([weight])
+    assert any_made()
 
 
 def test_without_torch_there_is_none(monkeypatch):

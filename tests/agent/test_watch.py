@@ -39,6 +39,15 @@ def test_calls_once_after_the_module_has_run_and_leaves(module, watch):
     assert seen == [1]
 
 
+def test_an_imported_module_is_reported_at_once(watch):
+    seen = []
+    watch.when_imported("json", seen.append) if "json" in sys.modules else None
+    import json
+
+    watch.when_imported("json", seen.append)
+    assert json in seen and watch not in sys.meta_path
+
+
 def test_finding_a_spec_is_no_import(module, watch):
     seen = []
     watch.when_imported("awaited_module", seen.append)
@@ -48,6 +57,20 @@ def test_finding_a_spec_is_no_import(module, watch):
     import awaited_module
 
     assert seen == [awaited_module]
+
+
+def test_the_loader_is_pythons_own(module, watch):
+    watch.when_imported("awaited_module", lambda m: None)
+    import awaited_module
+
+    assert type(awaited_module.__loader__) is importlib.machinery.SourceFileLoader
+    assert awaited_module.__spec__ == importlib.util.find_spec("awaited_module")
+
+
+def test_a_module_that_is_not_there(watch):
+    watch.when_imported("no_such_module_here", lambda m: None)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
+        import no_such_module_here  # noqa: F401
 
 
 def test_a_failed_import_may_be_tried_again(module, watch):
@@ -80,6 +103,18 @@ def test_an_interrupt_in_the_callback_goes_through(module, watch):
         import awaited_module  # noqa: F401
 
 
+def test_a_lazy_loader(module, watch):
+    seen = []
+    watch.when_imported("awaited_module", lambda m: seen.append(m.__name__))
+    spec = importlib.util.find_spec("awaited_module")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    lazy = importlib.util.module_from_spec(spec)
+    sys.modules["awaited_module"] = lazy
+    spec.loader.exec_module(lazy)
+    assert seen == []
+    assert lazy.value == 1 and seen == ["awaited_module"]
+
+
 def test_a_loader_that_serves_a_whole_archive(tmp_path, monkeypatch, watch):
     import zipfile
 
@@ -96,6 +131,25 @@ def test_a_loader_that_serves_a_whole_archive(tmp_path, monkeypatch, watch):
     import zipped_one
 
     assert seen == [1] and zipped_one.value == 1
+
+
+def test_a_finder_that_knows_only_the_old_protocol(module, watch, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    seen = []
+    watch.when_imported("awaited_module", lambda m: seen.append(m.value))
+    spec = watch.find_spec("awaited_module")
+    assert spec is not None and spec.name == "awaited_module"
+
+
+def test_two_of_us_at_once(module, watch):
+    other, seen = ImportWatch(), []
+    watch.when_imported("awaited_module", lambda m: seen.append("first"))
+    other.when_imported("awaited_module", lambda m: seen.append("second"))
+    import awaited_module
+
+    assert sorted(seen) == ["first", "second"] and awaited_module.value == 1
+    assert other not in sys.meta_path and watch not in sys.meta_path
+    assert "exec_module" not in vars(awaited_module.__loader__)
 
 
 def test_torch_that_fails_to_import_fails_as_in_plain_python(tmp_path):

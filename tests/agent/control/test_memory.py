@@ -45,6 +45,19 @@ def test_what_each_step_leaves_behind_grows():
     assert (content["live_bytes"], content["most_bytes"]) == (82, 82)
 
 
+def test_what_one_step_leaves_for_good_is_no_growth():
+    blocks = Blocks([10, 20, 30, 40])
+    blocks.allocate(1, 1, 1000, HERE)
+    assert named(blocks.content()) == {HERE: (1000, 1, 0)}
+
+
+def test_of_one_step_no_growth_is_known_and_frees_from_before_count_for_nothing():
+    blocks = Blocks([10])
+    blocks.free(77)
+    blocks.allocate(1, 1, 10, HERE)
+    assert named(blocks.content()) == {HERE: (10, 1, None)}
+
+
 def test_stacks_beyond_the_limit_are_summed_up():
     blocks = Blocks([10])
     for number in range(400):
@@ -185,3 +198,11 @@ def test_an_error_for_want_of_memory_leaves_what_lived(own_channel, watched_torc
     assert content["live_bytes"] == 512
     torch.cuda.memory._snapshot = None
     observer(1, 4096, 1 << 30, 0)  # what goes wrong here is not the program's error
+
+
+def test_without_the_option_nothing_is_watched(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert orders.orders.bell[0] == orders.orders.heard
+    orders.attend()
+    assert torch.cuda.calls == [] and torch.observers == []

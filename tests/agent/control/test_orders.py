@@ -9,6 +9,7 @@ import pytest
 from tests.agent.programs import as_agents
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent.control import orders
+from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import (
     BELL_WORD,
@@ -38,6 +39,23 @@ def test_an_order_is_taken_at_the_next_step_and_answered(channel, step, command)
     answer = request.result()
     assert (answer.state, answer.value, channel.text(answer.text)) == (State.DONE, 5, "done so")
     assert not step()  # from now on nothing but a look at the bell
+
+
+def test_a_command_that_needs_no_steps_is_left_alone_at_them(channel, step, command):
+    command.NEEDS_STEPS = False
+    channel.order(Command.SAMPLE, 10)
+    assert step() and not step()
+    assert command.calls == [("begin", 10)]
+
+
+def test_two_commands_at_a_time(channel, step, command):
+    first, second = channel.order(Command.SAMPLE, 10), channel.order(Command.TRACE, 2)
+    step()
+    assert command.calls == [("begin", 10), ("begin", 2)]
+    first.cancel()
+    step()
+    assert ("end", 10) in command.calls and ("end", 2) not in command.calls
+    assert second.poll().state == State.WORKING
 
 
 def test_what_was_taken_back_has_brought_nothing(channel):
@@ -180,6 +198,29 @@ def test_a_half_written_order_is_taken_once_it_is_whole(channel, step, command, 
     words[BELL_WORD] += 1
     step()
     assert command.calls == [("begin", 5)]
+
+
+def test_while_steps_are_needed_all_are_timed(channel, step, command):
+    request = channel.order(Command.TRACE, 5)
+    step()
+    assert pace.held
+    request.cancel()
+    step()
+    assert not pace.held
+
+
+def test_the_end_of_the_process_ends_what_was_begun(channel, step, command):
+    request = channel.order(Command.TRACE, 5)
+    step()
+    orders.close()
+    assert command.calls[-1] == ("end", 5) and request.poll().state == State.STOPPED
+
+
+def test_a_forked_child_is_not_asked(channel, step, command):
+    channel.order(Command.TRACE, 5)
+    orders.forget()  # what a child does
+    assert orders.orders.bell[0] == orders.orders.heard
+    assert not step() and command.calls == []
 
 
 def test_orders_lie_where_nothing_else_is():

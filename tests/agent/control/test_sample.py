@@ -73,6 +73,22 @@ def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_
     assert seen[1] <= 2 and seen[2] == seen[3] == 1
 
 
+def test_a_place_is_the_line_that_runs():
+    window = FrameWindow()
+
+    def inner():
+        window.sample(0)
+        here.append(sys._getframe().f_lineno - 1)
+
+    here: list[int] = []
+    inner()
+    content = window.content()
+    (profile,) = [each for each in content["profiles"] if f"Thread {threading.get_native_id()} " in each["name"]]
+    frames = [content["shared"]["frames"][at] for at in profile["samples"][0]]
+    names = [(frame["name"], frame["line"]) for frame in frames]
+    assert ("inner", here[0]) in names and names[-1][0] == "threads"
+
+
 def test_a_deep_stack_is_cut_at_its_root_and_counted():
     window = FrameWindow()
 

@@ -179,6 +179,14 @@ def test_a_short_pause_allows_few_steps(training, tmp_path):
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
+def test_not_two_at_once(training):
+    taking = Taking(os.getpid(), 3)
+    with pytest.raises(TuimonError, match="another tuimon"):
+        Taking(os.getpid(), 3)
+    taking.cancel()
+    training.step()
+
+
 def test_refused_while_the_program_profiles(training, torch, tmp_path):
     with torch.autograd.profiler.profile():
         assert "a profiler of its own" in refusal(training, tmp_path)

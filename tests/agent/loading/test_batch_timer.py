@@ -51,6 +51,17 @@ def test_a_batch_is_waiting_then_items_then_collate(clock):
     assert slot.figures == (WAITING, 15 * MS, 1, 8 * MS, 2 * MS, 5 * MS, UNMEASURED)
 
 
+def test_short_states_are_written_with_the_next_wait(clock):
+    slot = Slot()
+    timer = BatchTimer(slot)
+    clock.now_ns += MS // 2
+    timer.enter(ITEMS)
+    assert slot.figures == ()
+    clock.now_ns += MS // 2
+    timer.enter(WAITING, 1)
+    assert slot.figures[2:6] == (1, MS // 2, 0, MS // 2)
+
+
 def test_waiting_is_handing_over_until_the_batch_has_left(clock):
     slot, hand_over = Slot(), HandOver()
     timer = BatchTimer(slot, hand_over)

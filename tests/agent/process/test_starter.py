@@ -55,6 +55,10 @@ def _call_and_handle_interrupt(trainer, call):
 """
 
 
+def test_without_a_trainer_nothing_is_known():
+    assert loop_stacks.planned() == {}
+
+
 def test_a_trainer_of_transformers(monkeypatch):
     trainers = library(monkeypatch, "transformers.trainer", TRANSFORMERS)
     resumed = trainers.Trainer(1000, 400)

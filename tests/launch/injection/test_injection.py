@@ -72,7 +72,7 @@ def test_hooks_that_are_kept_are_found(tmp_path: Path) -> None:
         first.bring_in()
         assert "stay" in (first.withdraw() or "")
         second = Hooks(process.pid)
-        assert not second.are_missing() and "there already" in second.bring_in()
+        assert not second.are_missing() and "already there" in second.bring_in()
         assert second.withdraw() is None
         until(lambda: steps(process.pid))
         assert ended(process) == OVER
