@@ -1,7 +1,8 @@
 """Where the CPU time of the run's threads goes, Python or not, by phase: samples of the kernel's, at almost no cost.
 
-No thread is stopped for them: the kernel notes the address that a thread is at every 10 ms of its CPU time, in a ring
-that is read once a second. py-spy's ``--native`` stops all threads of a process for each sample and unwinds them.
+No thread is stopped for them: 23 times in each second of a thread's CPU time the kernel notes the address that it is
+at, in a ring that is read once a second. py-spy's ``--native`` stops all threads of a process for each sample, and
+unwinds their stacks.
 """
 
 from __future__ import annotations
