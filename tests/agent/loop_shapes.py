@@ -70,6 +70,13 @@ def evaluated(loop):
         evaluate(loop, batches)
 
 
+def evaluated_between_bare_steps(loop):
+    for batches in (1, 2, 3, 4, 5, 6):
+        for _ in range(150):
+            loop.step()
+        evaluate(loop, batches)
+
+
 def evaluated_in_part(loop):
     """An iterator over held-out batches that lives on, and one batch in the middle that trains."""
     train, held_out = DataLoader(Batches(60)), iter(DataLoader(Batches(200)))
@@ -82,6 +89,15 @@ def evaluated_in_part(loop):
                     loss.backward()
 
 
+def evaluated_inside(loop):
+    """One batch of a second iterator every 37 steps, which lives on."""
+    train, held_out = DataLoader(Batches(300)), iter(DataLoader(Batches(50)))
+    for number, batch in enumerate(train):
+        loop.step(batch)
+        if number % 37 == 36:
+            (loop.weight * next(held_out)).sum()
+
+
 def accumulated(loop):
     """Three backwards an update, and later five."""
     for number, batch in enumerate(DataLoader(Batches(600))):
@@ -90,12 +106,42 @@ def accumulated(loop):
             loop.optimizer.step()
 
 
+def two_optimizers(loop):
+    other = loop.sgd()
+    for batch in DataLoader(Batches(200)):
+        loop.step(batch)
+        loop.backward(batch)
+        other.step()
+
+
+def another_optimizer_now_and_then(loop):
+    other = loop.sgd()
+    for number in range(300):
+        loop.step()
+        if number % 41 == 40:
+            loop.backward()
+            other.step()
+
+
 def ranges_now_and_then(loop):
     for number in range(300):
         loop.step()
         if number % 45 == 44:
             with phase("log"):
                 loop.weight.sum()
+
+
+def closures_now_and_then(loop):
+    def closure():
+        loop.optimizer.zero_grad()
+        loss = (loop.weight * 2).sum()
+        loss.backward()
+        return loss
+
+    for number in range(200):
+        loop.step()
+        if number % 50 == 49:
+            loop.optimizer.step(closure)
 
 
 def closures(loop):
@@ -122,6 +168,22 @@ def a_loader_that_fails(loop):
         with pytest.raises(ValueError, match="bad item"):
             for batch in DataLoader(Batches(90, bad=83)):
                 loop.step(batch)
+
+
+def several_optimizers_now_and_then(loop):
+    """Made in one update by one of them, in the next by both."""
+    other = loop.sgd()
+    for number in range(300):
+        loop.step()
+        if number % 2:
+            other.step()
+
+
+def two_batches_a_step(loop):
+    """Such as support and query."""
+    batches = iter(DataLoader(Batches(400)))
+    for batch in batches:
+        loop.step(batch + next(batches))
 
 
 def skipped_by_a_scaler(loop):
@@ -152,6 +214,15 @@ def another_thread(loop):
             thread.join(60)
 
 
+def a_range_after_a_backward_now_and_then(loop):
+    for number in range(300):
+        loop.backward()
+        if number % 45 == 44:
+            with phase("clip"):
+                loop.weight.sum()
+        loop.optimizer.step()
+
+
 def another_thread_after_a_backward(loop):
     """Between a backward of this one and its update."""
 
@@ -166,6 +237,15 @@ def another_thread_after_a_backward(loop):
             thread.start()
             thread.join(60)
         loop.optimizer.step()
+
+
+def two_models_in_turn(loop):
+    """As in a GAN without a DataLoader: two updates make a step."""
+    other = loop.sgd()
+    for _ in range(200):
+        loop.step()
+        loop.backward()
+        other.step()
 
 
 def updated_often(loop):
@@ -198,6 +278,13 @@ def steps_marked(loop):
         step()
 
 
+def steps_marked_before_the_update(loop):
+    for batch in DataLoader(Batches(200)):
+        loop.backward(batch)
+        step()
+        loop.optimizer.step()
+
+
 def ranges_in_every_step(loop):
     for batch in DataLoader(Batches(100)):
         with phase("forward"):
@@ -225,18 +312,28 @@ SHAPES = {
     wrapped: 300,
     epochs: 350,
     evaluated: 240,
+    evaluated_inside: 300,
+    evaluated_between_bare_steps: 900,
     evaluated_in_part: 60,
     accumulated: 160,
+    two_optimizers: 200,
+    another_optimizer_now_and_then: 307,
     ranges_now_and_then: 300,
     closures: 200,
+    closures_now_and_then: 204,
     failing_now_and_then: 300,
     a_loader_that_fails: 166,
+    several_optimizers_now_and_then: 300,
+    two_batches_a_step: 200,
     skipped_by_a_scaler: 200,
     another_thread: 400,
+    a_range_after_a_backward_now_and_then: 300,
     another_thread_after_a_backward: 400,
+    two_models_in_turn: 200,
     updated_often: 1000,
     checkpointed: 200,
     two_loaders: 150,
     steps_marked: 150,
+    steps_marked_before_the_update: 200,
     ranges_in_every_step: 100,
 }
