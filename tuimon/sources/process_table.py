@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import ProcessRole, ThreadCpu
+from tuimon.sources.loop.step import PhaseEnd
 
 
 class ProcessId(NamedTuple):
@@ -16,13 +17,6 @@ class ProcessId(NamedTuple):
 
     pid: int
     start_ticks: int  # since boot
-
-
-class PhaseEnd(NamedTuple):
-    """A stretch of a loop's time, from the end of the one before it on."""
-
-    end_ns: int
-    label: str  # a phase, "between", or that of time whose phases were not measured
 
 
 #: The work that samples of a process's main thread show: backward, or torch's worker loop.

@@ -16,14 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests import without_call
+from tests.shortage import no_handles
 from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Native, ThreadCpu
+from tuimon.sources.loop.step import PhaseEnd
 from tuimon.sources.native.source import Libraries, NativeSource
 from tuimon.sources.native.thread_clock import why_none
-from tuimon.sources.process_table import PhaseEnd, ProcessTable
+from tuimon.sources.process_table import ProcessTable
 
 DENIED = why_none()
 sampled = pytest.mark.skipif(DENIED is not None, reason=str(DENIED))
@@ -155,9 +157,24 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
             code_of(source, table, program.pid, enough=1)
             assert set(os.listdir("/proc/self/fd")) != held
             table.roles = {}
-            list(source.read())
+            assert [record.pid for record in source.read()] == [program.pid]  # what it ran last
             assert set(os.listdir("/proc/self/fd")) == held
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+@sampled
+def test_without_handles_it_waits_until_there_are_some(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, f"print(1, flush=True)\n{LOOPS['interpreter']}") as program,
+        source_of(program.pid) as (
+            source,
+            table,
+        ),
+    ):
+        table.running[program.pid] = [ThreadCpu(program.pid, "", 1.0, "running")]
+        with no_handles():
+            assert list(source.read()) == []
+        assert code_of(source, table, program.pid, enough=1)
 
 
 REFUSED = """

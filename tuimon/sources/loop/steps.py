@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
 from tuimon.sources.loop.batches import Batches, divide_forward
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
-from tuimon.sources.loop.step import Step
-from tuimon.sources.process_table import PhaseEnd
+from tuimon.sources.loop.step import PhaseEnd, Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8

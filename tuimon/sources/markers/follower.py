@@ -16,10 +16,10 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
+from tuimon.sources.loop.step import PhaseEnd
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
-from tuimon.sources.process_table import PhaseEnd
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds

@@ -21,8 +21,9 @@ from tuimon.proc import procfs
 from tuimon.proc.procfs import read_maps
 from tuimon.records import BETWEEN, PHASES, Native, NativeCode, NativeThread, Notice, Record, ThreadCpu
 from tuimon.sources.base import Done, Source
+from tuimon.sources.loop.step import PhaseEnd
 from tuimon.sources.native.thread_clock import PERIOD_NS, ThreadClock, why_none
-from tuimon.sources.process_table import PhaseEnd, ProcessTable
+from tuimon.sources.process_table import ProcessTable
 
 #: Pause after which the mappings are read again for an address in no known library (s); doubled each time in vain.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
@@ -113,18 +114,20 @@ class NativeSource(Source):
     def read(self) -> Iterable[Record]:
         """The windows that have ended, after what the kernel has noted since the last read."""
         now_s = time.monotonic()
-        self._choose(now_s)
-        if self._denied is not None:
-            reason, hint = self._denied
-            message = f"{reason}: what runs below Python is not measured"
-            yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message, hint=hint)
-            raise Done
-        for pid, process in self._processes.items():
+        for pid, process in [*self._processes.items()]:
             for thread in process.threads.values():
                 self._read_thread(process, thread)
-            self._join(pid, process, now_s)
-            if now_s >= process.due_s:
+            has_ended = pid not in self._table.roles
+            self._join(pid, process, now_s, 0 if has_ended else _WAIT_NS)
+            if has_ended or now_s >= process.due_s:
                 yield from self._records(pid, process, now_s)
+            if has_ended:
+                self._drop(pid)
+        self._choose(now_s)
+        if self._denied is not None:
+            message = f"{self._denied[0]}: what runs below Python is not measured (see tuimon doctor)"
+            yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
+            raise Done
 
     def close(self) -> None:
         """End all sampling."""
@@ -133,8 +136,6 @@ class NativeSource(Source):
 
     def _choose(self, now_s: float) -> None:
         """Sample the busiest thread of each process, then the next of each ..., as many as there may be."""
-        for pid in self._processes.keys() - self._table.roles.keys():
-            self._drop(pid)
         busy = (
             [
                 (pid, row.tid)
@@ -162,7 +163,7 @@ class NativeSource(Source):
         try:
             clock = ThreadClock(tid)
         except OSError as error:
-            if error.errno != errno.ESRCH:
+            if error.errno not in (errno.ESRCH, *procfs.SHORTAGES):
                 self._denied = why_none()
             return
         process = self._processes.get(pid)
@@ -184,14 +185,14 @@ class NativeSource(Source):
             thread.code[UNKNOWN.name, ""] += lost
         thread.waiting.extend((when_ns, process.libraries.at(address)) for when_ns, address in samples)
 
-    def _join(self, pid: int, process: _Process, now_s: float) -> None:
-        """Assign the samples to the phases known by now; samples of a process without phases get none."""
+    def _join(self, pid: int, process: _Process, now_s: float, wait_ns: int) -> None:
+        """Assign the samples to the phases known by now; those that have waited so long for theirs get none."""
         phases = process.phases
         if pid in self._table.facts:
             taken = self._table.phase_ends.setdefault(pid, deque(maxlen=_PHASES))
             while taken:
                 phases.append(taken.popleft())
-        known_ns, late_ns = phases[-1].end_ns if phases else 0, int(now_s * 1e9) - (_WAIT_NS if phases else 0)
+        known_ns, late_ns = phases[-1].end_ns if phases else 0, int(now_s * 1e9) - (wait_ns if phases else 0)
         for thread in process.threads.values():
             waiting = thread.waiting
             while waiting and (waiting[0][0] <= known_ns or waiting[0][0] < late_ns):
@@ -205,13 +206,15 @@ class NativeSource(Source):
         rows = []
         for tid, thread in [*process.threads.items()]:
             cpu_ns = thread.clock.cpu_ns() - len(thread.waiting) * PERIOD_NS
-            if thread.code or cpu_ns - thread.cpu_ns > PERIOD_NS:
+            # in whole samples, and the rest with the next window: else the kernel's share is what was rounded up
+            samples = max(thread.code.total(), (cpu_ns - thread.cpu_ns) // PERIOD_NS)
+            if samples > 0:
                 listed = thread.code.most_common(_ROWS)
-                if (rest := thread.code.total() - sum(samples for _, samples in listed)) > 0:
+                if (rest := thread.code.total() - sum(count for _, count in listed)) > 0:
                     listed.append(((UNKNOWN.name, ""), rest))
-                code = [NativeCode(library, phase, samples) for (library, phase), samples in listed]
-                rows.append(NativeThread(tid, round((cpu_ns - thread.cpu_ns) / 1e6, 1), code))
-            thread.cpu_ns = cpu_ns
+                code = [NativeCode(library, phase, count) for (library, phase), count in listed]
+                rows.append(NativeThread(tid, round(samples * PERIOD_NS / 1e6, 1), code))
+            thread.cpu_ns += samples * PERIOD_NS
             thread.code.clear()
             if procfs.read_schedstat(pid, tid) is None:  # it has ended, and its number may be used again
                 self._end_thread(pid, tid)
