@@ -175,7 +175,7 @@ print(next(batches), hasattr(type(fetcher), "collate_fn"), hasattr(fetcher, "col
 del fetcher.collate_fn
 print(hasattr(fetcher, "collate_fn"))
 worker = sys.modules.get("_tuimon_agent.loading.worker")
-print(worker is not None and any(worker._timers.values()), file=sys.stderr)
+print(worker is not None and bool(worker.in_process), file=sys.stderr)
 """
 
 

@@ -93,11 +93,9 @@ print(json.dumps([there, os.path.exists(path), callbacks, "cache" in vars(shell.
 
 def test_of_many_cells_the_latest_are_kept(notebook):
     numbers = notebook("""
-from _tuimon_agent.process import cells
 from _tuimon_agent.ring.files import side_file
-cells._KEPT_CHARS = 100
 for each in range(6):
-    run("x = %d  # %s" % (each, "." * 30))
+    run("x = %d  # %s" % (each, "." * 200_000))
 print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().path, "cells")))["cells"]]))
 """)
     assert numbers == [5, 6]

@@ -242,7 +242,7 @@ from tuimon.sources.gpus.source import gpu_sources
 """
 DRIVERS = """
 from tuimon.sources.process_table import ProcessTable
-names = [(source.name, source._driver.name) for source in gpu_sources(ProcessTable(1, None), 1.0)]
+names = [(source.name, source.driver.name) for source in gpu_sources(ProcessTable(1, None), 1.0)]
 print(*names, "amdsmi" in sys.modules, "pynvml" in sys.modules)
 """
 

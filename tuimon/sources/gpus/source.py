@@ -52,7 +52,7 @@ class GpuSource(Source):
     ) -> None:
         """``root``: where /sys is."""
         self.name = name
-        self._driver = driver
+        self.driver = driver
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _POLL_S)
@@ -81,7 +81,7 @@ class GpuSource(Source):
             self._pending_since_s = since_s if self._calls.pending else None
         if found is not None:
             return [*self._notices(now_s), *found]
-        problem = self._driver.hangs()
+        problem = self.driver.hangs()
         if now_s - since_s < _HANGS_AFTER_S or self._reported == problem:
             return []
         self._reported = problem
@@ -118,14 +118,14 @@ class GpuSource(Source):
 
     def _open(self, now_s: float) -> None:
         try:
-            self._library, self._slots = self._driver.open(self._clock, self._root)
+            self._library, self._slots = self.driver.open(self._clock, self._root)
         except DriverError as error:
-            self._fail(self._driver.explain(error), now_s)
+            self._fail(self.driver.explain(error), now_s)
             return
         self._problem = None
         if not self._slots:
             self._close()
-            self._fail(self._driver.no_devices(), now_s)
+            self._fail(self.driver.no_devices(), now_s)
 
     def _fail(self, problem: Problem, now_s: float) -> None:
         self._problem = problem
