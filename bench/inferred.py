@@ -61,8 +61,35 @@ def measure(seconds: float, say: Say) -> list[Row]:
     return [Row(what, OFF_PROMISE_POINTS, Spread.of([worst.off_points]), unit="points")]
 
 
-def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> Inferred:
-    """Watch one shape as ``records_of`` does; the same samples once beside its markers and once alone."""
+class Watched(NamedTuple):
+    """One shape's process, what samples and markers told of it, and its own shares of the time by phase."""
+
+    pid: int
+    records: list[Record]
+    truth: dict[str, float]
+
+    def session(self, *, markers: bool) -> Session:
+        """The session of these records, without those of markers if ``markers`` is False."""
+        session = Session()
+        session.add(
+            Process(t=0.0, pid=self.pid, ppid=1, start_unix_s=0.0, command=["python"], role="trainer", markers=markers)
+        )
+        for record in self.records:
+            if markers or isinstance(record, (Frames, Stacks)):
+                session.add(record)
+        return session
+
+
+def infer(shape: str, seconds: float) -> Inferred:
+    """Watch one shape; its phases with the markers, and from the same samples alone."""
+    watched = watch(shape, seconds)
+    marked, alone = watched.session(markers=True), watched.session(markers=False)
+    samples = alone.over("recent").samples(watched.pid).marked_counts().total()
+    return Inferred(shape, watched.truth, _shares(marked, watched.pid), _shares(alone, watched.pid), samples)
+
+
+def watch(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> Watched:
+    """Watch one shape as ``records_of`` does, from when it has been in each of its phases."""
     with subprocess.Popen(
         [sys.executable, str(SHAPES), shape],
         stdin=subprocess.PIPE,
@@ -82,14 +109,8 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int 
             after = _ask(process)
         finally:
             process.kill()
-    marked, alone = _session(process.pid, records, markers=True), _session(process.pid, records, markers=False)
-    return Inferred(
-        shape,
-        _shares_of_seconds({name: spent_s - before.get(name, 0.0) for name, spent_s in after.items()}),
-        _shares(marked, process.pid),
-        _shares(alone, process.pid),
-        alone.over("recent").samples(process.pid).marked_counts().total(),
-    )
+    spent_s = {name: seconds - before.get(name, 0.0) for name, seconds in after.items()}
+    return Watched(process.pid, records, _shares_of_seconds(spent_s))
 
 
 def _once_round(shape: str) -> set[str]:
@@ -117,15 +138,6 @@ def records_of(pid: int, seconds: float, max_cpu_ratio: float, samples: int = 0)
 
 def _samples(records: Iterable[Record]) -> int:
     return sum(record.samples for record in records if isinstance(record, Stacks))
-
-
-def _session(pid: int, records: Iterable[Record], markers: bool) -> Session:
-    session = Session()
-    session.add(Process(t=0.0, pid=pid, ppid=1, start_unix_s=0.0, command=["python"], role="trainer", markers=markers))
-    for record in records:
-        if markers or isinstance(record, (Frames, Stacks)):
-            session.add(record)
-    return session
 
 
 def _shares(session: Session, pid: int) -> dict[str, float]:

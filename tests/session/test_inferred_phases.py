@@ -37,6 +37,9 @@ TORCH = "/lib/site-packages/torch"
 #   evaluate: for x, y in held_out:    40
 #                 model(x)             41
 #                 count(x)             42
+#   score: with torch.no_grad():         45
+#              for x, y in held_out:     46
+#                  model(x)              47
 PLACES = {
     "train": ("a.py", 20, "main", "train()", True),
     "evaluate": ("a.py", 21, "main", "evaluate()", True),
@@ -52,6 +55,8 @@ PLACES = {
     "eval fetch": ("a.py", 40, "evaluate", "for x, y in held_out:", True),
     "eval forward": ("a.py", 41, "evaluate", "model(x)", True),
     "eval count": ("a.py", 42, "evaluate", "count(x)", True),
+    "no_grad fetch": ("a.py", 46, "score", "for x, y in held_out:", True, "", "", (45, 47)),
+    "no_grad forward": ("a.py", 47, "score", "model(x)", True, "", "", (45, 47)),
     "__next__": (f"{TORCH}/utils/data/dataloader.py", 5, "__next__"),
     "_call_impl": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
@@ -113,6 +118,8 @@ HELPER = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, 
         (TRAINING | HELPER, {"eval": 10}),
         (without("fetch", "forward") | HELPER, {"data": 5, "forward": 5}),
         (without("backward", "step") | {"train, backward, grad()": 40}, {"optimizer": 0}),
+        # evaluation without gradients, with what it fetches
+        (TRAINING | {"evaluate, no_grad fetch, __next__": 9, "evaluate, no_grad forward, _call_impl": 5}, {"eval": 14}),
         # the constructor of an optimizer, above the loop, imports much when the first one is made
         (TRAINING | {"train, early, import": 12, "train, early, <module>": 20}, {}),
         # the next batch, fetched below the update

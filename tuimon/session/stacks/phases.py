@@ -109,9 +109,9 @@ class _Phases:
         loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
             return sample.at(boundary)
-        is_open = boundary in ("forward", "rest")
-        if is_open and self._evaluation.holds(sample):
-            return sample.at("eval", moved_from=loop.counted_as(place) or ("other" if loop.fetches else BETWEEN))
+        if boundary != "optimizer" and self._evaluation.holds(sample):
+            counted = loop.counted_as(place) or ("other" if loop.fetches else BETWEEN)
+            return sample.at("eval", moved_from=None if boundary == "data" else counted)  # markers see its fetches
         if loop.is_evaluation(sample, place):
             return sample.at("eval")
         if boundary == "optimizer" and loop.is_after_backward(place):
