@@ -3,7 +3,7 @@
 And the part that one group of parameters takes of a fused update in which each tensor is a group.
 
 ``python bench/fused_update.py [THREADS]``. See ``FUSED_TAKES`` in
-``tuimon.diagnosis.rules.compute.optimizer``.
+``tuimon.diagnosis.rules.optimizer``.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rest, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
-from tuimon.diagnosis.rules.course import WARMUP
-from tuimon.diagnosis.rules.warned import with_warnings
+from tuimon.diagnosis.rules.advice import with_warnings
+from tuimon.diagnosis.rules.course import warmup
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.session import Session
 
@@ -63,7 +63,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         or (evidence.steps.are_marked and evidence.steps.totals.steps < FIRST_STEPS)
     ):
         return _ranked(states, evidence)
-    rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
+    rules = [rule for rule in RULES if not rule.of_moment and rule is not warmup]
     return _ranked([*_found(evidence, rules), *states], evidence, tells_rest=True)
 
 
@@ -71,9 +71,9 @@ def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.steps.has_ended:
         return _ranked(_found(evidence, [rule for rule in RULES if rule.needs_no_step]), evidence)
-    if beginning := _found(evidence, [WARMUP]):
+    if beginning := _found(evidence, [warmup]):
         return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), evidence, tells_rest=True)
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, tells_rest=True)
 
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:

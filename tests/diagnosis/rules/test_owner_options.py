@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, extend, frames, header, loop, one_process, rank, session_of, stacks, thread
-from tuimon.diagnosis.rules.owner_options import less_by_option
+from tuimon.diagnosis.rules.advice import less_by_option
 from tuimon.records import Place
 
 TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/fit_loop.py", "keras/src/trainer.py"

@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import HEALTHY, STARVED, run, workers
 from tests.session.records import process, threads
 from tuimon.agent.process import training_facts
-from tuimon.diagnosis.rules.warned import ROWS
+from tuimon.diagnosis.rules.advice import ROWS
 from tuimon.records import Warned
 
 BUSY = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -24,6 +25,18 @@ from tuimon.session.gpus import GpuRow
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
 
 
+@partial(
+    Rule,
+    "Too few cores",
+    needs=(RUN_QUEUE,),
+    thresholds=(WANTED_RATIO, LARGE, SMALL),
+    contradicts_order=True,
+    takes=lambda cell, finding: (
+        not finding.elsewhere
+        and cell.doing == "own"
+        and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
+    ),
+)
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than cores; of several nodes, the worst is reported.
 
@@ -105,20 +118,6 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
     return None
 
 
-CPU_OVERSUBSCRIBED = Rule(
-    title="Too few cores",
-    judge=cpu_oversubscribed,
-    needs=(RUN_QUEUE,),
-    thresholds=(WANTED_RATIO, LARGE, SMALL),
-    contradicts_order=True,
-    takes=lambda cell, finding: (
-        not finding.elsewhere
-        and cell.doing == "own"
-        and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
-    ),
-)
-
-
 # -- cores, or a GPU, that others take
 
 #: What takes the cores, in words, and the fix.
@@ -144,6 +143,13 @@ _ONE_THREAD = Fix(
 )
 
 
+@partial(
+    Rule,
+    "Neighbours",
+    needs=(RUN_QUEUE,),
+    thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
+    from_outside=True,
+)
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU (or benign: several trainings at 99 % CPU do not slow each other)."""
     if evidence.steps.phases is None:
@@ -212,15 +218,6 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
         fixes=(Fix("change nothing: each has a core of its own"),),
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
-
-
-NEIGHBOUR = Rule(
-    title="Neighbours",
-    judge=neighbour,
-    needs=(RUN_QUEUE,),
-    thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
-    from_outside=True,
-)
 
 
 def _shared_gpu(evidence: Evidence) -> Finding | None:

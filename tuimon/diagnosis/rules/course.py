@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.course import (
@@ -39,6 +40,7 @@ _MEANT = (
 )
 
 
+@partial(Rule, "Warm-up", needs=(MARKERS,), thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S))
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
     steps = evidence.steps
@@ -66,14 +68,6 @@ def warmup(evidence: Evidence) -> Finding | None:
     )
 
 
-WARMUP = Rule(
-    title="Warm-up",
-    judge=warmup,
-    needs=(MARKERS,),
-    thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),
-)
-
-
 # -- steps that grow longer
 
 
@@ -91,6 +85,13 @@ class _Longer(NamedTuple):
         return self.cause not in ("jump", "more_work")
 
 
+@partial(
+    Rule,
+    "Steps grow longer",
+    needs=(STEP_TIMES,),
+    thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
+    causes=("jump", "more_work", "slower_hour"),
+)
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps take longer and longer, or have since a jump, by their own work and not because others take the cores.
 
@@ -160,12 +161,3 @@ def is_drift(works_ms: Sequence[float]) -> bool:
     if len(works_ms) < COMPARABLE_WINDOWS or not is_longer(works_ms[:quarter], works_ms[-quarter:]):
         return False
     return grows(works_ms)
-
-
-STEP_TIME_DRIFT = Rule(
-    title="Steps grow longer",
-    judge=step_time_drift,
-    needs=(STEP_TIMES,),
-    thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
-    causes=("jump", "more_work", "slower_hour"),
-)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill
@@ -72,6 +73,15 @@ _FIXES: dict[Rest, str] = {
 _DOING: dict[Rest, str] = {"sleep": "sleeps", "thread": "waits for a thread of its own"}
 
 
+@partial(
+    Rule,
+    "Hang",
+    needs=(BOUNDARIES,),
+    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
+    of_moment=True,
+    is_harm=True,
+    contradicts_order=True,
+)
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
@@ -211,20 +221,10 @@ def _other_end(still: Standstill) -> str:
     return f"; process {others[0]} holds the other end and waits too"
 
 
-HANG = Rule(
-    title="Hang",
-    judge=hang,
-    needs=(BOUNDARIES,),
-    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
-    of_moment=True,
-    is_harm=True,
-    contradicts_order=True,
-)
-
-
 # -- when the training is over
 
 
+@partial(Rule, "Job does not end", needs=(BOUNDARIES,), thresholds=(IDLE_S, LONG_S, SMALL), of_moment=True)
 def not_ended(evidence: Evidence) -> Finding | None:
     """The training is over but its process stays: it sleeps, or waits for a thread that does nothing."""
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)
@@ -263,12 +263,3 @@ def _all_idle(evidence: Evidence) -> bool:
     used = max((each.cpu_ratio or 0.0) + each.childrens_cores for each in threads)
     gpus = evidence.run.gpus_used_on(evidence.run.here.node)
     return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in gpus)
-
-
-NOT_ENDED = Rule(
-    title="Job does not end",
-    judge=not_ended,
-    needs=(BOUNDARIES,),
-    thresholds=(IDLE_S, LONG_S, SMALL),
-    of_moment=True,
-)

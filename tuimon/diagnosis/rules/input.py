@@ -25,7 +25,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.rules.owner_options import conversion_by_option, options
+from tuimon.diagnosis.rules.advice import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
@@ -562,6 +562,15 @@ CAUSES = (
 )
 
 
+@partial(
+    Rule,
+    "Waits for data",
+    needs=(STEPS, SAMPLES),
+    thresholds=(REPORTED, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
+    causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
+)
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
     table, data = evidence.steps.phases, evidence.steps.phase("data")
@@ -612,14 +621,3 @@ def input_bound(evidence: Evidence) -> Finding | None:
             **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
         },
     )
-
-
-INPUT_BOUND = Rule(
-    title="Waits for data",
-    judge=input_bound,
-    needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
-    causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
-)

@@ -1,10 +1,14 @@
-"""Rules about Python itself: the GIL, which another thread holds, and the garbage collector, which stops training."""
+"""Rules about Python itself: the GIL, which another thread holds, the garbage collector, and torch.compile."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
-from tuimon.diagnosis.cells import of_loop
+from tuimon.diagnosis.cells import Cell, of_loop, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
@@ -12,17 +16,25 @@ from tuimon.diagnosis.evidence.threads import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, Rule
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, Rule
+from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, TRACE
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
-from tuimon.records import Place
+from tuimon.records import CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import code_place, ms_text
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 
 
+@partial(
+    Rule,
+    "Waits for the GIL",
+    needs=(SAMPLES,),
+    thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
+    takes=lambda cell, _: "gil" in cell.via,
+    contradicts_order=True,
+)
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
@@ -70,19 +82,16 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
     return (fewer, moved) if moved.estimated_speedup else (fewer,)
 
 
-GIL_CONTENTION = Rule(
-    title="Waits for the GIL",
-    judge=gil_contention,
-    needs=(SAMPLES,),
-    thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
-    takes=lambda cell, _: "gil" in cell.via,
-    contradicts_order=True,
-)
-
-
 # -- Python's garbage collector
 
 
+@partial(
+    Rule,
+    "Garbage collections",
+    needs=(COLLECTIONS,),
+    thresholds=(TRACE, REPORTED, *CONFIDENCE),
+    takes=lambda cell, _: cell.doing == "gc" and not cell.via,
+)
 def gc_pauses(evidence: Evidence) -> Finding | None:
     """Python's garbage collector stops the training, on any thread; without collections of the compiler's garbage.
 
@@ -135,10 +144,126 @@ def collecting_line(samples: Samples) -> HotLine | None:
     return HotLine(place, count / samples.total, count, library)
 
 
-GC_PAUSES = Rule(
-    title="Garbage collections",
-    judge=gc_pauses,
-    needs=(COLLECTIONS,),
-    thresholds=(TRACE, REPORTED, *CONFIDENCE),
-    takes=lambda cell, _: cell.doing == "gc" and not cell.via,
+#: Most graph breaks that are named.
+_PLACES = 3
+
+
+class Guard(NamedTuple):
+    """A guard of torch.compile; ``differs``: what failed it, as the end of "recompiles, as ..."."""
+
+    differs: str
+    fix: str
+
+
+_DYNAMIC = Guard(
+    "dimension {d} of {x} differs",
+    "let it be dynamic: torch.compile without dynamic=False, or torch._dynamo.mark_dynamic({x}, {d}) before the call;"
+    " or pad to a few lengths",
 )
+#: The first match counts. Texts: torch/csrc/dynamo/guards.cpp and torch/_dynamo/guards.py of torch 2.2 to 2.13.
+_GUARDS: dict[str, Guard] = {
+    r"tensor '(?P<x>[^']+(?:'[^']*'[^']*)*)' size mismatch at index (?P<d>\d+)": _DYNAMIC,
+    r"(?P<x>[\w.\[\]'\"]+)\.size\(\)\[(?P<d>\d+)\]": _DYNAMIC,
+    r"tensor '(?P<x>.+)' (?P<d>rank|dtype|device|stride|requires_grad|dispatch key set) mismatch": Guard(
+        "the {d} of {x} differs", "give {x} with the same {d} each time"
+    ),
+    r"grad_mode|GLOBAL_STATE|autocast": Guard(
+        "gradients or autocast are on in one call and off in another",
+        "call it in one mode: a version for training and one for evaluation is usual, more are not",
+    ),
+    r"(?P<x>[A-Za-z_][\w.\[\]'\"]*) (?:==|is|!=|<=?|>=?) ": Guard(
+        "{x} has another value", "pass {x} as a tensor: torch.tensor({x})"
+    ),
+}
+_LOCAL = re.compile(r"L\[['\"](\w+)['\"]\]")
+_ANY = Guard(
+    "something differs from what was compiled",
+    "keep the shapes and numbers that reach the compiled model alike: pad to few lengths, pass numbers as tensors, or"
+    " compile with dynamic=True; TORCH_LOGS=recompiles names what differs",
+)
+
+
+def guard_of(reason: str) -> Guard:
+    """The subject of a guard: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
+    text = _LOCAL.sub(r"\1", reason)
+    for pattern, guard in _GUARDS.items():
+        found = re.search(pattern, text)
+        if found is not None:
+            names = found.groupdict()
+            return Guard(guard.differs.format(**names), guard.fix.format(**names))
+    return _ANY
+
+
+@partial(
+    Rule,
+    "Costs of torch.compile",
+    needs=(STEPS, SAMPLES),
+    thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
+    causes=("gave_up", "graph_breaks"),
+    contradicts_order=True,
+    takes=lambda cell, finding: not finding.cause and _compiles(cell),
+)
+def recompiles(evidence: Evidence) -> Finding | None:
+    """The training thread still compiles its model after the first steps, because it does so for each new input."""
+    share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
+    if not is_sure(evidence, share):
+        return _uncompiled(evidence)
+    later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is not counted
+    if not is_sure(evidence, later.share(below="compile") or 0.0):
+        return _uncompiled(evidence)
+    hot = evidence.samples.in_steps.where(below="compile").hottest()
+    again = evidence.compiler_events("recompiled")
+    guard = guard_of(again[0].reason if again else "")
+    why = f": {guard.differs}" if again and again[0].reason else ""
+    count, table = sum(event.count for event in again), evidence.steps.phases
+    window_s = table.window_s if table is not None else 0.0
+    return Finding(
+        headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
+        fixes=(without(evidence, "compiling", guard.fix, Interval.around(share)),),
+        share_of_step=share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "compiling_share": share,
+            "step_ms": evidence.steps.mean_ms,
+            "recompiles_per_minute": 60.0 * count / window_s if count and window_s else None,
+            "recompile_ms": sum(event.total_ns for event in again) / count / 1e6 if count else None,
+            "failed_guard": again[0].reason if again else None,
+            "guarded_at": again[0].guarded or None if again else None,
+        },
+    )
+
+
+def _compiles(cell: Cell) -> bool:
+    """True for the compiler's time, including its waits for a core, and the collection of its garbage."""
+    return cell.doing == "compile" or "compile" in cell.via
+
+
+def _uncompiled(evidence: Evidence) -> Finding | None:
+    """What runs uncompiled: a function with too many compiled versions, or the code between pieces of a model."""
+    given_up = evidence.compiler_events("limit", of_run=True)
+    breaks = evidence.compiler_events("graph_break", of_run=True)
+    if given_up:
+        first = given_up[0]
+        return Finding(
+            severity="info",
+            cause="gave_up",
+            headline=f"torch.compile gave up on {_name(given_up)}: new inputs run uncompiled",
+            fixes=(Fix(guard_of(first.reason).fix),),
+            where=(Place(first.file, first.line, first.function),),
+            evidence={"failed_guard": first.reason},
+        )
+    if not breaks:
+        return None
+    places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
+    return Finding(
+        severity="info",
+        cause="graph_breaks",
+        headline=f"torch.compile breaks the graph off: {breaks[0].reason}",
+        fixes=(Fix("move what it cannot trace out of the compiled function, if its pieces are small"),),
+        where=places[:_PLACES],
+        evidence={"graph_breaks": sum(each.count for each in breaks)},
+    )
+
+
+def _name(events: Sequence[CompilerEvents]) -> str:
+    return f"{events[0].function}()" if events and events[0].function.isidentifier() else "the model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -146,6 +147,15 @@ _KINDS: dict[Resource, _Kind] = {
 _MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
 
 
+@partial(
+    Rule,
+    "Memory or another resource runs out",
+    needs=(MACHINE_MEMORY,),
+    thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
+    causes=("growing", "copied", "out_of_memory", "exhausted"),
+    of_moment=True,
+    is_harm=True,
+)
 def memory_pressure(evidence: Evidence) -> Finding | None:
     """A resource that runs out or is short, or a machine that swaps; of several machines the worst: all ranks wait."""
     if evidence.run.has_ended:
@@ -431,6 +441,7 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
     )
 
 
+@partial(Rule, "GPU memory on its edge", needs=(ALLOCATOR,), is_harm=True)
 def allocator_retries(evidence: Evidence) -> Finding | None:
     """torch's allocator had to free its cache and try again: memory is nearly full, and each retry stops the GPU.
 
@@ -463,21 +474,3 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
             "total_bytes": total,
         },
     )
-
-
-MEMORY_PRESSURE = Rule(
-    title="Memory or another resource runs out",
-    judge=memory_pressure,
-    needs=(MACHINE_MEMORY,),
-    thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
-    causes=("growing", "copied", "out_of_memory", "exhausted"),
-    of_moment=True,
-    is_harm=True,
-)
-
-ALLOCATOR_RETRIES = Rule(
-    title="GPU memory on its edge",
-    judge=allocator_retries,
-    needs=(ALLOCATOR,),
-    is_harm=True,
-)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.rules.owner_options import less_by_option
+from tuimon.diagnosis.rules.advice import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
@@ -49,6 +50,18 @@ _OF_UPDATE = re.compile(
 )
 
 
+@partial(
+    Rule,
+    "Side work in the loop",
+    needs=(STEPS, SAMPLES),
+    thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
+    causes=("checkpoint", "network", "evaluation"),
+    contradicts_order=True,
+    of_rest=wait,
+    takes=lambda cell, finding: (
+        cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
+    ),
+)
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
     table, other, evaluation = evidence.steps.phases, evidence.steps.phase("other"), evidence.steps.phase("eval")
@@ -284,17 +297,3 @@ def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
     file, line, *_ = hot.library or hot.place
     at_line = samples.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames), phase="other")
     return next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)
-
-
-SIDE_WORK = Rule(
-    title="Side work in the loop",
-    judge=side_work,
-    needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
-    causes=("checkpoint", "network", "evaluation"),
-    contradicts_order=True,
-    of_rest=wait,
-    takes=lambda cell, finding: (
-        cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
-    ),
-)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.diagnosis.rules.compute.recompiles import guard_of
+from tuimon.diagnosis.rules.interpreter import guard_of
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import of_step
@@ -12,8 +13,8 @@ from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
-from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
-from tuimon.diagnosis.rules.needless import needless_work
+from tuimon.diagnosis.rules.gpu.waits import IDLE_BOUNDS
+from tuimon.diagnosis.rules.model import needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_if_sure
@@ -35,14 +36,6 @@ OTHER_TRAFFIC = Threshold(
     "our choice: a third of what they can, 0.8"
     " (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/feature-overview.html#profiling-metrics)",
 )
-
-
-def compute_bound(evidence: Evidence) -> Finding | None:
-    """Work that a GPU at the bottleneck need not do; not with several ranks, whose GPUs may wait for each other."""
-    gpu = evidence.gpu.steps
-    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
-        return None
-    return max(needless_work(evidence), key=likely_gain, default=None)
 
 
 class _Use(NamedTuple):
@@ -87,6 +80,32 @@ def keeps_busy(rest: Rest) -> Finding | None:
     )
 
 
+@partial(
+    Rule,
+    "The GPU is the bottleneck",
+    needs=(GPU_TIMES,),
+    thresholds=(*IDLE_BOUNDS, LARGE, LITTLE_POWER, NEARLY_ALL),
+    of_rest=keeps_busy,
+    only_in_order=True,
+    causes=(
+        "few_sms",
+        "memory_traffic",
+        "low_power",
+        "other_streams",
+        "padding",
+        "repeated_backward",
+        "unused_gradients",
+    ),
+    ranked_as="info",
+)
+def compute_bound(evidence: Evidence) -> Finding | None:
+    """Work that a GPU at the bottleneck need not do; not with several ranks, whose GPUs may wait for each other."""
+    gpu = evidence.gpu.steps
+    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
+        return None
+    return max(needless_work(evidence), key=likely_gain, default=None)
+
+
 def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
     """How well a busy GPU is used; ``most``: what it does for most of the time, in words."""
     evidence = rest.evidence
@@ -101,7 +120,7 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
         return _Use(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
-    unused = next((each.best for each in rest.found if each.rule == LOW_PRECISION_UNUSED.name), None)
+    unused = next((each.best for each in rest.found if each.rule == low_precision_unused.name), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
@@ -140,6 +159,13 @@ def _in_half(evidence: Evidence) -> bool:
     return process is not None and not _HALF.isdisjoint(process.matmul_dtypes + process.parameter_dtypes)
 
 
+@partial(
+    Rule,
+    "Tensor cores unused",
+    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
+    thresholds=(TRACE, REPORTED, MOST, HALF, OTHER_TRAFFIC),
+    contradicts_order=True,
+)
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
@@ -196,6 +222,13 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     return Interval(max(0.0, active - others), active)
 
 
+@partial(
+    Rule,
+    "Room for a larger batch",
+    needs=(GPU_COUNTERS, GPU_LOAD),
+    thresholds=(MOST, LARGE, REPORTED),
+    only_in_order=True,
+)
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 
@@ -251,39 +284,3 @@ def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
             "gpu_idle_at_least_by_nvml": counters.low,
         },
     )
-
-
-COMPUTE_BOUND = Rule(
-    title="The GPU is the bottleneck",
-    judge=compute_bound,
-    needs=(GPU_TIMES,),
-    thresholds=(*IDLE_BOUNDS, LARGE, LITTLE_POWER, NEARLY_ALL),
-    of_rest=keeps_busy,
-    only_in_order=True,
-    causes=(
-        "few_sms",
-        "memory_traffic",
-        "low_power",
-        "other_streams",
-        "padding",
-        "repeated_backward",
-        "unused_gradients",
-    ),
-    ranked_as="info",
-)
-
-LOW_PRECISION_UNUSED = Rule(
-    title="Tensor cores unused",
-    judge=low_precision_unused,
-    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-    thresholds=(TRACE, REPORTED, MOST, HALF, OTHER_TRAFFIC),
-    contradicts_order=True,
-)
-
-SMALL_BATCH = Rule(
-    title="Room for a larger batch",
-    judge=small_batch,
-    needs=(GPU_COUNTERS, GPU_LOAD),
-    thresholds=(MOST, LARGE, REPORTED),
-    only_in_order=True,
-)

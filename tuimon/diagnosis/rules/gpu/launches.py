@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in
@@ -10,10 +11,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
-from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
-from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
-from tuimon.diagnosis.rules.needless import MODEL
-from tuimon.diagnosis.rules.owner_options import advice_on_debugging, options
+from tuimon.diagnosis.rules.advice import advice_on_debugging, options
+from tuimon.diagnosis.rules.gpu.waits import IDLE_BOUNDS
+from tuimon.diagnosis.rules.model import MODEL
+from tuimon.diagnosis.rules.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
@@ -37,6 +38,27 @@ _TIMES = 2
 _WAITS: tuple[Doing, ...] = ("sync", "gc", "rank", "exchange", "io", "network", "lock", "sleep", "prompt")
 
 
+@partial(
+    Rule,
+    "Launches set the pace",
+    needs=(GPU_TIMES,),
+    thresholds=(
+        LARGE,
+        TRACE,
+        AUTOCAST_TAKES,
+        TAKES_ERROR,
+        FUSED_OF_SINGLE,
+        FUSED_TAKES,
+        HALF,
+        MOST,
+        SMALL,
+        *IDLE_BOUNDS,
+    ),
+    causes=("allocator",),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
+    claims_rest=True,
+)
 def launch_bound(evidence: Evidence) -> Finding | None:
     """The GPU keeps up with the CPU during the computation, so it waits for each launch."""
     gpu = evidence.gpu.steps
@@ -207,26 +229,3 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     if not exchanges or fix.gain is None or widest.gain is None:
         return fix
     return fix._replace(gain=Interval(fix.gain.low, widest.gain.high))
-
-
-LAUNCH_BOUND = Rule(
-    title="Launches set the pace",
-    judge=launch_bound,
-    needs=(GPU_TIMES,),
-    thresholds=(
-        LARGE,
-        TRACE,
-        AUTOCAST_TAKES,
-        TAKES_ERROR,
-        FUSED_OF_SINGLE,
-        FUSED_TAKES,
-        HALF,
-        MOST,
-        SMALL,
-        *IDLE_BOUNDS,
-    ),
-    causes=("allocator",),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
-    claims_rest=True,
-)

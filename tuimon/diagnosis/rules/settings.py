@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
@@ -12,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
-from tuimon.diagnosis.rules.owner_options import ANOMALY
+from tuimon.diagnosis.rules.advice import ANOMALY
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
@@ -72,6 +73,14 @@ class _Setting(NamedTuple):
     place: Place | None = None
 
 
+@partial(
+    Rule,
+    "A setting slows the steps down",
+    needs=(STEPS, SETTINGS),
+    thresholds=(AVX512_TAKES, AVX2_TAKES, FLOAT64_TAKES, TRACED_TAKES, TRACED_ERROR, TAKES_ERROR, *CONFIDENCE),
+    causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
+    contradicts_order=True,
+)
 def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down the computation, the one whose change gains most first."""
     gpu = evidence.gpu.steps
@@ -234,21 +243,3 @@ def _checks_arguments(node: Node) -> bool:
         "__init__",
         "_validate_sample",
     )
-
-
-SLOW_SETTING = Rule(
-    title="A setting slows the steps down",
-    judge=slow_setting,
-    needs=(STEPS, SETTINGS),
-    thresholds=(
-        AVX512_TAKES,
-        AVX2_TAKES,
-        FLOAT64_TAKES,
-        TRACED_TAKES,
-        TRACED_ERROR,
-        TAKES_ERROR,
-        *CONFIDENCE,
-    ),
-    causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
-    contradicts_order=True,
-)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
@@ -11,7 +12,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
-from tuimon.diagnosis.rules.owner_options import options
+from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
@@ -103,6 +104,14 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
     return max(known, key=lambda facts: facts.tensors or 0, default=None)
 
 
+@partial(
+    Rule,
+    "The optimizer takes long",
+    needs=(STEPS,),
+    thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, TAKES_ERROR, SMALL_TENSOR, SMALL_PART, *CONFIDENCE),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
+)
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
@@ -196,20 +205,3 @@ def _finding(
         where=(hot.place,) if hot else (),
         evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms},
     )
-
-
-OPTIMIZER_BOUND = Rule(
-    title="The optimizer takes long",
-    judge=optimizer_bound,
-    needs=(STEPS,),
-    thresholds=(
-        OPTIMIZER_SHARE,
-        FUSED_TAKES,
-        TAKES_ERROR,
-        SMALL_TENSOR,
-        SMALL_PART,
-        *CONFIDENCE,
-    ),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
-)

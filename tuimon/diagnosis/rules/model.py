@@ -1,13 +1,15 @@
-"""The rule about a model that computes on the CPU, with or without Python code in it."""
+"""The rule about a model that computes on the CPU, and work that any model need not do."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.cells import PASSES, computes
+from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
@@ -15,17 +17,17 @@ from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
-from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.needless import MODEL, needless_work
-from tuimon.diagnosis.rules.owner_options import advice_on_debugging
+from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
-from tuimon.diagnosis.rules.warned import warned_of
-from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
+from tuimon.diagnosis.rules.settings import lower_is_faster, without_settings
+from tuimon.diagnosis.step_model.edits import HALF
+from tuimon.diagnosis.step_model.measured import without, without_cost
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.native_code import Kind
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 
 #: Packages that compute on a CPU for the code that calls them.
@@ -100,18 +102,6 @@ def _makes_tensor(node: Node) -> bool:
     return node.frame.user and _FROM_PYTHON.search(node.frame.source) is not None
 
 
-def compute_bound_cpu(evidence: Evidence) -> Finding | None:
-    """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
-    table = evidence.steps.phases
-    if table is None or evidence.gpu.is_used is not False:
-        return None
-    python = python_in_model(evidence, table)
-    if _runs(evidence) < MOST:
-        return python
-    found = sorted(filter(None, [python, *needless_work(evidence)]), key=likely_gain, reverse=True)
-    return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes)) if found else None
-
-
 def _runs(evidence: Evidence) -> float:
     """The part of the time in which the training thread runs or waits for a core: only then it computes."""
     thread, used = evidence.threads.training, evidence.threads.figures.cpu_ratio if evidence.threads.figures else None
@@ -159,6 +149,32 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     )
 
 
+@partial(
+    Rule,
+    "Computes on the CPU",
+    needs=(STEPS,),
+    thresholds=(MOST, REPORTED, LARGE, *CONFIDENCE),
+    of_rest=on_the_cpu,
+    only_in_order=True,
+    causes=("python", "padding", "repeated_backward", "unused_gradients"),
+    takes=lambda cell, finding: (
+        computes(cell)
+        and finding.cause != "python"
+        and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
+    ),
+)
+def compute_bound_cpu(evidence: Evidence) -> Finding | None:
+    """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
+    table = evidence.steps.phases
+    if table is None or evidence.gpu.is_used is not False:
+        return None
+    python = python_in_model(evidence, table)
+    if _runs(evidence) < MOST:
+        return python
+    found = sorted(filter(None, [python, *needless_work(evidence)]), key=likely_gain, reverse=True)
+    return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes)) if found else None
+
+
 def _to_gpu(evidence: Evidence) -> str | None:
     """How to use a GPU that does nothing; None if there is no such GPU."""
     gpus = whole_gpus(evidence.run.gpus)
@@ -171,17 +187,108 @@ def _to_gpu(evidence: Evidence) -> str | None:
     )
 
 
-COMPUTE_BOUND_CPU = Rule(
-    title="Computes on the CPU",
-    judge=compute_bound_cpu,
-    needs=(STEPS,),
-    thresholds=(MOST, REPORTED, LARGE, *CONFIDENCE),
-    of_rest=on_the_cpu,
-    only_in_order=True,
-    causes=("python", "padding", "repeated_backward", "unused_gradients"),
-    takes=lambda cell, finding: (
-        computes(cell)
-        and finding.cause != "python"
-        and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
-    ),
-)
+#: The phases in which the model computes.
+MODEL: tuple[Phase, ...] = ("forward", "backward")
+#: Most bytes per position in each tensor of a batch, if the batch holds nothing but texts: those of an int64.
+_POSITION_BYTES = 8
+
+
+def needless_work(evidence: Evidence) -> Iterator[Finding]:
+    """Needless work, as shown by what batches hold, how often backward runs, and which gradients it computes."""
+    gpu, step = evidence.gpu.steps, of_step(evidence)
+    if gpu is not None:
+        computes = {name: gpu.share(name) for name in MODEL}
+    else:  # work that is left out waits for no core
+        computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
+    backward = computes["backward"]
+    found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
+    yield from (each for each in found if each is not None)
+
+
+def _padding(evidence: Evidence, computes: float) -> Finding | None:
+    """Padding: the model's work is at least proportional to the positions, if a batch holds nothing but texts."""
+    loader = evidence.data.loader
+    batches = loader.batches if loader is not None else None
+    padding = batches.padding / batches.tokens if batches is not None and batches.tokens and batches.padding else 0.0
+    share = computes * padding
+    if batches is None or padding < LARGE or not is_sure(evidence, share, early=False):
+        return None
+    most = (batches.tensors or 0) / batches.count * _POSITION_BYTES * (batches.tokens or 0)
+    by_positions = (
+        batches.total_bytes <= most and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
+    )
+    action = "pad each batch to its own longest text, and put texts of like length into one batch"
+    return _finding(
+        evidence,
+        "padding",
+        f"{percent(padding)} of the positions in its batches are padding, which the model computes as well",
+        _without(evidence, action, share) if by_positions else Fix(action),
+        share,
+        padding_share=padding,
+    )
+
+
+def _repeated(evidence: Evidence, computes: float) -> Finding | None:
+    """Several passes over one kept graph, if a single pass would do.
+
+    Each batch and each update needs a pass of its own; a closure runs as often as it must, and gradients that are
+    returned serve no update. Without samples it is unknown to which graphs the passes belong.
+    """
+    steps, fetches = evidence.steps, evidence.data.fetches
+    passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
+    needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
+    share = computes * (1.0 - 1.0 / max(1.0, passes))
+    if not fetches or passes < 2.0 or needed or not is_sure(evidence, share, early=False):
+        return None
+    keeps = samples.part(lambda node: any("retain_graph" in frame.source for frame in node.frames))
+    if samples.total >= MIN_SAMPLES and keeps < TRACE:
+        return None
+    action = "add the losses of a batch, and call backward() once, unless the gradient of each is needed by itself"
+    return _finding(
+        evidence,
+        "repeated_backward",
+        f"backward runs {passes:.0f} times for each batch",
+        _without(evidence, action, share) if keeps else Fix(action),
+        share,
+        backwards_per_batch=passes,
+    )
+
+
+def _unused(evidence: Evidence, computes: float) -> Finding | None:
+    """Gradients that no optimizer holds; every input of a product is assumed to cost backward the same."""
+    unused = evidence.process.unused_gradients if evidence.process is not None else None
+    share = computes * unused.inputs / (unused.of_inputs or 1) if unused is not None else 0.0
+    if unused is None or not is_sure(evidence, share, early=False):
+        return None
+    action = (
+        "freeze what no optimizer trains: run it under torch.no_grad(), or set requires_grad_(False) on its parameters"
+    )
+    return _finding(
+        evidence,
+        "unused_gradients",
+        f"gradients of {unused.tensors} of {unused.of_tensors} parameters are computed, and no optimizer holds these",
+        _without(evidence, action, share),
+        share,
+        unused_share=unused.inputs / unused.of_inputs,
+    )
+
+
+def _without(evidence: Evidence, action: str, share: float) -> Fix:
+    if evidence.gpu.steps is not None:
+        return without_cost(evidence, action, Interval(HALF * share, share))
+    return without(evidence, "model", action, Interval.around(share))
+
+
+def _finding(evidence: Evidence, cause: str, headline: str, fix: Fix, share: float, **figures: float | None) -> Finding:
+    makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
+    pads = makers.hottest(below="collates") if cause == "padding" else None
+    hot = pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
+    return Finding(
+        cause=cause,
+        severity="warning" if fix.gain is not None else "info",
+        headline=headline,
+        fixes=(fix,),
+        share_of_step=share,
+        where=(hot.place,) if hot is not None else (),
+        evidence={**figures, "step_ms": evidence.steps.mean_ms},
+    )

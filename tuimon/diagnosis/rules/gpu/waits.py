@@ -1,0 +1,325 @@
+"""Rules about waits for the GPU: which are harmless, as it sets the pace, and which let it idle; copies to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuimon.diagnosis.cells import STEP, Cell, Cells, gpu_idle_in, of_step
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
+from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, GpuSteps
+from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
+from tuimon.diagnosis.rules.advice import options
+from tuimon.diagnosis.step_model.edits import HALF
+from tuimon.diagnosis.step_model.measured import without_cost
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.words import at, idle_part, percent
+from tuimon.records import Gpu, Place
+from tuimon.session.stacks.samples import HotLine
+from tuimon.text import ms_text, plain
+
+if TYPE_CHECKING:
+    from tuimon.gpu_calls import SyncCall
+
+
+FULL_LEAD_US = Threshold(
+    1000.0,
+    "us that launches run ahead at every boundary, from which the driver's queue is full",
+    "our choice, a quarter of what fits: a stream takes about 1,000 launches of 4-5 us each before one waits"
+    " (https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937)",
+)
+#: The thresholds that decide the bounds of the GPU's idle time.
+IDLE_BOUNDS = (REPORTED, MIN_STEPS, MOST, TRACE, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES)
+
+
+def harmless(
+    evidence: Evidence, headline: str, action: str, place: Place | None, figures: Mapping[str, float | None]
+) -> Finding | None:
+    """CPU time that is a wait for the GPU, and harmless, as the GPU is the bottleneck; None if the GPU is not."""
+    gpu = evidence.gpu.steps
+    if gpu is None or not gpu.is_bottleneck:
+        return None
+    return Finding(
+        severity="benign",
+        headline=headline,
+        fixes=(Fix(action),),
+        where=(place,) if place is not None else (),
+        evidence={**figures, "gpu_idle_at_most": gpu.idle.high},
+    )
+
+
+class Wait(NamedTuple):
+    """The place at which the training thread waits longest for the GPU: for a value, or for a copy."""
+
+    hot: HotLine
+    cells: Cells
+    is_copy: bool
+
+
+def longest_wait(evidence: Evidence) -> Wait | None:
+    """The longest wait; None if too few samples show any."""
+    reads, step = evidence.gpu.waits, of_step(evidence)
+    if reads is None:
+        return None
+    read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
+    is_copy = read.cpu < copied.cpu
+    hot = evidence.samples.in_steps.hottest(doing="transfer") if is_copy else reads.hottest()
+    return Wait(hot, copied if is_copy else read, is_copy) if hot is not None else None
+
+
+@partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS), thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS))
+def queue_full(evidence: Evidence) -> Finding | None:
+    """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
+    gpu, leads = evidence.gpu.steps, evidence.gpu.times.leads if evidence.gpu.times is not None else ()
+    least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
+    waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
+    if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
+        return None
+    ahead_ms, hot = max(least_us) / 1e3, evidence.hottest_in("forward")
+    return harmless(
+        evidence,
+        f"launches run at least {ms_text(ahead_ms)} ahead and wait for room in the GPU's queue: harmless",
+        "change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow",
+        hot.place if hot is not None else None,
+        {"lead_ms": ahead_ms},
+    )
+
+
+@partial(
+    Rule,
+    "Busy waiting for the GPU",
+    needs=(GPU_TIMES,),
+    thresholds=(NEARLY_ALL, REPORTED, LARGE),
+    takes=lambda cell, _: cell.doing == "sync",
+)
+def spin_wait(evidence: Evidence) -> Finding | None:
+    """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
+    threads = evidence.threads.computing
+    cpu = sum(row.cpu_ratio or 0.0 for row in threads)
+    if cpu < NEARLY_ALL or evidence.gpu.steps is None:
+        return None
+    step, wait, at = of_step(evidence), longest_wait(evidence), ""
+    share = step.where(doing={"sync", "copy"}).cpu
+    busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
+    native = evidence.native_in(*STEP)
+    driver = native.share("driver") if native is not None else None
+    place = wait.hot.place if wait is not None and share >= REPORTED else None
+    if (step.where({"backward"}).cpu < LARGE and place is None) if driver is None else driver < MOST:
+        return None
+    if place is None:
+        at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
+    at += f", {percent(driver)} of it in the driver," if driver is not None else ""
+    return harmless(
+        evidence,
+        f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
+        "change nothing: polling is faster than being woken, and the core would be idle otherwise",
+        place,
+        {"cpu_ratio": cpu, "driver_share": driver, "waiting_share": share if evidence.gpu.waits is not None else None},
+    )
+
+
+@partial(Rule, "GPU idle, cause unknown", needs=(GPU_TIMES,), thresholds=(LARGE, *IDLE_BOUNDS), only_in_order=True)
+def unexplained_idle(evidence: Evidence) -> Finding | None:
+    """The GPU idles for much of each step; kept only if no other finding explains it."""
+    gpu = evidence.gpu.steps
+    if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.gpu.awaits_idle_causes:
+        return None
+    missing, idle = SAMPLES.missing(evidence), gpu.idle
+    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.middle)
+    most = max((cell for cell in of_step(evidence) if cell.phase == longest), key=lambda cell: cell.cost.high)
+    place = most.node.place if most.node is not None else None
+    action = "run tuimon trace: it shows what the CPU does while the GPU idles, and at which line"
+    if missing is not None:
+        now = missing.removeprefix("no stack samples: ")
+        action = f"let tuimon sample stacks, which show the line that the GPU waits for; now: {now}"
+    return Finding(
+        severity="info",
+        headline=f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
+        fixes=(Fix(action),),
+        share_of_step=idle.low,
+        where=(place,) if place is not None else (),
+        evidence={**idle.as_evidence("gpu_idle"), "gpu_util": evidence.gpu.utilisation, **gpu.width_evidence},
+    )
+
+
+#: How the advice begins for a call that serves no purpose.
+_LEAVE_OUT = "leave it out"
+#: Kinds of calls with kernels of their own, which are saved together with the wait.
+_COMPUTE = ("mask", "shape", "check", "clip")
+
+
+@partial(
+    Rule,
+    "Synchronisation with the GPU",
+    needs=(GPU_TIMES, GPU_WAITS),
+    thresholds=(SMALL, REPORTED),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.phase in STEP and _awaits_no_batch(cell),
+)
+def sync_point(evidence: Evidence) -> Finding | None:
+    """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign).
+
+    The gain is at most the smaller of two times: the wait, and the GPU's idle time during or after it. For a process
+    that was traced, the runtime's calls at the line show how often it waits, and for how long.
+    """
+    gpu, wait = evidence.gpu.steps, longest_wait(evidence)
+    if gpu is None or wait is None:
+        return None
+    place, share, idle = wait.hot.place, wait.cells.cpu, gpu_idle_in(evidence, _awaits_no_batch)
+    calls = None if wait.is_copy else calls_at(place)
+    what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
+    figures = {"waiting_share": share, **evidence.gpu.waits_in_trace(place)}
+    cost = Interval(min(idle.low, share), min(idle.high, wait.cells.between.high))
+    if min(share, cost.high) < SMALL:
+        headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
+        action = "change nothing: this wait costs time only when the GPU has less to do"
+        return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
+    certain = cost if cost.low >= TRACE else Interval(0.0, cost.high)
+    best = without_cost(evidence, advice_for(place, calls), certain)
+    if calls and calls[0].kind in _COMPUTE and cost.low >= TRACE:
+        best = best.without_upper_end
+    after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
+    if gpu.idle.low < SMALL and gpu.contradiction is None:
+        after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
+    return Finding(
+        headline=f"{what} {after}",
+        fixes=(best,),
+        share_of_step=cost.high,
+        where=(place,),
+        evidence={
+            **figures,
+            **gpu.idle.as_evidence("gpu_idle"),
+            "speedup_at_most": best.as_json()["high"],
+            **gpu.width_evidence,
+        },
+    )
+
+
+def _awaits_no_batch(cell: Cell) -> bool:
+    """True if launches that run ahead would hide the cell's time: it is no wait for a batch that others make."""
+    return "batch" not in cell.via and cell.doing != "batch"
+
+
+def calls_at(place: Place) -> Sequence[SyncCall]:
+    """The calls on a line that wait for the GPU, the likeliest first."""
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+    return sync_calls(place.source)
+
+
+def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
+    """What to write in place of the calls; None stands for a copy."""
+    if calls is None:
+        return f"use pinned memory and non_blocking=True at {at(place)}: the copy then does not wait"
+    if not calls:
+        return f"keep the value on the GPU at {at(place)}, and read it every 50 or 100 steps, or one step late"
+    what, instead = f"{plain(calls[0].what)} at {at(place)}", plain(calls[0].instead)
+    if instead.startswith(_LEAVE_OUT):
+        return f"leave out {what}{instead.removeprefix(_LEAVE_OUT)}"
+    return f"replace {what}: {instead}"
+
+
+PINNED_TAKES_LEAST = Threshold(
+    0.14,
+    "what remains of a copy's time with pinned memory at least",
+    "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
+)
+
+
+@partial(
+    Rule,
+    "Copies to the GPU",
+    needs=(GPU_TIMES, GPU_WAITS),
+    thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.doing == "copy",
+)
+def transfer_bound(evidence: Evidence) -> Finding | None:
+    """Batches are copied to the GPU while both the training thread and the GPU wait: their memory is not pinned."""
+    gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
+    hot = evidence.samples.in_steps.hottest(doing="transfer")
+    if gpu is None or evidence.gpu.waits is None or hot is None or copies.cpu < REPORTED:
+        return None
+    lost = _lost(evidence, gpu, copies)
+    if lost.low < REPORTED:
+        return None
+    loader = evidence.data.loader
+    batches = loader.batches if loader is not None else None
+    pinned = loader.facts.pin_memory if loader is not None else None
+    if batches is not None and batches.on_cpu and batches.pinned is not None:
+        pinned = 2 * batches.pinned >= batches.on_cpu
+    return Finding(
+        headline=f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
+        fixes=_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
+        share_of_step=lost.high,
+        where=(hot.place,),
+        evidence={
+            "waiting_share": copies.cpu,
+            "lead_ms": _ahead_ms(gpu),
+            "copy_ms_per_step": lost.low * gpu.step_ms,
+            "pinned": None if pinned is None else int(pinned),
+            "pcie_link": next((_link(row.latest) for row in evidence.gpu.rows), None),
+        },
+    )
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Generation and lanes of the link, ``4.0 x8``: it shows if there are fewer than 16 lanes."""
+    known = gpu.pcie_generation is not None and gpu.pcie_width is not None
+    return f"{gpu.pcie_generation}.0 x{gpu.pcie_width}" if known else None
+
+
+def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
+    """The share of the step that the copy costs.
+
+    Samples at the copy include the time until the GPU reaches it, so the launch lead at the end of the fetch is
+    subtracted. If the lead is unknown, forward without the copy is assumed to take between a third of backward and all
+    of it: the excess of forward on the GPU is the copy, and the time until launches have caught up with the waiting
+    GPU. A copy queued behind an exchange of gradients on another stream also waits for that.
+    """
+    ahead_ms, forward, backward = _ahead_ms(gpu), gpu.share("forward"), gpu.share("backward")
+    if ahead_ms is not None:
+        ahead = ahead_ms / gpu.step_ms
+        least, most = (min(share - ahead, forward) for share in (copies.cpu, copies.between.high))
+    else:
+        least, most = (min(copies.cpu, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
+    exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
+    others = exchange.share.high if exchange is not None else 0.0
+    return Interval(least - others, max(least, most) - others)
+
+
+def _ahead_ms(gpu: GpuSteps) -> float | None:
+    """How much work the GPU still has, in ms, when the batch is there; None if unknown."""
+    lead = gpu.lead("fetch end") or gpu.lead("optimizer end")
+    if lead is None:
+        return None
+    ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
+    if ahead_us is not None:  # the mean: a lead in every second step counts as half of that lead in every step
+        return max(0.0, ahead_us / 1e3)
+    return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
+
+
+def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -> tuple[Fix, ...]:
+    """The fixes: pinning alone; and copying the next batch ahead, so that the link works while the GPU computes."""
+    ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
+    if is_pinned:
+        return (without_cost(evidence, f"use {ahead}", _hidden(lost, 1.0)),)
+    how = options(evidence).pin
+    if evidence.data.loader is None and evidence.gpu.launching.owner is None:
+        how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
+    alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
+    return (
+        without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, HALF)),
+        without_cost(evidence, f"use {how} and non_blocking=True alone", alone),
+        Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
+    )
+
+
+def _hidden(share: Interval, part: float) -> Interval:
+    """What is saved of a copy's share of the step if this part of it is done while the GPU computes the rest."""
+    return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)

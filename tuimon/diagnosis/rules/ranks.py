@@ -1,0 +1,296 @@
+"""Rules about ranks: what they spend on communication, and a late one for which all others wait."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+
+from msgspec import Struct
+
+from tuimon.diagnosis.cells import cells
+from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import update_path
+from tuimon.diagnosis.evidence.ranks import (
+    ALIKE_SMS,
+    BACKWARD_PER_FORWARD,
+    NCCL_SMS,
+    TOGETHER_MS,
+    Exchange,
+    LateRank,
+    late_on_gpu,
+    late_rank,
+)
+from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
+from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
+from tuimon.diagnosis.step_model.measured import host_model, without_cost
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL
+from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
+from tuimon.node_ids import own_id
+from tuimon.records import BETWEEN
+from tuimon.session.ranks import RankRow
+from tuimon.session.series import sampling_error
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.text import ms_text
+
+#: How to make an exchange cheaper when there are as many exchanges.
+_CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
+_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
+
+
+class Communication(Struct, frozen=True, gc=False):
+    """The time that one rank spends on communication, or waits in it for others; shares are of its time."""
+
+    called: float  # share of samples in torch.distributed
+    in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
+    hot: HotLine | None
+    error: float  # of ``share``, half the width of its 95 % interval
+    exchange: Exchange | None = None  # where the share rests on GPU times
+
+    @property
+    def share(self) -> float:
+        """The share of both kinds of waits together."""
+        return min(1.0, self.called + self.in_backward)
+
+
+@partial(
+    Rule,
+    "Communication between ranks",
+    needs=(RANKS, SAMPLES),
+    thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.doing == "exchange",
+)
+def comm_bound(evidence: Evidence) -> Finding | None:
+    """Ranks spend their steps on exchanging gradients or other tensors.
+
+    The rank that waits least counts: any longer wait of the others is for that rank (``straggler_rank``).
+    """
+    if evidence.world_size < 2:
+        return None
+    compared, rows = evidence.ranks.compared, {row.pid: row for row in evidence.ranks.rows}
+    exchanges = evidence.ranks.exchanges
+    measured = [
+        found
+        for rank in compared
+        if rank.pid in rows and (found := _communication(rank, rows[rank.pid], exchanges.get(rank.pid))) is not None
+    ]
+    if not measured:
+        return None
+    least = min(measured, key=lambda rank: rank.share)
+    divided = cells(evidence)
+    for_cores = divided.where(via="rank").where(via="core").cpu
+    if least.exchange is None and for_cores > divided.where(doing={"exchange"}).cpu:
+        return None  # the others come late because they wait for a core
+    if not is_sure(evidence, least.share, error=least.error):
+        return None
+    figures: dict[str, float | int | str | None] = {}
+    if (exchange := least.exchange) is not None:  # the share comes from the GPU's clock
+        waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
+        figures = {**exchange.figures, **waits}
+    whole = len(measured) == len(compared) and len(rows) == evidence.world_size
+    return Finding(
+        headline=_headline(least, evidence.world_size),
+        fixes=(_fix(evidence, least, whole=whole),),
+        share_of_step=least.share,
+        where=(least.hot.place,) if least.hot else (),
+        evidence={
+            "calls_share": least.called,
+            "waiting_in_backward_share": least.in_backward,
+            "ranks_measured": len(measured),
+            "world_size": evidence.world_size,
+            **figures,
+        },
+    )
+
+
+def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
+    """The fix; its gain is estimated only if all ranks are measured, as a wait may be for an unmeasured one."""
+    exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
+    cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
+    cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
+    if debugging is not None:  # until that is off, nobody knows what another change gains
+        return Fix(debugging)
+    if exchange is None:
+        share = Interval.around(least.share, UNSURE) if whole else NONE
+        model = host_model(evidence)._replace(claimed=Interval.around(share.middle))
+        return model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True)
+    if exchange.rests_on == "no_sync" and whole:
+        return without_cost(evidence, cheaper, exchange.share, changes_training=True)
+    gone = without_cost(evidence, "", Interval.around(least.share)).gain
+    fix = Fix(even_work(evidence)) if exchange.is_uneven else Fix(cheaper, changes_training=True)
+    return fix.by_up_to(gone.high if gone is not None else None)
+
+
+def _headline(least: Communication, ranks: int) -> str:
+    if least.exchange is None:
+        inside = "" if least.hot else ", inside backward"
+        return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
+    phase = "" if least.exchange.rests_on == "multiprocessors" else " in backward"
+    waits = f"the GPU waits at least {percent(least.share)} of each step{phase}"
+    if least.exchange.is_uneven:
+        return f"{waits}, mostly for later ranks: which of the {ranks} are late changes from step to step"
+    return f"{waits} for gradients of the other {ranks - 1} ranks"
+
+
+def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
+    """The communication of a rank; None with too few samples, or if it is unknown how much its thread runs."""
+    main = rank.samples
+    if main.total < 3 * MIN_SAMPLES:
+        return None
+    calls = main.where(doing="ranks", phase=[phase for phase in main.phases if phase != "backward"])
+    called, in_backward = calls.total / main.total, exchange.share.low if exchange is not None else 0.0
+    if rank.gpu.is_used is False:
+        if row.wait_ratio is None:
+            return None
+        exchange, in_backward = None, dict(row.waits).get("backward", 0.0)
+        called = row.wait_ratio - in_backward
+    error = sampling_error(called + main.part(doing=_WAITS), main.total)
+    hot = calls.hottest() if called >= in_backward else None
+    return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
+
+
+#: Most ranks that the headline names.
+_NAMED = 4
+#: Phases that samples may tell apart where markers do not.
+_DIVIDED = ("data", "forward", "other")
+_LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
+#: Reasons why a rank is late: a clause of the headline, and the fix.
+_REASONS = {
+    "stopped": (
+        "which is stopped {stopped} of the time",
+        "find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger",
+    ),
+    "no core": (
+        "whose training thread waits {delay} of the time for a core",
+        "give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit",
+    ),
+    "collections": (
+        f"{_LONGER}, in the garbage collector",
+        "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
+    ),
+    "gpu": (
+        "whose GPU computes meanwhile: {active} of its multiprocessors are busy, {others_active} of theirs",
+        "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
+    ),
+    "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
+    "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
+    "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
+}
+
+
+@partial(
+    Rule,
+    "A rank that others wait for",
+    needs=(RANKS,),
+    thresholds=(REPORTED, LARGE, SMALL, NCCL_SMS, ALIKE_SMS, *CONFIDENCE),
+    causes=("in_turn",),
+    contradicts_order=True,
+    takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
+    claims_first=True,
+)
+def straggler_rank(evidence: Evidence) -> Finding | None:
+    """One rank is late and all others wait for it, in backward or wherever ranks exchange something.
+
+    Or a different rank is late in each step (``in_turn``). The late rank is the one whose own work, without waits in
+    collectives, takes longest.
+    """
+    rows, gpus, in_turn = evidence.ranks.rows, evidence.ranks.gpus, _in_turn(evidence)
+    found = [each for each in (late_rank(rows), late_on_gpu(rows, gpus)) if each is not None]
+    late = max(found, key=lambda each: each.share, default=None)
+    if late is None or not is_sure(evidence, late.share, error=late.error):
+        return in_turn
+    if in_turn is not None and late.share < (in_turn.share_of_step or 0.0):
+        return in_turn
+    if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
+        return in_turn  # it waits itself for a rank that is not measured
+    row, own = late.row, evidence.ranks.of(late.row.pid) if late.why != "gpu" else None
+    hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
+    longer_ms = row.ms(late.longer)
+    active = [gpus[each.pid].sm_ratio or 0.0 if each.pid in gpus else 0.0 for each in (row, *late.others)]
+    facts = {
+        "rank": row.rank,
+        "by": f"{ms_text(longer_ms)} " if longer_ms is not None else "",
+        "phase": late.phase,
+        "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
+        "stopped": percent(row.stopped_ratio),
+        "delay": percent(row.delay_ratio or 0.0),
+        "active": percent(active[0]),
+        "others_active": percent(median(active[1:])),
+    }
+    reason = late.why or (late.phase if late.phase in _REASONS else "model")
+    clause, action = (template.format_map(facts) for template in _REASONS[reason])
+    fix = without_cost(evidence, action, Interval.around(late.share, late.error))
+    return Finding(
+        headline=f"{_lost(late)}, {clause}{in_library(hot)}",
+        fixes=(fix.without_upper_end if late.why == "gpu" else fix,),
+        share_of_step=late.share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "rank": row.rank,
+            "pid": own_id(row.pid),
+            **({"host": row.host} if late.is_elsewhere else {}),
+            "waited_ms": row.ms(late.share),
+            "phase": late.phase,
+            "longer_ms": longer_ms,
+            **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
+        },
+    )
+
+
+def _lost(late: LateRank) -> str:
+    """``the others wait 40 % of the time for rank 2``."""
+    others = [row.rank for row in late.others if row.rank not in late.also]
+    who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
+    ones = ", ".join(map(str, (late.row.rank, *late.also)[:_NAMED]))
+    host = f" on {late.row.host}" if late.is_elsewhere else ""
+    return f"{who} {percent(late.share)} of the time for rank{'s' * bool(late.also)} {ones}{host}"
+
+
+def _in_turn(evidence: Evidence) -> Finding | None:
+    """In each step another rank is late, and all others wait for it.
+
+    If threads wait for cores, chance decides who is last, and another rule reports the waits.
+    """
+    if median([row.wait_ratio for row in evidence.ranks.rows if row.wait_ratio is not None] or [0.0]) < REPORTED:
+        return None  # spares comparing single steps, which takes longer
+    turns = evidence.ranks.turns
+    waits = median([row.delay_ratio or 0.0 for row in evidence.ranks.rows] or [0.0])  # for cores
+    if turns is None or turns.share < REPORTED + waits:
+        return None
+    # the phase with most samples of all ranks: they run the same code, and each of them is late now and then
+    phases = _DIVIDED if turns.phase == BETWEEN else (turns.phase,)
+    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.ranks.compared)
+    phase = max(phases, key=lambda name: samples.phases[name])
+    hot = samples.where(phase=phase).hottest()
+    last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
+    first = turns.last[0][0]
+    return Finding(
+        cause="in_turn",
+        headline=(
+            f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step waits for the"
+            f" last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}"
+        ),
+        fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
+        share_of_step=turns.share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "rank": first.rank,
+            "pid": own_id(first.pid),
+            "last_share": turns.last[0][1],
+            "last": last,
+            "waited_ms": turns.share * turns.step_ms,
+            "phase": phase,
+            "longer_ms": turns.longer_ms,
+            "steps_compared": turns.steps,
+        },
+    )
+
+
+def _is_at_work(node: Node) -> bool:
+    """True if a rank is not waiting for another one."""
+    return node.activity != "ranks"
