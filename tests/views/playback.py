@@ -52,6 +52,10 @@ class Playback:
 
     read_ratio = None
     is_live = True
+    measured_s = None  # seconds for which no verdict has held
+
+    def measuring_s(self, unix_s):
+        return self.measured_s
 
     def is_followed(self, unix_s):
         return False

@@ -72,6 +72,16 @@ def test_the_verdict_is_told_when_it_changes() -> None:
     assert sum(line.startswith("[tuimon 00:00:40] ") for line in stream.getvalue().splitlines()) == 4
 
 
+def test_a_verdict_that_has_not_held_is_a_probable_one() -> None:
+    stream = io.StringIO()
+    view = HeadlessView(stream)
+    for measured_s in (2, 3, None):
+        view.show(session(), [INPUT_BOUND], measured_s)
+    early, probable, *held = stream.getvalue().splitlines()
+    assert "INPUT-BOUND" not in early and probable.endswith("  probably INPUT-BOUND")
+    assert "probably" not in held[0] and held[1].startswith("[tuimon] INPUT-BOUND: 62 %")
+
+
 def test_a_line_has_at_most_100_columns() -> None:
     stream = io.StringIO()
     gpus = [Gpu(t=40.0, pid=0, index=i, uuid=f"u{i}", name="H", util_ratio=0.37, pids=[100]) for i in range(8)]

@@ -158,6 +158,6 @@ def _watch(
             if time.monotonic() >= next_line_s:
                 next_line_s = max(next_line_s + refresh_s, time.monotonic() + refresh_s / 2)
                 if view is not None:
-                    view.show(monitor.session, monitor.findings)
+                    view.show(monitor.session, monitor.findings, monitor.measuring_s(time.time()))
     finally:
         until_end.close()

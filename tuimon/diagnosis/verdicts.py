@@ -17,10 +17,19 @@ from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session
-from tuimon.session.state import stands_still
+from tuimon.session.state import run_state, stands_still
 
 #: Seconds for which a new primary finding must hold: our choice, three windows; less would follow single windows.
 HOLD_S = 3.0
+#: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
+#: batches, which needs none, came first in half of the short runs and gave way to another within that time.
+FIRST_HOLD_S = 5.0
+#: Seconds that nothing must be found: the most demanding rules need GPU events and samples of some windows.
+NOTHING_S = 10.0
+#: Seconds of steps after which no verdict is held back: all evidence covers whole windows by then.
+SETTLED_S = 30.0
+#: Rules about the present moment, which are shown without delay.
+_AT_ONCE = ("hang", "warmup")
 #: A graver finding that takes this many times as much of the step shows at once: our choice; it clearly costs more.
 STRONGER_RATIO = 1.5
 #: Seconds over which a gain is averaged: our choice. Each second replaces only a thirtieth of the 30 s behind a gain,
@@ -125,6 +134,39 @@ class Hysteresis:
         self._begun = True
 
 
+class FirstVerdict:
+    """Decides whether the first verdict has held long enough; later changes are left to the hysteresis."""
+
+    def __init__(self) -> None:
+        self._is_settled = False
+        self._name: str | None = ""  # "": no verdict yet
+        self._since_s = 0.0
+
+    def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:
+        """Seconds for which steps have been measured while no verdict has held; None once one has."""
+        now_s, begin_s = session.now_s, _begin_s(session)
+        if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
+            return None
+        name = findings[0].name if findings else None
+        if name != self._name:
+            self._name, self._since_s = name, now_s
+        if findings:
+            self._is_settled = now_s - self._since_s >= FIRST_HOLD_S
+        else:
+            self._is_settled = now_s - begin_s >= NOTHING_S
+        self._is_settled = self._is_settled or now_s - begin_s >= SETTLED_S
+        return None if self._is_settled or run_state(session).name != "training" else int(now_s - begin_s)
+
+
+def _begin_s(session: Session) -> float:
+    """When the steps began; without markers, when tuimon began to watch."""
+    pid = session.trainer()
+    stats = session.step_stats.get(pid) if pid is not None else None
+    if stats is not None and stats.begin_s is not None:
+        return stats.begin_s
+    return session.start_s if session.start_s is not None else session.now_s
+
+
 class _Gain(Struct):
     """A gain with its ends, as shown and as running means; in logarithms, in which half and twice are equally far."""
 
@@ -208,6 +250,8 @@ class Verdicts:
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
+        self._first = FirstVerdict()
+        self.measuring_s: int | None = None  # seconds of steps measured while no verdict has held; None once one has
         self._gains = SettledGains()
 
     @property
@@ -229,9 +273,11 @@ class Verdicts:
         found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), session.now_s)
         if lasting_s > 0:
             self.add_findings(found, lasting_s)
+        self.measuring_s = None
         if is_still and not any(finding.rule == "hang" for finding in found):
             return found
         self._shown = self._hysteresis.order(found, session.now_s, stats.total if stats else None)
+        self.measuring_s = self._first.measuring_s(session, self._shown)
         return self._shown
 
     def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:

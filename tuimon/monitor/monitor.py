@@ -105,6 +105,11 @@ class Monitor:
         """The changes of the primary verdict, oldest first."""
         return self.verdicts.changes
 
+    def measuring_s(self, unix_s: float) -> int | None:
+        """The seconds measured at ``unix_s`` while no verdict has held; None once one has, or no records come."""
+        awaits = self._judged and self.session.exit is None and (self.is_live or self.is_followed(unix_s))
+        return self.verdicts.measuring_s if awaits else None
+
     @property
     def ended(self) -> bool:
         """True if the run has ended and all its records are in the session."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Most fixes of a finding in plain text; key ``v``, JSON and the HTML page show all of them.
 MOST_FIXES = 3
+#: Seconds of steps after which a verdict that has not held is shown: our choice; three windows, as for a later one.
+_PROBABLE_S = 3
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
 
@@ -37,6 +39,11 @@ _SMALL = 1.2
 def rule_title(rule: str) -> str:
     """A rule's name as people read it: ``INPUT-BOUND``."""
     return plain(rule).replace("_", "-").upper()
+
+
+def is_probable(measuring_s: int | None) -> bool:
+    """True if a verdict that has not yet held is shown as a probable one; ``measuring_s``: None once one has held."""
+    return measuring_s is not None and measuring_s >= _PROBABLE_S
 
 
 def verdict_name(name: str | None) -> str:

@@ -15,6 +15,7 @@ from tuimon.views.finding_text import (
     fix_text,
     gain_text,
     headline_text,
+    is_probable,
     only_minor,
     place_text,
     rule_title,
@@ -67,8 +68,11 @@ class HeadlessView:
         self._standstill_s: float | None = None  # time of the stacks that were shown last
         self._histories: dict[int, float] = {}  # times of the memory histories that were shown
 
-    def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Write a line on where the run is; before it, new notices of the sources."""
+    def show(self, session: Session, findings: Sequence[Finding], measuring_s: int | None = None) -> None:
+        """Write a line on where the run is; before it, new notices of the sources.
+
+        ``measuring_s``: for how long steps have been measured while no verdict has held; None once one has.
+        """
         for notice in list(session.notices.values()):
             if self._reported.get(notice.source) != notice.message:
                 self._reported[notice.source] = notice.message
@@ -92,18 +96,21 @@ class HeadlessView:
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
-        self._write_progress(f"[tuimon {clock(since_s)}] ", session, findings)
-
-    def _write_progress(self, tag: str, session: Session, findings: Sequence[Finding]) -> None:
-        """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
         first = next((each for each in findings if not is_minor(each.rule, each.severity)), None)
+        if measuring_s is not None and not is_probable(measuring_s):
+            first = None
+        self._write_progress(f"[tuimon {clock(since_s)}] ", session, first, has_held=measuring_s is None)
+
+    def _write_progress(self, tag: str, session: Session, first: Finding | None, *, has_held: bool) -> None:
+        """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
         name = rule_title(first.rule) if first is not None else ""
+        name = f"probably {name}" if name and not has_held else name
         room = _COLUMNS - len(tag) - (len(name) + 2 if name else 0)
         line = tag + progress(session, room)
         if first is not None:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
         self._write(line)
-        if first is not None and first.rule != self._verdict:
+        if first is not None and has_held and first.rule != self._verdict:
             self._write_wrapped(f"{name}: {headline_text(first.headline, first.where)}")
             self._verdict = first.rule
 

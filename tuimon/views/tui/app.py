@@ -166,9 +166,8 @@ class TuimonApp(TerminalApp[Leave]):
             self.screen.update()
 
     def _show(self) -> None:
-        followed = self.monitor.is_followed(time.time())
-        self.board.title_line.followed = followed
-        self.board.verdict.is_live = self.monitor.is_live or followed
+        self.board.title_line.followed = self.monitor.is_followed(time.time())
+        self.board.verdict.measuring_s = self.monitor.measuring_s(time.time())
         self.board.title_line.read_ratio = self.monitor.read_ratio
         self.board.show(self.monitor.session, self.monitor.findings)
 

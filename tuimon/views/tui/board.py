@@ -24,7 +24,7 @@ from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
-from tuimon.views.tui.panes.verdict_pane import VerdictPane
+from tuimon.views.tui.panes.verdict_pane import ROWS, VerdictPane
 from tuimon.views.tui.profile.profile_pane import ProfilePane
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 IMPORTANCE = ("verdict", "phases", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
+_ROOM_TO_WRAP = 20  # rows of the screen from which the verdict has more than its least
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 44  # rows beyond which a chart gains nothing
 _LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
@@ -68,8 +69,9 @@ def lay_out(
     boxes = {"title": Box(0, 0, width, 1)}
     top = 1
     if "verdict" in shown:
-        boxes["verdict"] = Box(0, top, width, wanted.verdict)
-        top += wanted.verdict
+        rows = wanted.verdict if height >= _ROOM_TO_WRAP else min(wanted.verdict, ROWS)
+        boxes["verdict"] = Box(0, top, width, rows)
+        top += rows
     bottom = height
     if height >= 14:
         bottom -= 1
@@ -429,5 +431,5 @@ class Board(Widget):
             gpu=self._most_gpu[inner_width],
             lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),
             loaders=self._most_loaders,
-            verdict=self.verdict.rows_wanted,
+            verdict=self.verdict.rows_wanted(size.width),
         )

@@ -1,4 +1,4 @@
-"""The verdict: what holds the training back, where, and what fixing it gains, in three rows."""
+"""The verdict: what holds the training back, where, and what fixing it gains, in three to five rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from textual.binding import Binding, BindingType
 from tuimon.diagnosis.words import at
 from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, gain_text, only_minor, rule_title
+from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
 from tuimon.views.format import place, plain
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
-from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
+from tuimon.views.tui.drawing.lines import (
+    BLANK,
+    Line,
+    Span,
+    cells,
+    clip,
+    clipped_words,
+    filled,
+    justified,
+    line,
+    wrapped,
+)
 from tuimon.views.words import end_tip, how_ended, state_details, state_name, survivors_text, unseen_reason, unseen_text
 
 if TYPE_CHECKING:
@@ -23,7 +33,8 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.views.report_types import FindingJson
 
-#: Rows of the verdict; above them one more says how a run failed.
+#: Fewest rows of the verdict: headline, place, fix. Headline and fix take a second row each where they need it; above
+#: them one more says how a run failed.
 ROWS = 3
 #: Fewest cells in which a source line, or the words of a fix, say something.
 _LEAST_TEXT = 16
@@ -50,9 +61,8 @@ class _Block(NamedTuple):
     role: str
     name: str
     headline: str
-    word: str = ""
     where: Line = ()
-    fix: Line = ()
+    fix: tuple[Line, ...] = ()
 
 
 class VerdictPane(Pane[Verdict]):
@@ -62,8 +72,7 @@ class VerdictPane(Pane[Verdict]):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._first = FirstVerdict()
-        self.is_live = True  # False: no more records come, and no verdict waits for them
+        self.measuring_s: int | None = None  # as in the state
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
@@ -80,42 +89,39 @@ class VerdictPane(Pane[Verdict]):
             sampled=pid is not None and session.stacks.get(pid) is not None,
             trains=table is None or table.trains,
             before_torch=ended_before_torch(session),
-            measuring_s=self._first.measuring_s(session, findings)
-            if self.is_live and state.name == "training"
-            else None,
+            measuring_s=self.measuring_s,
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
         """The rows."""
-        return verdict_lines(state._replace(focused=self.has_focus), width)[:height]
+        wraps = height > ROWS + _has_end_row(state)
+        return verdict_lines(state._replace(focused=self.has_focus), width, wraps=wraps)[:height]
 
-    @property
-    def rows_wanted(self) -> int:
-        """How many rows the verdict takes."""
-        return ROWS + (self.state is not None and _has_end_row(self.state))
+    def rows_wanted(self, width: int) -> int:
+        """How many rows the verdict takes on a screen of this width."""
+        return len(verdict_lines(self.state, width)) if self.state is not None else ROWS
 
     async def on_click(self) -> None:
         """A click opens all findings too."""
         await self.run_action("app.findings")
 
 
-def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
-    """Name, headline and severity; the place with its source line; the best fix with its gain.
+def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[Line]:
+    """Name and headline; the place with its source line; the best fix with its gain; dim until the verdict has held.
 
-    How a run failed stands above them in a row of its own.
+    ``wraps``: headline and fix go on in a second row instead of being cut. How a run failed stands above them in a row
+    of its own.
     """
     room = width - 4  # a space and the bar at the left, a space at the right
-    block = _block(verdict, room)
+    block = _block(verdict, room, wraps=wraps)
     head = line((block.name, f"{block.role} bold"), "  " * bool(block.headline))
-    word = line((f" {block.word} ", f"{block.role} badge")) if block.word else ()
-    free = room - cells(head) - (cells(word) + 2 if word else 0)
-    where, headline = block.where, clipped_words(block.headline, free)
-    if not where and headline != block.headline:  # the row is free for the rest of the headline
-        headline = wrapped(block.headline, free)[0]
-        where = line((clipped_words(block.headline.removeprefix(headline).strip(), room), "strong"))
-    rows = [
-        _bar(row, block.role) for row in (justified((*head, Span(headline, "strong")), word, room), where, block.fix)
-    ]
+    headline, more = in_two(block.headline, room - cells(head), room, wraps=wraps or not block.where)
+    lines = [(*head, Span(headline, "strong")), *([line((more, "strong"))] if more else [])]
+    lines += [block.where] if block.where else []
+    lines += [BLANK] * (ROWS - len(lines) - max(len(block.fix), 1)) + [*block.fix]
+    rows = [_bar(row, block.role) for row in filled(lines, max(len(lines), ROWS))]
+    if verdict.findings and is_probable(verdict.measuring_s):
+        rows = [tuple(Span(span.text, "dim") for span in row) for row in rows]
     if _has_end_row(verdict) and verdict.exit is not None:
         rows.insert(0, _bar(clip(_after_end(verdict.exit), room), _end_role(verdict.exit)))
     if verdict.focused:
@@ -123,67 +129,69 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
     return rows
 
 
+def in_two(text: str, first: int, second: int, *, wraps: bool) -> tuple[str, str]:
+    """``text`` in one row of ``first`` cells and, if it ``wraps``, a further one of ``second``; cut behind a word.
+
+    The first row ends with a clause where the second then holds the rest.
+    """
+    if not wraps or cell_len(text) <= first:
+        return clipped_words(text, first), ""
+    head = wrapped(text, first)[0]
+    clause = head[: max(f"{head} ".rfind(mark) for mark in (": ", ", ", "; ")) + 1]
+    if cell_len(clause) > first // 2 and cell_len(text) - cell_len(clause) <= second:
+        head = clause
+    return head, clipped_words(text.removeprefix(head).strip(), second)
+
+
 def _bar(row: Line, role: str) -> Line:
     return (Span(" "), Span("┃ ", role), *row)
 
 
-def _block(verdict: Verdict, width: int) -> _Block:
-    if verdict.measuring_s is not None:
-        return _Block("info", "MEASURING", f"{verdict.measuring_s} s: the first verdict is shown once it has held")
+def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
+    if verdict.measuring_s is not None and not (verdict.findings and is_probable(verdict.measuring_s)):
+        so_far = ": no rule sees a bottleneck yet" if is_probable(verdict.measuring_s) else " so far"
+        return _Block("info", "MEASURING", f"for {verdict.measuring_s} s{so_far}")
     if verdict.findings:
-        return _of_findings(verdict.findings, width)
+        return _of_findings(verdict, width, wraps=wraps)
     if verdict.exit is not None:
         end = verdict.exit
-        word = "failed" if end.has_failed else ""
         # pickle's EOFError has another message
         reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
         tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
-        advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
-        return _Block(
-            _end_role(end),
-            "ENDED",
-            how_ended(end, with_place=False).removeprefix("ended "),
-            word,
-            clip(_after_end(end), width),
-            advice,
-        )
+        advice = (clip(line(("TIP", "dim"), ("  " + tip, "text")), width),) if tip is not None else ()
+        how = how_ended(end, with_place=False).removeprefix("ended ")
+        return _Block(_end_role(end), "ENDED", how, clip(_after_end(end), width), advice)
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # one process has both rows
             first, *rest = wrapped(unseen_reason(verdict.unseen[0]), width)
             texts = [first, " ".join(rest)]
-        rows = [clip(line((text, "warning")), width) for text in texts]
-        where, fix = [*rows, BLANK, BLANK][:2]
-        return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
+        where, *fix = [clip(line((text, "warning")), width) for text in texts[:2]] or [BLANK]
+        return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), where, tuple(fix))
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
-    more = line(("v", "key"), ("  what changed, and what could not be judged", "dim"))
+    more = (line(("v", "key"), ("  what changed, and what could not be judged", "dim")),)
     if not verdict.trains:
-        return _Block("info", "NOTHING FOUND", "no batch, backward pass or update was seen", "", more)
+        return _Block("info", "NOTHING FOUND", "no batch, backward pass or update was seen", (), more)
     if not verdict.sampled:
-        return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", "", more)
-    return _Block("benign", "NOTHING FOUND", f"no rule sees a bottleneck {basis}", "healthy", more)
+        return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", (), more)
+    return _Block("benign", "NOTHING FOUND", f"healthy: no rule sees a bottleneck {basis}", (), more)
 
 
-def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
+def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
     from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (with a finding the rules are loaded; the first frame has none)
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
-    first = FindingJson.of(findings[0])
+    findings, first = verdict.findings, FindingJson.of(verdict.findings[0])
+    probably = "probably " if verdict.measuring_s is not None else ""
     if is_minor(first.rule, first.severity):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
-        verdict = only_minor(first)
-        severity: Severity = "benign" if verdict == ONLY_MINOR else "info"
+        text = only_minor(first)
+        severity: Severity = "benign" if text == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
-        return _Block(severity, "NOTHING FOUND", verdict, SEVERITY_WORDS[severity], largest, counted)
-    return _Block(
-        first.severity,
-        rule_title(first.rule),
-        plain(first.headline),
-        SEVERITY_WORDS[first.severity],
-        where_line(first, width),
-        fix_line(first, len(findings) - 1, width),
-    )
+        return _Block(severity, f"{probably}NOTHING FOUND", text, largest, (counted,))
+    name, fix = probably + rule_title(first.rule), fix_lines(first, len(findings) - 1, width, wraps=wraps)
+    return _Block(first.severity, name, plain(first.headline), where_line(first, width), fix)
 
 
 def where_line(finding: FindingJson, width: int) -> Line:
@@ -202,12 +210,12 @@ def where_line(finding: FindingJson, width: int) -> Line:
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
 
-def fix_line(first: FindingJson, others: int, width: int) -> Line:
+def fix_lines(first: FindingJson, others: int, width: int, *, wraps: bool) -> tuple[Line, ...]:
     """``FIX  num_workers=8     2.2x to 4.5x faster · v 2 more fixes``; the gain is never cut."""
     head = line(("FIX", "benign bold") if first.severity in ("critical", "warning") else ("TIP", "dim"), "  ")
     if not first.action:
         text = "nothing to fix" if first.severity == "benign" else ""
-        return justified(line((text, "dim")), _others(first, others, short=False), width)
+        return (justified(line((text, "dim")), _others(first, others, short=False), width),)
     gain, action = line((gain_text(first.fixes[0]), "benign bold")), plain(first.action)
     for where in first.where[:1]:  # the row above shows it
         spot = place(where.file, where.line)
@@ -218,7 +226,9 @@ def fix_line(first: FindingJson, others: int, width: int) -> Line:
         room = width - cells(head) - cells(right) - 2
         if room >= cell_len(action) or (right is short and room >= 2 * _LEAST_TEXT):
             break
-    return justified((*head, Span(clipped_words(action, room), "strong")), right, width)
+    action, more = in_two(action, room, width - cells(head), wraps=wraps)
+    further = (line(" " * cells(head), (more, "strong")),) if more else ()
+    return (justified((*head, Span(action, "strong")), right, width), *further)
 
 
 def _others(first: FindingJson, others: int, *, short: bool) -> Line:
@@ -251,47 +261,3 @@ def _after_end(end: Exit) -> Line:
     if running := survivors_text(end.survivors):
         spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]
     return tuple(spans)
-
-
-#: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
-#: batches, which needs none, came first in half of the short runs and gave way to another within that time.
-HOLD_S = 5.0
-#: Seconds that nothing must be found: the most demanding rules need GPU events and samples of some windows.
-NOTHING_S = 10.0
-#: Seconds of steps after which no verdict is held back: all evidence covers whole windows by then.
-SETTLED_S = 30.0
-#: Rules about the present moment, which are shown without delay.
-_AT_ONCE = ("hang", "warmup")
-
-
-class FirstVerdict:
-    """Decides whether the first verdict has held long enough; later changes are left to the hysteresis."""
-
-    def __init__(self) -> None:
-        self._is_settled = False
-        self._name: str | None = ""  # "": no verdict yet
-        self._since_s = 0.0
-
-    def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:
-        """Seconds for which steps have been measured while no verdict has held; None once one has."""
-        now_s, begin_s = session.now_s, _begin_s(session)
-        if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
-            return None
-        name = f"{findings[0].rule}/{findings[0].cause}" if findings else None
-        if name != self._name:
-            self._name, self._since_s = name, now_s
-        if findings:
-            self._is_settled = now_s - self._since_s >= HOLD_S
-        else:
-            self._is_settled = now_s - begin_s >= NOTHING_S
-        self._is_settled = self._is_settled or now_s - begin_s >= SETTLED_S
-        return None if self._is_settled else int(now_s - begin_s)
-
-
-def _begin_s(session: Session) -> float:
-    """When the steps began; without markers, when tuimon began to watch."""
-    pid = session.trainer()
-    stats = session.step_stats.get(pid) if pid is not None else None
-    if stats is not None and stats.begin_s is not None:
-        return stats.begin_s
-    return session.start_s if session.start_s is not None else session.now_s
