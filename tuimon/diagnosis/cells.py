@@ -42,7 +42,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.session.state import Part
+from tuimon.session.state import Part, goodput
 
 #: Phases of a step, then those beside the steps.
 Phase = Literal[
@@ -258,7 +258,7 @@ def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
 
 def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
     """The cells of the time beside the loop, and the share of all time that is in the loop."""
-    divided = evidence.run.goodput if evidence.is_whole else None
+    divided = goodput(evidence.view.session) if evidence.view.is_whole else None
     if divided is None or not divided.loop:
         return [], 1.0
     loop, beside = dict(divided.loop), defaultdict[tuple[Phase, Doing], float](float)
@@ -440,7 +440,7 @@ def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for a core, taken from cells in which the thread runs, then from waits: a woken thread looks the same."""
-    delay = evidence.threads.training.delay_ratio or 0.0
+    delay = evidence.training.delay_ratio or 0.0
     for takes in (_runs, _waits):
         known = sum(cell.cpu for cell in cells if "core" in cell.via)
         cells = _lay_with_compiler(cells, delay - known, takes, "own", ("core",))
@@ -448,10 +448,10 @@ def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    held = evidence.threads.contention
+    held = evidence.contention
     if held is None:
         return cells
-    node = _most_frequent(evidence.threads.others.get(held.culprit.tid, NO_SAMPLES))
+    node = _most_frequent(evidence.others.get(held.culprit.tid, NO_SAMPLES))
     queued, in_data = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
     queued = queued if queued >= MOST * in_data else 0.0
     if held.share <= queued:  # both are the work of one thread: the longer of the two waits for it decides what it is
@@ -488,7 +488,7 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
 
     ``awaited``: share of the time in all such waits.
     """
-    threads = Samples.joined(samples.where(works) for samples in evidence.threads.others.values())
+    threads = Samples.joined(samples.where(works) for samples in evidence.others.values())
     senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
     if wait.doing == "message" or uses_more:

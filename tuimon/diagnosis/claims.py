@@ -63,7 +63,7 @@ def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
 
 def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:
     """Share of the loop in which the training, or a worker it waits for, waits for a core that ``had_by`` occupies."""
-    if evidence.threads.training.delay_ratio is None:
+    if evidence.training.delay_ratio is None:
         return None
     return sum(cell.cpu for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
 

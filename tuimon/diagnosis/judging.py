@@ -50,7 +50,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
     pid = session.trainer()
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
-    if evidence is not None and evidence.run.has_ended:
+    if evidence is not None and session.exit is not None:
         hangs = any(state.rule == "hang" for state in states)  # whose stacks say more than the end of the run
         ending = _found(
             evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]

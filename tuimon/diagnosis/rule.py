@@ -37,7 +37,7 @@ def _no_steps(evidence: Evidence) -> str | None:
     table = evidence.steps.phases
     if table is not None:
         return None if table.trains else "the steps have no batch, backward pass or update that was seen"
-    if evidence.steps.total:
+    if evidence.steps.stats.total:
         return "no step that has ended was timed"
     process = evidence.process
     if process is None or process.markers:
@@ -74,9 +74,10 @@ def _no_boundaries(evidence: Evidence) -> str | None:
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    if evidence.threads.is_sampled:
+    sampled = evidence.view.session.stacks.get(evidence.pid)
+    if sampled is not None and sampled.latest_s is not None:
         return None
-    notice, missing = evidence.run.notices.get("stacks"), "no stack samples"
+    notice, missing = evidence.view.session.notices.get("stacks"), "no stack samples"
     if notice is None:
         return missing
     return notice.message if notice.message.startswith(missing) else f"{missing}: {notice.message}"
@@ -89,7 +90,7 @@ def _no_settings(evidence: Evidence) -> str | None:
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:
-    if evidence.run.here.demand is not None or all(process.ended for process in evidence.run.processes.values()):
+    if evidence.run.here.demand is not None or all(process.ended for process in evidence.view.processes()):
         return None
     return "the kernel does not report how long threads wait for a core (schedstat)"
 
@@ -115,7 +116,7 @@ def _no_gpu_waits(evidence: Evidence) -> str | None:
 def _no_gpu_counters(evidence: Evidence) -> str | None:
     if evidence.gpu.is_used is False or evidence.gpu.rows:
         return None
-    notice = evidence.run.notices.get("gpu")
+    notice = evidence.view.session.notices.get("gpu")
     return notice.message if notice else "no figures of the GPU"
 
 

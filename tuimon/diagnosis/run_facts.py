@@ -45,7 +45,7 @@ def facts_of(session: Session, evidence: Evidence | None) -> RunFacts:
     """The known facts of a run; ``evidence``: on the whole run, None without a training process."""
     header = session.header
     process = evidence.process if evidence is not None else None
-    saved = evidence.checkpoints if evidence is not None else None
+    saved = evidence.view.session.checkpoints(evidence.pid) if evidence is not None else None
     loader = evidence.data.loader.facts if evidence is not None and evidence.data.loader is not None else None
     versions = header.versions if header is not None else {}
     torch = process.torch if process is not None else None
@@ -55,7 +55,7 @@ def facts_of(session: Session, evidence: Evidence | None) -> RunFacts:
         host=header.host or None if header is not None else None,
         nodes=max(1, len(session.nodes.known)),
         cpu_count=session.nodes.all_cores.get(session.focus_node),
-        gpus=sorted(row.latest.name for row in evidence.run.gpus if row.used_by_run) if evidence is not None else [],
+        gpus=sorted(row.latest.name for row in evidence.view.gpus() if row.used_by_run) if evidence is not None else [],
         ranks=evidence.world_size if evidence is not None else 1,
         batch_size=loader.batch_size if loader is not None else None,
         workers=loader.workers if loader is not None else None,

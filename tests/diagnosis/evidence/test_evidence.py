@@ -29,7 +29,7 @@ def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
 
         return call
 
-    for name in ("phases", "gpus", "processes", "threads_of", "loaders"):
+    for name in ("phases", "processes", "threads_of", "loaders"):
         monkeypatch.setattr(SessionView, name, counted(name, getattr(SessionView, name)))
     session = training()
     evidence = evidence_of(session.over("recent"), 100)

@@ -185,7 +185,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     table = evidence.steps.phases
     threads = evidence.run.here.live_threads
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
-    gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
+    gpus, divided = [row for row in evidence.view.gpus() if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
@@ -211,9 +211,9 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
 
 
 def _once(session: Session, evidence: Evidence) -> dict[str, float]:
-    view, saved = session.over("whole"), evidence.checkpoints
-    gpus = [row for row in evidence.run.gpus if row.used_by_run]
-    pids = [evidence.pid, *(worker.pid for worker in evidence.data.worker_processes)]
+    view, saved = session.over("whole"), session.checkpoints(evidence.pid)
+    gpus = [row for row in evidence.view.gpus() if row.used_by_run]
+    pids = [evidence.pid, *(worker.pid for worker in view.workers(evidence.pid))]
     threads = [known for pid in pids if (known := view.process_threads(pid)) is not None]
     held = [max((size for size in row.history("memory_used_bytes") if size is not None), default=0.0) for row in gpus]
     gpu_ratio = mean_of_known(map(utilisation, gpus))

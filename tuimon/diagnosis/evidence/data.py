@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
-from tuimon.diagnosis.evidence.threads import OWN_WAITS, ThreadEvidence, awaits_thread, works
+from tuimon.diagnosis.evidence.threads import OWN_WAITS, ProcessEvidence, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import (
     Senders,
     Workers,
@@ -24,9 +24,7 @@ from tuimon.diagnosis.evidence.workers import (
     worker_evidence,
 )
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
-from tuimon.records import Process
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
@@ -51,24 +49,22 @@ class Pool(NamedTuple):
 class DataEvidence(Struct, frozen=True, dict=True):
     """The data of a training process."""
 
-    pid: int
-    threads: ThreadEvidence
-    _view: SessionView
+    _own: ProcessEvidence
 
     @cached_property
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without a DataLoader or without markers."""
-        return training_loader(self._view.loaders(self.pid))
+        return training_loader(self._own.view.loaders(self._own.pid))
 
     @property
     def fetches(self) -> int:
         """Training batches of the run, from all loaders together: some programs make a new loader each epoch."""
-        return sum(row.fetches for row in self._view.loaders(self.pid) if row.latest.role != "eval")
+        return sum(row.fetches for row in self._own.view.loaders(self._own.pid) if row.latest.role != "eval")
 
     @cached_property
     def samples(self) -> Samples:
         """The training thread's stack samples in the data phase."""
-        return self.threads.samples.where(phase="data")
+        return self._own.samples.where(phase="data")
 
     @cached_property
     def draws(self) -> Callable[[Node], bool]:
@@ -86,19 +82,14 @@ class DataEvidence(Struct, frozen=True, dict=True):
     # -- who makes it
 
     @cached_property
-    def worker_processes(self) -> tuple[Process, ...]:
-        """The live DataLoader workers, found as child processes."""
-        return tuple(self._view.workers(self.pid))
-
-    @cached_property
     def workers(self) -> Workers:
         """The DataLoader workers, as far as they were measured."""
-        return worker_evidence(self._view, self.pid, self.loader)
+        return worker_evidence(self._own.view, self._own.pid, self.loader)
 
     @cached_property
     def senders(self) -> Senders:
         """The processes that may send it data by messages, such as those of environments."""
-        return sender_evidence(self._view, self.pid)
+        return sender_evidence(self._own.view, self._own.pid)
 
     @cached_property
     def pool(self) -> Pool | None:
@@ -109,21 +100,20 @@ class DataEvidence(Struct, frozen=True, dict=True):
         waiting = 0.0 if self.workers.number else self.samples.share(awaits_thread) or 0.0
         if waiting < MOST:
             return None
-        others = self.threads.others
+        others = self._own.others
         busy = {tid: working for tid, each in others.items() if (working := each.where(works)).total >= MIN_SAMPLES}
         if not busy:
             return None
         hot = Samples.joined(busy.values()).hottest()
-        figures, part = self.threads.figures, self.samples.total / self.threads.samples.total
-        rows = figures.threads if figures is not None else ()
-        known = {row.tid: row.cpu_ratio for row in rows if row.cpu_ratio is not None}
+        part = self.samples.total / self._own.samples.total
+        known = {row.tid: row.cpu_ratio for row in self._own.threads if row.cpu_ratio is not None}
         cpu_ratio = sum(known.get(tid, part) for tid in busy)
         return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
 
     @cached_property
     def rollout(self) -> Rollout | None:
         """The rollout that makes the data, if an environment or the training's own model does; else None."""
-        return rollout_shares(self.threads.samples)
+        return rollout_shares(self._own.samples)
 
     # -- whether it comes in time
 

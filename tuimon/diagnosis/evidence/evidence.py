@@ -15,101 +15,70 @@ from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
-from tuimon.diagnosis.evidence.standstill import LastSeen, Standstill, last_seen, standstills
-from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
-from tuimon.diagnosis.evidence.threads import ThreadEvidence
+from tuimon.diagnosis.evidence.standstill import Standstill, standstills
+from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
-from tuimon.records import BETWEEN, CompilerEvents, CompilerWork, Process
+from tuimon.records import BETWEEN, CompilerEvents, CompilerWork
 from tuimon.session.native import NativeUse, joined
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
-from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.set_up import Checkpoints
+from tuimon.session.stacks.samples import HotLine
 
 T = TypeVar("T")
 #: Phases between which a loop without a DataLoader has no markers.
 DIVIDED = frozenset({"data", "forward", "other"})
 
 
-class Evidence(Struct, frozen=True, dict=True):
-    """One process, and the run around it; its members are groups, each of one noun.
+class Evidence(ProcessEvidence, frozen=True, dict=True):
+    """One process, and what follows from the session's figures of it and of the run around it; the rest is in ``view``.
 
     A group reads the Session when a rule first uses it, and at most once: judging the workers of a healthy run, or the
     stacks of 16 ranks, would cost more than everything else. Rules get immutable values. All values are of one moment
     and one span, those of the view, which is the only way to the Session.
     """
 
-    pid: int
-    run: RunEvidence
-    _view: SessionView
-
-    @property
-    def is_whole(self) -> bool:
-        """True if it covers the whole run, not only its latest seconds."""
-        return self._view.is_whole
-
     def answer(self, query: Callable[[Evidence], T]) -> T:
         """The result of a query, computed once for all who ask it."""
         key = query, self.pid
-        if key not in self._view.answers:
-            self._view.answers[key] = query(self)
-        return self._view.answers[key]  # type: ignore[no-any-return]  # of whatever query
+        if key not in self.view.answers:
+            self.view.answers[key] = query(self)
+        return self.view.answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     # -- groups
 
-    @cached_property
-    def steps(self) -> StepEvidence:
-        """The process's steps and their phases."""
-        return step_evidence(self._view, self.pid)
+    @property
+    def run(self) -> RunEvidence:
+        """The run around it."""
+        return run_evidence(self.view)
 
     @cached_property
     def course(self) -> CourseEvidence:
         """The course of its steps since the run began."""
-        return CourseEvidence(self.pid, self._view)
-
-    @cached_property
-    def threads(self) -> ThreadEvidence:
-        """Its threads, with the stack samples of each."""
-        return ThreadEvidence(self.pid, self._view)
+        return CourseEvidence(self.pid, self.view)
 
     @cached_property
     def data(self) -> DataEvidence:
         """The data that it trains on, and who makes it."""
-        return DataEvidence(self.pid, self.threads, self._view)
+        return DataEvidence(self)
 
     @cached_property
     def gpu(self) -> GpuEvidence:
         """The GPUs that it uses, and how it uses them."""
-        return GpuEvidence(self.pid, self.process, self.run, self.steps, self.threads, self._view)
+        return GpuEvidence(self, self.run)
 
     @cached_property
     def ranks(self) -> RankEvidence:
         """The ranks of its training."""
-        return RankEvidence(self.pid, self._view)
+        return RankEvidence(self)
 
     # -- the process
-
-    @cached_property
-    def process(self) -> Process | None:
-        """The facts of the process; None if unknown."""
-        return self._view.process(self.pid)
-
-    @property
-    def world_size(self) -> int:
-        """How many ranks its training has; 1 where that is not known."""
-        return (self.process.world_size if self.process is not None else None) or 1
-
-    @property
-    def samples(self) -> Samples:
-        """The stack samples of its training thread."""
-        return self.threads.samples
 
     def native_in(self, *phases: str) -> NativeUse | None:
         """What its training and autograd threads ran in these phases, in Python and below it; None with few samples.
 
         If markers do not divide the time from an update to a backward, only phases that take nearly all of it count.
         """
-        use = joined(row.native for row in self.threads.computing)
+        use = joined(row.native for row in self.computing)
         between = self.steps.share_of(*DIVIDED.intersection(phases)) >= NEARLY_ALL * self.steps.share_of(*DIVIDED)
         found = use.within((*phases, BETWEEN) if between else phases) if use is not None else None
         return found if found is not None and found.samples >= MIN_SAMPLES else None
@@ -122,38 +91,23 @@ class Evidence(Struct, frozen=True, dict=True):
             return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 
-    @cached_property
-    def checkpoints(self) -> Checkpoints | None:
-        """The checkpoints saved since its first steps; None if they are not read."""
-        return self._view.session.checkpoints(self.pid)
-
     def compiler_events(self, *whats: CompilerWork, of_run: bool = False) -> list[CompilerEvents]:
         """Events of torch.compile over the span (or the whole run), the longest or most frequent first."""
         if not of_run:
-            return self._view.compiler_events(self.pid, *whats)
-        stats = self._view.session.compilers.get(self.pid)
+            return self.view.compiler_events(self.pid, *whats)
+        stats = self.view.session.compilers.get(self.pid)
         return stats.events(*whats) if stats is not None else []
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
         """Signs of a hang: in the training of this process, then in every other training of several ranks."""
-        return tuple(standstills(self._view, self.pid, self.run.trainers))
-
-    @cached_property
-    def last_seen(self) -> LastSeen:
-        """The last place at which it was sampled, and for whom it waited."""
-        return last_seen(self.pid, self._view)
+        return tuple(standstills(self.view, self.pid))
 
 
 class RankEvidence(Struct, frozen=True, dict=True):
     """The ranks of the training in focus, as one of them sees them; empty for a training of one process."""
 
-    pid: int
-    _view: SessionView
-
-    @property
-    def _own(self) -> Evidence:
-        return evidence_of(self._view, self.pid)
+    _own: Evidence
 
     @cached_property
     def rows(self) -> tuple[RankRow, ...]:
@@ -161,27 +115,27 @@ class RankEvidence(Struct, frozen=True, dict=True):
 
         Measured on the GPUs' clocks if all ranks have times there: their CPUs do not wait in backward.
         """
-        rows = tuple(rank_rows(self._view))
+        rows = tuple(rank_rows(self._own.view))
         if not rows and self._own.process is not None and self._own.world_size > 1:  # the other ranks are not seen
-            rows = tuple(rows_of(self._view, [self._own.process]))
+            rows = tuple(rows_of(self._own.view, [self._own.process]))
         if not rows or self._own.gpu.is_used is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self._view.gpu_time(row.pid) for row in rows})
+        return on_gpu_clock(rows, {row.pid: self._own.view.gpu_time(row.pid) for row in rows})
 
     @cached_property
     def turns(self) -> Turns | None:
         """How the ranks take turns at being late; None if too few single steps are known of all ranks."""
-        return late_turns(self.rows, self._view.shared_steps)
+        return late_turns(self.rows, self._own.view.shared_steps)
 
     def of(self, pid: int) -> Evidence | None:
         """The evidence of one rank."""
-        return evidence_of(self._view, pid) if pid in self._own.run.trainers else None
+        return evidence_of(self._own.view, pid) if pid in self._own.run.trainers else None
 
     @cached_property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks that are judged one by one, this one among them; a selection if there are many."""
-        pids = chosen_ranks(self.pid, self.rows)
-        return tuple(evidence_of(self._view, pid) for pid in self._own.run.trainers if pid in pids)
+        pids, view = chosen_ranks(self._own.pid, self.rows), self._own.view
+        return tuple(evidence_of(view, pid) for pid in self._own.run.trainers if pid in pids)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
@@ -198,4 +152,4 @@ class RankEvidence(Struct, frozen=True, dict=True):
 @once
 def evidence_of(view: SessionView, pid: int) -> Evidence:
     """A process, and the run around it, over the view's span; computed once for all who ask."""
-    return Evidence(pid, run_evidence(view), view)
+    return Evidence(pid, view)

@@ -11,15 +11,14 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.run import RECENT_S, RunEvidence
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS, StepEvidence
-from tuimon.diagnosis.evidence.threads import ThreadEvidence
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS
+from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import Gpu, Place, Process, TraceTaken, bare_uuid
+from tuimon.records import Gpu, Place, TraceTaken, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.series import WINDOW_S, sampling_error
-from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
@@ -70,17 +69,13 @@ class Launching(Struct, frozen=True, gc=False):
 class GpuEvidence(Struct, frozen=True, dict=True):
     """The GPUs of a training process, and how it uses them."""
 
-    pid: int
-    process: Process | None
-    run: RunEvidence
-    of_loop: StepEvidence
-    threads: ThreadEvidence
-    _view: SessionView
+    _own: ProcessEvidence
+    _run: RunEvidence
 
     @cached_property
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
-        known, process = self.run.gpus_used_on(node_of(self.pid)), self.process
+        known, process = self._run.gpus_used_on(node_of(self._own.pid)), self._own.process
         own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
         return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
 
@@ -89,23 +84,23 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         """True if it computes on a GPU; None where that is unknown."""
         if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows) and not self.is_contradicted:
             return False  # it only holds GPUs, or was given them
-        process = self.process
-        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self.run.gpus):
+        process = self._own.process
+        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self._own.view.gpus()):
             return True
         if process is not None and process.torch and "+cpu" in process.torch:
             return False
         # NVML was queried: no process of ours, or no driver at all
-        return False if self.run.gpus or "gpu" in self.run.notices else None
+        return False if self._own.view.gpus() or "gpu" in self._own.view.session.notices else None
 
     @property
     def has_stepped(self) -> bool:
         """True if it has made steps for long enough that a GPU without a kernel since then must be unused."""
-        steps = self.of_loop
+        steps = self._own.steps
         if steps.phases is None or not steps.phases.trains:
             return False
         if not steps.are_marked:  # attached without markers: only the readings of the GPU are known
             return True
-        return steps.first_step_s is not None and self.run.now_s - steps.first_step_s >= WINDOW_S
+        return steps.stats.first_step_s is not None and self._own.view.now_s - steps.stats.first_step_s >= WINDOW_S
 
     @property
     def is_contradicted(self) -> bool:
@@ -124,14 +119,14 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return self.counted[0][1].util_ratio if self.counted else None
 
     @cached_property
-    def memory(self) -> tuple[TorchMemoryRow, ...]:
+    def memory(self) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds, by device."""
-        return tuple(self._view.session.torch_memory(self.pid))
+        return self._own.view.session.torch_memory(self._own.pid)
 
     @cached_property
     def trace(self) -> TraceTaken | None:
         """Its latest trace; None where none was taken."""
-        return next((each for each in reversed(self._view.session.traces) if each.pid == self.pid), None)
+        return next((each for each in reversed(self._own.view.session.traces) if each.pid == self._own.pid), None)
 
     def waits_in_trace(self, place: Place) -> dict[str, float]:
         """The waits at a line in a mean step, by the runtime's call, from a trace; empty if the trace shows none.
@@ -154,16 +149,17 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def times(self) -> GpuTimeRow | None:
         """The times of its work on the GPU; None if none were measured."""
-        return self._view.gpu_time(self.pid)
+        return self._own.view.gpu_time(self._own.pid)
 
     @cached_property
     def steps(self) -> GpuSteps | None:
         """The steps on the GPU's clock; None with too few times."""
         if self.times is None:  # computes nothing further: comm_bound queries 64 ranks on CPUs
             return None
-        process, samples = self.process, self.threads.samples
-        ranks = (process.world_size if process is not None else None) or 1
-        return gpu_steps(self.times, self.of_loop.phases, samples, self.waits, self.rows, ranks, self.copying_at_most)
+        own = self._own
+        return gpu_steps(
+            self.times, own.steps.phases, own.samples, self.waits, self.rows, own.world_size, self.copying_at_most
+        )
 
     @cached_property
     def awaits_times(self) -> bool:
@@ -179,19 +175,19 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @property
     def _has_just_begun(self) -> bool:
         """True if too few seconds or steps have passed since the first step for everything to have been measured."""
-        process, steps = self.process, self.of_loop
-        if process is None or not process.markers or steps.first_step_s is None:
+        process, steps = self._own.process, self._own.steps
+        if process is None or not process.markers or steps.stats.first_step_s is None:
             return False
         # a long step is timed whole, its times are polled at the next one, and a burst may begin late
-        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (steps.median_ms or 0.0) / 1e3)
-        return self.run.now_s - steps.first_step_s <= longest_s
+        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (steps.totals.quantile_ms(0.5) or 0.0) / 1e3)
+        return self._own.view.now_s - steps.stats.first_step_s <= longest_s
 
     # -- by samples of the training thread
 
     @cached_property
     def waits(self) -> Samples | None:
         """The samples of steps in which the thread waits for the GPU; None with too few samples of steps."""
-        steps = self.threads.samples.in_steps
+        steps = self._own.samples.in_steps
         return steps.where(awaits_gpu) if steps.total >= 3 * MIN_SAMPLES else None
 
     @property
@@ -201,7 +197,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
         most. A module's copy in forward counts twice: backward may repeat it, where samples do not show it.
         """
-        pinned, samples = [row.pinned_bytes for row in self.memory], self.threads.samples
+        pinned, samples = [row.pinned_bytes for row in self.memory], self._own.samples
         if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):
             return None
         if samples.total < 3 * MIN_SAMPLES:
@@ -220,15 +216,14 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def launches_at_most(self) -> float:
         """The most of the time (0..1) that launches may take: CPU time of the training and autograd threads."""
-        tid = self.threads.training_tid
-        ratios = [row.cpu_ratio for row in self.threads.rows if row.role == "autograd" or row.tid == tid]
+        ratios = [row.cpu_ratio for row in self._own.computing]
         known = [ratio for ratio in ratios if ratio is not None]
         return min(1.0, sum(known)) if known and len(known) == len(ratios) else 1.0
 
     @cached_property
     def launching(self) -> Launching:
         """How the training queues its work; empty with too few samples."""
-        samples = self.threads.samples
+        samples = self._own.samples
         steps = samples.in_steps
         if steps.total < MIN_SAMPLES:
             return Launching()

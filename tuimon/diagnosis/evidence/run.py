@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.threads import ThreadEvidence
+from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import PIDS, CountSetting, Exit, Kept, Notice, Place, Process, ThreadCpu, Threads
+from tuimon.records import PIDS, CountSetting, Kept, Place, ThreadCpu, Threads
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     GROWTH_S,
@@ -28,7 +28,6 @@ from tuimon.session.machines import (
 from tuimon.session.native import joined
 from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
-from tuimon.session.state import Goodput, goodput
 from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ThreadTable
 
 WANTED_RATIO = Threshold(
@@ -375,7 +374,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def training_threads(self) -> tuple[MainThread, ...]:
         """The training thread of every training process on the machine."""
-        return tuple(ThreadEvidence(pid, self._view).training for pid in self.trainers)
+        return tuple(ProcessEvidence(pid, self._view).training for pid in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:
@@ -402,44 +401,14 @@ class RunEvidence(Struct, frozen=True, dict=True):
     _view: SessionView
 
     @property
-    def now_s(self) -> float:
-        """The ``t`` of the latest record."""
-        return self._view.now_s
-
-    @cached_property
-    def end(self) -> Exit | None:
-        """How the run ended; None while it goes on."""
-        return self._view.session.exit
-
-    @cached_property
-    def goodput(self) -> Goodput | None:
-        """The division of the run's wall time; None if there is none yet."""
-        return goodput(self._view.session)
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the exit was recorded."""
-        return self.end is not None
-
-    @property
     def cores(self) -> int:
         """Cores of the machine; 1 without a header."""
         return self.here.cores if self.here.cores is not None else 1
 
     @cached_property
-    def notices(self) -> dict[str, Notice]:
-        """The problem that each source reported last, by the source's name."""
-        return dict(self._view.session.notices)
-
-    @cached_property
     def trainers(self) -> tuple[int, ...]:
         """Training processes, by rank."""
         return tuple(self._view.session.trainers())
-
-    @cached_property
-    def processes(self) -> dict[int, Process]:
-        """All processes of the run, by pid."""
-        return {process.pid: process for process in self._view.processes()}
 
     @cached_property
     def free_cores(self) -> float:
@@ -450,14 +419,9 @@ class RunEvidence(Struct, frozen=True, dict=True):
             free -= sum(row.delay_ratio or 0.0 for row in process.threads)
         return free
 
-    @cached_property
-    def gpus(self) -> tuple[GpuRow, ...]:
-        """All GPUs of the machine."""
-        return tuple(self._view.gpus())
-
-    def gpus_on(self, node: int) -> tuple[GpuRow, ...]:
-        """Like ``gpus``, for any node of the run."""
-        return self.gpus if node == self._view.session.focus_node else tuple(self._view.gpus(node))
+    def gpus_on(self, node: int) -> Sequence[GpuRow]:
+        """All GPUs of a node of the run."""
+        return self._view.gpus() if node == self._view.session.focus_node else self._view.gpus(node)
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
         """The GPUs of a node that the run uses and that have recent figures."""

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.steps import step_evidence
+from tuimon.diagnosis.evidence.steps import stats_of
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Threads
@@ -27,6 +27,7 @@ from tuimon.session.standing import (
     waits_for_thread,
     waits_for_work,
 )
+from tuimon.session.steps import StepStats
 from tuimon.session.threads import thread_count
 from tuimon.torch_code import is_loader_code
 
@@ -83,12 +84,12 @@ class StandingRank(Struct, frozen=True, dict=True):
     @property
     def phase(self) -> str | None:
         """The phase that the process is in."""
-        return step_evidence(self._view, self.pid).open_phase
+        latest = self._stats.latest
+        return latest.open_phase if latest is not None else None
 
     def step_ms(self, quantile: float) -> float | None:
         """The length that this part (0..1) of its steps did not exceed, in ms."""
-        stats = self._session.step_stats.get(self.pid)
-        return stats.over().quantile_ms(quantile) if stats is not None else None
+        return self._stats.over().quantile_ms(quantile)
 
     @property
     def is_still(self) -> bool | None:
@@ -98,10 +99,8 @@ class StandingRank(Struct, frozen=True, dict=True):
     @property
     def is_stopped(self) -> bool:
         """True if a signal or a debugger has stopped the process; its threads may have been read later."""
-        stats, rows = self._session.step_stats.get(self.pid), self._threads.threads if self._threads is not None else ()
-        return any(row.tid == self.pid and row.state == "stopped" for row in rows) or (
-            stats is not None and stats.was_stopped
-        )
+        rows = self._threads.threads if self._threads is not None else ()
+        return self._stats.was_stopped or any(row.tid == self.pid and row.state == "stopped" for row in rows)
 
     @property
     def main_moves(self) -> bool:
@@ -126,6 +125,10 @@ class StandingRank(Struct, frozen=True, dict=True):
         return _gone(self.pid, self._session, self._own, self.begun_s)
 
     # -- its threads and stacks
+
+    @property
+    def _stats(self) -> StepStats:
+        return stats_of(self._view, self.pid)
 
     @property
     def _session(self) -> Session:
@@ -286,8 +289,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def first(self) -> First | None:
         """What is known of a process in its first step; None once a whole step has ended."""
-        stats = self._session.step_stats.get(self.pid)
-        if stats is not None and stats.total:
+        if self._stats.total:
             return None
         waits_for = innermost_wait(self._own) or ("thread" if _waits_inside(self._own) else None)
         others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self._workers)}
@@ -339,22 +341,25 @@ class Standstill(Struct, frozen=True, gc=False):
     idle_s: float | None  # since all stacks were taken, or since files were read or written later
 
 
-def standstills(view: SessionView, focus: int, trainers: Sequence[int]) -> Iterator[Standstill]:
-    """The standstills of the training in focus, then of other trainings with several ranks, if no rank makes progress.
-
-    ``trainers``: all training processes of the run, by rank.
-    """
-    seen: set[int] = set()
+def standstills(view: SessionView, focus: int) -> Iterator[Standstill]:
+    """The standstills of the training in focus, then of others of several ranks; only if no rank makes progress."""
+    seen, trainers = set[int](), view.session.trainers()
     for pid in (focus, *trainers):
         members = [pid, *(each.pid for each in training_of(view, pid) if each.pid != pid and each.pid in trainers)]
         if pid in seen or (pid != focus and len(members) < 2):
             continue
         seen.update(members)
         live = [each for each in members if (process := view.process(each)) is None or not process.ended]
-        open_s = (step_evidence(view, each).open_for_s or 0.0 for each in live)
+        open_s = (_open_for_s(view, each) for each in live)
         quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one rank that goes on decides
         if quiet_s and len(quiet_s) == len(live):
             yield _standstill(view, live, members, min(quiet_s))
+
+
+def _open_for_s(view: SessionView, pid: int) -> float:
+    """How long ago the latest boundary of a process was; 0 without markers."""
+    latest = stats_of(view, pid).latest
+    return latest.open_for_s or 0.0 if latest is not None else 0.0
 
 
 def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> Standstill:
@@ -390,15 +395,8 @@ def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
     return inside if any(frame.user for frame in inside) else stack
 
 
-class LastSeen(NamedTuple):
-    """A training that made no more progress, as its last samples show it."""
-
-    places: dict[int, Place]  # the user's lines of the training thread and the DataLoader workers, by process
-    gone: Gone | None  # the thread or process that had ended, if the training thread waited for one
-
-
-def last_seen(pid: int, view: SessionView) -> LastSeen:
-    """The last samples of a training at the end of its run."""
+def last_seen(pid: int, view: SessionView) -> tuple[dict[int, Place], Gone | None]:
+    """The user's last lines of the training thread and the DataLoader workers, by process; and what that waited for."""
     session = view.session
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
     places = {}
@@ -407,9 +405,9 @@ def last_seen(pid: int, view: SessionView) -> LastSeen:
         place = sampled.threads.place_of(tid) if sampled is not None else None
         if place is not None:
             places[each] = place
-    sampled, begun_s = session.stacks.get(pid), session.now_s - (step_evidence(view, pid).open_for_s or 0.0)
+    sampled, begun_s = session.stacks.get(pid), session.now_s - _open_for_s(view, pid)
     stack = sampled.last_of(session.training_tid(pid)) if sampled is not None else ()
-    return LastSeen(places, _gone(pid, session, stack, begun_s))
+    return places, _gone(pid, session, stack, begun_s)
 
 
 def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) -> Gone | None:

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.phase_table import PhaseRow, PhaseTable
-from tuimon.session.session import SessionView, once
-from tuimon.session.steps import Totals
+from tuimon.session.session import SessionView
+from tuimon.session.steps import StepStats, Totals
 
 FIRST_STEPS = Threshold(
     3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
@@ -24,29 +24,30 @@ SLOW_RATIO = Threshold(
 
 
 class StepEvidence(Struct, frozen=True, dict=True):
-    """The steps of a process: in the whole run, in the evidence's span, and at the beginning; none without markers."""
+    """The steps of a process over the evidence's span; none without markers."""
 
     pid: int
     _view: SessionView
-    totals: Totals  # over the span
-    are_marked: bool = False
-    total: int = 0  # since the marker stream began
-    backwards: int = 0  # backward passes since then
-    updates: int = 0  # runs of optimizer steps since then
-    open_phase: str | None = None  # the phase that the training process is in now
-    open_for_s: float | None = None
-    first_step_s: float | None = None  # end of the first window with a step
-    first_slowest_ms: float | None = None  # the slowest of the first five steps
+
+    @cached_property
+    def stats(self) -> StepStats:
+        """Its steps since the marker stream began; none without markers."""
+        return stats_of(self._view, self.pid)
+
+    @property
+    def are_marked(self) -> bool:
+        """True if markers delimit them."""
+        return self.pid in self._view.session.step_stats
+
+    @property
+    def totals(self) -> Totals:
+        """Their sums."""
+        return self._view.step_totals(self.pid)
 
     @property
     def has_ended(self) -> bool:
         """True if a whole step has ended, as markers or samples show."""
-        return self.total > 0 if self.are_marked else self.phases is not None
-
-    @cached_property
-    def median_ms(self) -> float | None:
-        """The median step of the span; None without markers."""
-        return self.totals.quantile_ms(0.5)
+        return self.stats.total > 0 if self.are_marked else self.phases is not None
 
     @property
     def collecting(self) -> float | None:
@@ -80,23 +81,6 @@ class StepEvidence(Struct, frozen=True, dict=True):
         return 1.0 - self.share_of("eval")
 
 
-@once
-def step_evidence(view: SessionView, pid: int) -> StepEvidence:
-    """The steps of a process over the view's span, computed once for all who ask."""
-    stats, totals = view.session.step_stats.get(pid), view.step_totals(pid)
-    if stats is None:
-        return StepEvidence(pid, view, totals)
-    latest = stats.latest
-    return StepEvidence(
-        pid=pid,
-        _view=view,
-        totals=totals,
-        are_marked=True,
-        total=stats.total,
-        backwards=stats.backwards,
-        updates=stats.updates,
-        open_phase=latest.open_phase if latest else None,
-        open_for_s=latest.open_for_s if latest else None,
-        first_step_s=stats.first_step_s,
-        first_slowest_ms=stats.first_slow_ms,
-    )
+def stats_of(view: SessionView, pid: int) -> StepStats:
+    """The steps of a process since the marker stream began; none without markers."""
+    return view.session.step_stats.get(pid) or StepStats(pid)

@@ -1,4 +1,4 @@
-"""The threads of a training process: the one that trains, and others, which make its data or hold the GIL."""
+"""A training process and its threads: the one that trains, and others, which make its data or hold the GIL."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES
-from tuimon.records import Place, Threads
+from tuimon.records import Place, Process, Threads
 from tuimon.session.sampling import GilHeld
-from tuimon.session.series import Span
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
@@ -44,83 +44,78 @@ class Contention(NamedTuple):
         return min(self.others_hold, self.unexplained)
 
 
-class ThreadEvidence(Struct, frozen=True, dict=True):
-    """The threads of a training process."""
+class ProcessEvidence(Struct, frozen=True, dict=True):
+    """A training process: its facts, its threads, and what samples show of them."""
 
     pid: int
-    _view: SessionView
+    view: SessionView
+
+    @cached_property
+    def process(self) -> Process | None:
+        """The facts of the process; None if unknown."""
+        return self.view.process(self.pid)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks its training has; 1 where that is not known."""
+        return (self.process.world_size if self.process is not None else None) or 1
+
+    @cached_property
+    def steps(self) -> StepEvidence:
+        """The process's steps and their phases."""
+        return StepEvidence(self.pid, self.view)
 
     @cached_property
     def figures(self) -> Threads | None:
-        """The CPU figures of all threads."""
-        return self._view.process_threads(self.pid)
+        """The CPU figures of all its threads."""
+        return self.view.process_threads(self.pid)
 
     @cached_property
-    def rows(self) -> tuple[ThreadRow, ...]:
-        """The threads with their roles."""
-        return tuple(self._view.threads_of(self.pid))
+    def threads(self) -> tuple[ThreadRow, ...]:
+        """Its threads with their roles."""
+        return tuple(self.view.threads_of(self.pid))
 
     @cached_property
-    def training_tid(self) -> int:
+    def tid(self) -> int:
         """The thread that trains: the main one, unless markers or samples show another."""
-        return self._view.session.training_tid(self.pid)
+        return self.view.session.training_tid(self.pid)
 
     @cached_property
     def training(self) -> MainThread:
         """The CPU time and run-queue delay of the thread that trains."""
         rows = self.figures.threads if self.figures is not None else ()
-        main = next((row for row in rows if row.tid == self.training_tid), None)
+        main = next((row for row in rows if row.tid == self.tid), None)
         return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
 
     @cached_property
     def computing(self) -> tuple[ThreadRow, ...]:
         """The thread that trains, and the threads of autograd."""
-        return tuple(row for row in self.rows if row.tid == self.training_tid or row.role == "autograd")
-
-    @cached_property
-    def is_sampled(self) -> bool:
-        """True if any thread of the process was sampled in the run."""
-        sampled = self._view.session.stacks.get(self.pid)
-        return sampled is not None and sampled.latest_s is not None
+        return tuple(row for row in self.threads if row.tid == self.tid or row.role == "autograd")
 
     @cached_property
     def samples(self) -> Samples:
         """The stack samples of the thread that trains."""
-        return self._view.samples(self.pid, self.training_tid)
-
-    def samples_since(self, first_step_s: float | None) -> Samples:
-        """The training thread's samples after the run's first steps; with None, samples show when these end."""
-        sampled = self._view.session.stacks.get(self.pid)
-        begun_s = sampled.begin_s if sampled is not None and first_step_s is None else first_step_s
-        return (
-            sampled.over(Span(begun_s), self.training_tid)
-            if sampled is not None and begun_s is not None
-            else NO_SAMPLES
-        )
+        return self.view.samples(self.pid, self.tid)
 
     @cached_property
     def others(self) -> dict[int, Samples]:
         """The stack samples of the other Python threads, by thread id."""
-        return {
-            tid: self._view.samples(self.pid, tid)
-            for tid in self._view.sampled_tids(self.pid)
-            if tid != self.training_tid
-        }
+        return {tid: self.view.samples(self.pid, tid) for tid in self.view.sampled_tids(self.pid) if tid != self.tid}
 
     def gil_held_in(self, place: Place) -> GilHeld | None:
         """How often the training thread holds the GIL in the function of a place; None if unknown."""
-        return self._view.session.gil.held_in(self.pid, self.training_tid, place)
+        return self.view.session.gil.held_in(self.pid, self.tid, place)
 
     @cached_property
     def contention(self) -> Contention | None:
         """The contention for the GIL between the training thread and others; None if there is none, or unknown."""
-        training = next((row for row in self.rows if row.tid == self.training_tid), None)
+        training = next((row for row in self.threads if row.tid == self.tid), None)
         if training is None or training.cpu_ratio is None or training.delay_ratio is None:
             return None
         waits = self.samples.share(doing=OWN_WAITS)
         if waits is None:
             return None
-        holders = [(held, row) for row in self.rows if row is not training and (held := self._held(row))]
+        holders = [(held, row) for row in self.threads if row is not training and (held := self._held(row))]
         if not holders:
             return None
         culprit = max(holders, key=lambda holder: holder[0])[1]

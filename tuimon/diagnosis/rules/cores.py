@@ -191,7 +191,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
         fixes=(Fix(action), *([_ONE_THREAD] if is_parallel else [])),
         share_of_step=share,
         evidence={
-            "delay_ratio": evidence.threads.training.delay_ratio if here else machine.delay_ratio,
+            "delay_ratio": evidence.training.delay_ratio if here else machine.delay_ratio,
             "cores": demand.cores,
             "cores_wanted": demand.wanted,
             "cores_taken": outside.cores,
@@ -267,7 +267,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
 
 
 def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
-    known = (evidence.run.processes.get(pid) for pid in evidence.run.trainers if pid != evidence.pid)
+    known = (evidence.view.process(pid) for pid in evidence.run.trainers if pid != evidence.pid)
     others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
     if not others:
         return None

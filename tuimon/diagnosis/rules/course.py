@@ -43,28 +43,28 @@ _MEANT = (
 @partial(Rule, "Warm-up", needs=(MARKERS,), thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S))
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
-    steps = evidence.steps
-    if not steps.are_marked or evidence.run.has_ended:
+    stats = evidence.steps.stats
+    if (latest := stats.latest) is None or evidence.view.session.exit is not None:
         return None
-    if steps.first_step_s is None:
+    if stats.first_step_s is None:
         return Finding(
             severity="info",
             headline="the first step has not ended yet: loading, compiling or filling caches",
             fixes=(Fix("wait: figures follow with the first steps"),),
-            evidence={"open_phase": steps.open_phase, "open_for_s": steps.open_for_s},
+            evidence={"open_phase": latest.open_phase, "open_for_s": latest.open_for_s},
         )
-    median, first = steps.median_ms, steps.first_slowest_ms
-    if median is None or evidence.run.now_s - steps.first_step_s > FRESH_S:
+    median, first = evidence.steps.totals.quantile_ms(0.5), stats.first_slow_ms
+    if median is None or evidence.view.now_s - stats.first_step_s > FRESH_S:
         return None
     slow = first is not None and first > SLOW_RATIO * median
-    if not slow and steps.total >= FIRST_STEPS:
+    if not slow and stats.total >= FIRST_STEPS:
         return None
     ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
     return Finding(
         severity="info",
         headline=f"the slowest of the first steps took {first or median:.0f} ms{ratio}",
         fixes=(Fix("wait: the first steps compile, tune and fill caches"),),
-        evidence={"first_slowest_ms": first, "median_ms": median, "steps": steps.total},
+        evidence={"first_slowest_ms": first, "median_ms": median, "steps": stats.total},
     )
 
 

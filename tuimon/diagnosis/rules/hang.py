@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill
+from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill, last_seen
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
@@ -14,6 +14,7 @@ from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
+from tuimon.session.state import goodput
 from tuimon.text import size_text
 
 HANG_S = Threshold(
@@ -85,17 +86,17 @@ _DOING: dict[Rest, str] = {"sleep": "sleeps", "thread": "waits for a thread of i
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
-    found = (_most_of_the_run(evidence),) if evidence.run.has_ended else judged
+    found = (_most_of_the_run(evidence),) if evidence.view.session.exit is not None else judged
     return next((each for each in found if each is not None), None)
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
     """A finished run that had stood still for longer than it trained; or without a step, for most of its time."""
-    divided = evidence.run.goodput
+    divided = goodput(evidence.view.session)
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
-    places, gone = evidence.last_seen.places, evidence.last_seen.gone
+    places, gone = last_seen(evidence.pid, evidence.view)
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return Finding(
         severity="critical",
@@ -228,7 +229,7 @@ def _other_end(still: Standstill) -> str:
 def not_ended(evidence: Evidence) -> Finding | None:
     """The training is over but its process stays: it sleeps, or waits for a thread that does nothing."""
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)
-    if still is None or still.idle_s is None or evidence.run.has_ended or not is_over(still):
+    if still is None or still.idle_s is None or evidence.view.session.exit is not None or not is_over(still):
         return None
     rest, idle_s = still.ranks[0].rests, still.idle_s
     if rest is None or idle_s < IDLE_S or not _all_idle(evidence):

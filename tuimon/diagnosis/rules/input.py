@@ -178,7 +178,7 @@ class Facts(Struct, frozen=True, dict=True):
     @property
     def everyones(self) -> tuple[Samples, ...]:
         """The samples of all threads that may be at the line to blame."""
-        others = self.evidence.threads.others.values()
+        others = self.evidence.others.values()
         return self.samples, self.workers.samples, self.evidence.data.senders.making, *others
 
     # -- figures
@@ -197,7 +197,7 @@ class Facts(Struct, frozen=True, dict=True):
     @property
     def is_held_up(self) -> bool:
         """True if the training thread waits for a core so often that no core can be free for more workers."""
-        return (self.evidence.threads.training.delay_ratio or 0.0) >= LARGE
+        return (self.evidence.training.delay_ratio or 0.0) >= LARGE
 
     @cached_property
     def more_workers(self) -> int | None:
@@ -529,7 +529,7 @@ CAUSES = (
         (_cheaper(", or make it in several processes: the training thread waits for it"),),
         takes=lambda cell: cell.via[:1] == ("thread",),
         when=lambda f: not f.is_marked,
-        at=lambda f: Samples.joined(f.evidence.threads.others.values()).hottest(works),
+        at=lambda f: Samples.joined(f.evidence.others.values()).hottest(works),
         model=_in_thread,
     ),
     Cause(

@@ -40,11 +40,11 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
     Without the work of those threads a step takes 1 - share of its time.
     """
-    found, waits = evidence.threads.contention, of_loop(evidence).where(via="gil")
+    found, waits = evidence.contention, of_loop(evidence).where(via="gil")
     lost, queued = waits.cpu, waits.where(via="batch").cpu
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or the training thread mainly waits at its queue: see input_bound
-    place, others = found.place, evidence.threads.others.values()
+    place, others = found.place, evidence.others.values()
     known = known_of(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
     return Finding(
@@ -208,7 +208,8 @@ def recompiles(evidence: Evidence) -> Finding | None:
     share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
-    later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is not counted
+    # the first compilation is not counted
+    later = evidence.view.session.over("whole").samples(evidence.pid, evidence.tid).in_steps
     if not is_sure(evidence, later.share(below="compile") or 0.0):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()

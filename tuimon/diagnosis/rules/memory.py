@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, RunEvidence, Store
+from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
@@ -158,7 +158,7 @@ _MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
 )
 def memory_pressure(evidence: Evidence) -> Finding | None:
     """A resource that runs out or is short, or a machine that swaps; of several machines the worst: all ranks wait."""
-    if evidence.run.has_ended:
+    if evidence.view.session.exit is not None:
         return _ended_by(evidence)
     found = [_pressure(evidence, machine) for machine in evidence.run.machines]
     found += [_growth(evidence, machine, each) for machine in evidence.run.machines for each in machine.filling]
@@ -190,12 +190,12 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
     parts = []
     if is_short:
         left = f"{kind.size(store.left)} of {kind.size(store.total)}{kind.left}"
-        parts.append(f"{_name(evidence.run, store)} has {left}")
+        parts.append(f"{_name(evidence, store)} has {left}")
     if swaps:
         parts.append(f"the machine swaps {size_text(sum(swapped))}/s")
     headline = machine.place + " and ".join(parts)
     if per_s:
-        grows = "it" if pid is None or pid == store.pid else _who(evidence.run, pid)
+        grows = "it" if pid is None or pid == store.pid else _who(evidence, pid)
         headline += f": {grows} grows by {kind.amount(60 * per_s)} a minute"
         headline += f", full in {_minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
     keeping = _kept(machine, store.resource, pid)
@@ -237,7 +237,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
     rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # the first that gives one or more
     unit = next((unit for unit, rate in rates.items() if rate and round(growth.per_s / rate)), "minute")
     more = f"{kind.amount(growth.per_s / (rates.get(unit) or 1 / 60), ' more')} each {unit}"
-    keeps = f"{_who(evidence.run, pid)} keeps" if pid is not None else f"{_name(evidence.run, store)} holds"
+    keeps = f"{_who(evidence, pid)} keeps" if pid is not None else f"{_name(evidence, store)} holds"
     if resource == "gpu":
         keeps, more = "the training keeps", f"{more} on {store.name}"
     end = f", {others} other processes grow too" if others else ""
@@ -338,26 +338,28 @@ def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Seq
     """How these lines can release what they keep; without lines, remedies for a growing process or full memory."""
     if keeping and resource != "files":
         return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
-    process = evidence.run.processes.get(pid) if pid is not None else None
+    process = evidence.view.process(pid) if pid is not None else None
     text = _KINDS[resource].fix
     if resource == "memory" and process is None:
-        less = "use fewer workers or a smaller prefetch_factor" if evidence.data.worker_processes else _LESS
+        less = "use fewer workers or a smaller prefetch_factor" if evidence.view.workers(evidence.pid) else _LESS
         text = f"{less}, or close other programs"
     elif resource == "memory" and process is not None and process.role == "worker":
         text = _IN_WORKERS
     return (Fix(text),)
 
 
-def _who(run: RunEvidence, pid: int) -> str:
+def _who(evidence: Evidence, pid: int) -> str:
     """``the training (4711)``."""
-    process = run.processes.get(pid)
+    process = evidence.view.process(pid)
     role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
     return f"{role} ({own_id(pid)})"
 
 
-def _name(run: RunEvidence, store: Store) -> str:
+def _name(evidence: Evidence, store: Store) -> str:
     """``the machine``, ``/dev/shm``; for open files ``the training (4711)``."""
-    return _who(run, store.pid) if store.pid is not None else "the run" if store.resource == "tasks" else store.name
+    return (
+        _who(evidence, store.pid) if store.pid is not None else "the run" if store.resource == "tasks" else store.name
+    )
 
 
 def _minutes(length_s: float) -> str:
@@ -372,7 +374,7 @@ def _minutes(length_s: float) -> str:
 
 def _ended_by(evidence: Evidence) -> Finding | None:
     """The resource that was missing at the end, by the last line of the output or the kernel's count of kills."""
-    end, machines = evidence.run.end, evidence.run.machines
+    end, machines = evidence.view.session.exit, evidence.run.machines
     if end is None or not end.has_failed:
         return None
     line = end.last_line or ""
@@ -412,7 +414,7 @@ def _held(evidence: Evidence, machine: Machine) -> str:
     name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
     text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
     most = machine.table.most_held
-    return text if most is None else f"{text}, {_who(evidence.run, most[0])} held {size_text(most[1])}"
+    return text if most is None else f"{text}, {_who(evidence, most[0])} held {size_text(most[1])}"
 
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:

@@ -56,7 +56,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
     if not is_sure(evidence, share):
         return None
-    held, native = evidence.threads.gil_held_in(hot.place), evidence.native_in(*MODEL)
+    held, native = evidence.gil_held_in(hot.place), evidence.native_in(*MODEL)
     if native is not None:
         holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
     else:
@@ -104,7 +104,7 @@ def _makes_tensor(node: Node) -> bool:
 
 def _runs(evidence: Evidence) -> float:
     """The part of the time in which the training thread runs or waits for a core: only then it computes."""
-    thread, used = evidence.threads.training, evidence.threads.figures.cpu_ratio if evidence.threads.figures else None
+    thread, used = evidence.training, evidence.figures.cpu_ratio if evidence.figures else None
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
         return thread.cpu_ratio + thread.delay_ratio
     return used if used is not None else 1.0  # the process's, if the kernel does not report waits for a core
@@ -122,7 +122,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.run.here.cores
-    used, hot = evidence.threads.figures.cpu_ratio if evidence.threads.figures else None, evidence.hottest_in(heaviest)
+    used, hot = evidence.figures.cpu_ratio if evidence.figures else None, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     against = list(against_order(rest))
     warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
@@ -177,7 +177,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
 
 def _to_gpu(evidence: Evidence) -> str | None:
     """How to use a GPU that does nothing; None if there is no such GPU."""
-    gpus = whole_gpus(evidence.run.gpus)
+    gpus = whole_gpus(evidence.view.gpus())
     idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)
     if idle is None:
         return None
@@ -234,7 +234,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     Each batch and each update needs a pass of its own; a closure runs as often as it must, and gradients that are
     returned serve no update. Without samples it is unknown to which graphs the passes belong.
     """
-    steps, fetches = evidence.steps, evidence.data.fetches
+    steps, fetches = evidence.steps.stats, evidence.data.fetches
     passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
     needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
     share = computes * (1.0 - 1.0 / max(1.0, passes))

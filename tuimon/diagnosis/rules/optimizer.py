@@ -127,7 +127,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return None
     if hot is not None and hot.library is None and evidence.gpu.is_used is False:
         by_hand = optimizer.share * _part(evidence, lambda node: _is_of(node, hot.function))
-        held = evidence.threads.gil_held_in(hot.place)
+        held = evidence.gil_held_in(hot.place)
         if is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
             whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
             fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))

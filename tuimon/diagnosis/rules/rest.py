@@ -100,8 +100,9 @@ def is_in_order(rest: Rest) -> bool:
 
 def times_a_step(evidence: Evidence, phase: str) -> str:
     """``backward, 4 times a step``."""
-    runs = {"backward": evidence.steps.backwards, "optimizer": evidence.steps.updates}.get(phase, 0)
-    times = round(runs / max(1, evidence.steps.total))
+    stats = evidence.steps.stats
+    runs = {"backward": stats.backwards, "optimizer": stats.updates}.get(phase, 0)
+    times = round(runs / max(1, stats.total))
     return f"{phase}, {times} times a step" if times > 1 else phase
 
 

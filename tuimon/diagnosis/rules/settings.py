@@ -171,7 +171,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
 
     A tracer may also be known from the process's report; it slows down code that holds the GIL.
     """
-    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.threads.training_tid
+    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.tid
     for cause, is_it, headline, action in (
         (
             "validation",
@@ -191,7 +191,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
         if checking.total >= MIN_SAMPLES:
             share, hot = checking.total / samples.total, checking.hottest()
             yield _Setting(cause, headline.format(percent(share)), share, action, place=hot and hot.place)
-    held = next((row.gil_ratio for row in evidence.threads.rows if row.tid == tid), None)
+    held = next((row.gil_ratio for row in evidence.threads if row.tid == tid), None)
     tracing = samples.where(_traces(evidence))
     is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
     if is_on and held is not None:

@@ -117,7 +117,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         batch_ms, batch_running = fetch_ms - drawing_ms, _running_in_fetch(evidence)
         hand_over_ms = HAND_OVER_MS if evidence.steps.mean_ms else 0.0
         fetching_ms = drawing_ms + batch_ms * batch_running
-    running = evidence.threads.training.cpu_ratio
+    running = evidence.training.cpu_ratio
     if running is None:  # as far as others leave cores to it
         running = min(1.0, max(0.0, evidence.run.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
@@ -150,7 +150,7 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
 
 def _running_in_fetch(evidence: Evidence) -> float:
     """The share of a fetch for which the trainer is on a core; its CPU time bounds the waits that samples show."""
-    training, waits = evidence.threads.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
+    training, waits = evidence.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
     if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):
         waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
     return 1.0 - waits
@@ -178,7 +178,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
     """Cores that the training process uses while its training thread does its own work."""
-    main, process = evidence.threads.training.cpu_ratio, evidence.threads.figures
+    main, process = evidence.training.cpu_ratio, evidence.figures
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
     beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms

@@ -57,7 +57,7 @@ _HOLDERS = {
 )
 def idle_gpu(evidence: Evidence) -> Finding | None:
     """A GPU of the run has run no kernel since the steps began, or is held by a process that trains elsewhere."""
-    gpus = whole_gpus(evidence.run.gpus)
+    gpus = whole_gpus(evidence.view.gpus())
     own = [row for row in gpus if row.used_by_run]
     if not own or not evidence.gpu.has_stepped or evidence.gpu.is_contradicted:
         return None
@@ -101,7 +101,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
         # without any process's share, a worker that computes looks like one that does not
         is_told = any(each.sm_ratio for each in row.latest.processes)
         for each in row.latest.processes:
-            process = evidence.run.processes.get(each.pid)
+            process = evidence.view.process(each.pid)
             if process is None or process.role not in holders:
                 continue
             uses = {bare_uuid(uuid) for uuid in process.gpu_uuids} or {bare_uuid(row.latest.uuid)}
@@ -159,11 +159,11 @@ def placement(evidence: Evidence) -> Finding | None:
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
     for pid in evidence.run.here.trainers:
-        place, process = evidence.run.here.table.placement(pid), evidence.run.processes.get(pid)
+        place, process = evidence.run.here.table.placement(pid), evidence.view.process(pid)
         if place is None or process is None or process.ended:
             continue
         uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}
-        gpus = [row for row in evidence.run.gpus if bare_uuid(row.latest.uuid) in uuids]
+        gpus = [row for row in evidence.view.gpus() if bare_uuid(row.latest.uuid) in uuids]
         near = {tuple(row.latest.near_nodes or ()) for row in gpus}
         if len(near) != 1 or not (nodes := near.pop()):
             continue  # several GPUs of different nodes, or no known node

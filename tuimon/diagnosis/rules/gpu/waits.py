@@ -99,7 +99,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
 )
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
-    threads = evidence.threads.computing
+    threads = evidence.computing
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
