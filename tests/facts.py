@@ -32,7 +32,7 @@ from tuimon.sources.log.source import read_log
 from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.snapshot import RankLabels, take
 from tuimon.views.report.page import as_html
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of
 
 ROOT = Path(records.__file__).parent
 #: Those who write facts, or pass them on as they are.
@@ -115,11 +115,11 @@ def show_the_rest() -> None:
     """Pages, metrics and exports, which the recorded runs' verdicts do without."""
     session = whole_session()
     take(session, FINDINGS, RankLabels())
-    as_html([ReportPage(report_of(session, [], "log.jsonl", []), session)])
+    as_html([page_of(session, [], "log.jsonl")])
     for name in ("slow_rank", "h100_check_in_process"):
         log = list(read_log(str(log_path(name))))
         session, findings = fold(log)
-        as_html([ReportPage(report_of(session, findings, name, []), session)])
+        as_html([page_of(session, findings, name)])
         write_perfetto(log, io.StringIO())
         speedscope(log, Selection(), name, "tuimon")
 

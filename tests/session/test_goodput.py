@@ -10,7 +10,7 @@ from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, S
 from tuimon.session.state import goodput
 from tuimon.views.headless import summary_lines
 from tuimon.views.report.page import as_html
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
@@ -241,7 +241,7 @@ def test_headless_and_the_report_show_it():
     assert f"goodput: {said}" in summary_lines(session, [])
     report = report_of(session, [], "run.jsonl")
     assert f"Goodput: {said}" in text_report(report)
-    page = as_html([ReportPage(report, session)])
+    page = as_html([page_of(session, [])])
     assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page
     monitor = Mock(session=session, findings=[], changes=[])
     lines = FindingsSheet(monitor).sheet_lines(100)

@@ -35,7 +35,7 @@ from tuimon.views.gpu_text import gpu_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import FixJson, Phase, PlaceJson, filled
 from tuimon.views.words import nodes_text, state_text
@@ -174,7 +174,7 @@ def test_reports():
     assert [fix.low for fix in report.findings[0].fixes] == [2.13, 1.0, None, None]
     text = text_report(report)
     assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
-    page = as_html([ReportPage(report, session)])
+    page = as_html([page_of(session, [FINDING])])
     assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page and "<b>Or:</b> wait longer" in page
 
 

@@ -42,6 +42,13 @@ class GpuMeans(Struct, frozen=True, gc=False):
     watts: float | None = None  # by the energy counter
 
 
+def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:
+    """The figure beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
+    means = means or GpuMeans()
+    missing = {name: getattr(latest, name) for name in COUNTERS if getattr(means, name) is None}
+    return structs.replace(means, **missing)
+
+
 class GpuRow(Struct, frozen=True):
     """One GPU or MIG instance: its latest record, and what only many records show."""
 
@@ -63,10 +70,8 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def figures(self) -> GpuMeans:
-        """The figure beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
-        means = self.means or GpuMeans()
-        missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
-        return structs.replace(means, **missing)
+        """The figures beside the names of its counters."""
+        return figures_of(self.latest, self.means)
 
     @property
     def others(self) -> list[GpuProcess]:

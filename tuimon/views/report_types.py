@@ -559,3 +559,42 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     def has_steps(self) -> bool:
         """True if steps were counted, or samples show their phases: without a step there is no verdict."""
         return bool(self.steps.total or self.phases)
+
+
+class MeanStep(Struct):
+    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STACKED``."""
+
+    begin_s: float
+    end_s: float
+    ms: list[float]  # empty where no step ended
+
+
+class FlameBox(Struct):
+    """A function, as it was reached on one path; ``left`` and ``width`` are shares (0..1) of all samples."""
+
+    depth: int  # from 0
+    left: float
+    width: float
+    function: str
+    file: str
+    line: int
+    samples: int
+    phase: str
+    user: bool
+
+
+class Flame(Struct):
+    """The samples of a thread, or of several together, as a graph: parents first."""
+
+    title: str
+    samples: int
+    boxes: list[FlameBox]
+
+
+class ReportPage(Report, omit_defaults=True, kw_only=True):
+    """The report with what its HTML page draws."""
+
+    mean_steps: list[MeanStep]
+    flames: list[Flame]
+    courses: dict[str, dict[str, list[float | None]]]  # by UUID of a GPU and counter, oldest first
+    code: dict[str, list[tuple[int, str]]]  # the numbered lines around ``file:line`` of a finding

@@ -24,8 +24,10 @@ from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import Exit, Gpu, Loader, LoaderFacts, Record, TracedSync, TracedWork, TraceTaken
-from tuimon.views.report.page import MOST, chart_of, rows_of
+from tuimon.views.report import report as reporting
+from tuimon.views.report.page import chart_of
 from tuimon.views.report.write import standalone_svg
+from tuimon.views.report_types import MeanStep
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -239,34 +241,29 @@ def test_several_logs_are_sections_of_one_page(tmp_path, capsys):
 
 USUAL = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}
 SLOW = {**USUAL, "data": 200}
-NOTHING = (0.0,) * 5
 
 
-def chart(*records, pid=100):
-    return chart_of(one_process(*records).over("whole"), pid)
+def mean_steps(*told: object) -> list[MeanStep]:
+    return reporting.page_of(one_process(*told), ()).mean_steps
 
 
-def rows(*records, between=NOTHING):
-    session = one_process(*records)
-    return rows_of(session.step_stats[100].stretches(), 0.0, between)
-
-
-def test_a_day_has_no_more_rows_and_the_same_steps():
+def test_a_day_has_no_more_bars_and_the_same_steps():
     day = [steps(10.0 * n, SLOW if 3000 <= n < 3600 else USUAL, first_index=n, window_s=10.0) for n in range(1, 8641)]
-    found = rows(*day)
-    assert MOST / 2 <= len(found) <= MOST
+    found = mean_steps(*day)
+    assert 120 <= len(found) <= 240
     length_s = 86_400 / len(found)
-    slow = [at * length_s for at, row in enumerate(found) if row[0] > 150]
-    assert slow[0] == pytest.approx(30_000, abs=length_s) and slow[-1] == pytest.approx(36_000, abs=2 * length_s)
+    slow = [each for each in found if each.ms[0] > 150]
+    assert slow[0].begin_s == pytest.approx(30_000, abs=length_s)
+    assert slow[-1].end_s == pytest.approx(36_000, abs=2 * length_s)
 
 
-def test_what_markers_cannot_split_is_divided_as_samples_say():
-    (row,) = rows(steps(1, {"between": 50, "backward": 40}), between=(0.5, 0.3, 0.0, 0.0, 0.2))
-    assert row == pytest.approx((25, 15, 40, 0, 10))
+def test_what_markers_cannot_split_counts_as_forward_without_samples():
+    (row,) = mean_steps(steps(1, {"between": 50, "backward": 40}))
+    assert row.ms == pytest.approx([0, 50, 40, 0, 0])
 
 
 def test_without_a_step_there_is_no_chart():
-    assert chart(steps(1, {}, count=0)) is None and chart(steps(1, USUAL), pid=7) is None
+    assert chart_of(mean_steps(steps(1, {}, count=0))) is None and chart_of([]) is None
 
 
 def _picture() -> str:

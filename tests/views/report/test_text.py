@@ -21,10 +21,10 @@ from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.source import read_log
 from tuimon.views.report.page import as_html
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.text import text_report
-from tuimon.views.report_types import FindingJson, Report
+from tuimon.views.report_types import FindingJson, Report, ReportPage
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
@@ -140,15 +140,10 @@ PHASES_OF_RULE = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def page(request: pytest.FixtureRequest) -> ReportPage:
+def report(request: pytest.FixtureRequest) -> ReportPage:
     verdicts = Verdicts()
     session, findings = fold(read_log(str(request.param)), verdicts)
-    return ReportPage(report_of(session, findings, "run.jsonl", verdicts.changes), session)
-
-
-@pytest.fixture(scope="module")
-def report(page: ReportPage) -> Report:
-    return page.report
+    return page_of(session, findings, "run.jsonl", verdicts.changes)
 
 
 def test_headline_share_and_evidence_are_those_of_the_phases_below(report: Report) -> None:
@@ -214,12 +209,11 @@ def test_phases_are_of_the_span_that_the_report_names(report: Report) -> None:
     assert sum(p.share for p in report.phases if p.name != "eval") == pytest.approx(1)
 
 
-def test_its_page_names_each_finding_and_worker(page: ReportPage) -> None:
-    text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
+def test_its_page_names_each_finding_and_worker(report: ReportPage) -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([report])))
     lines = {line.strip() for line in text.splitlines()}
-    for finding in page.report.findings:
+    for finding in report.findings:
         assert finding.headline.lower() in text.lower()
-    trainer = page.session.trainer()
-    assert trainer is not None
-    for loader in page.session.over("recent").loaders(trainer):
-        assert {worker.name for worker in loader.worker_rows[:16]} <= lines
+    (focus,) = (rank for rank in report.ranks if rank.in_focus)
+    for loader in focus.loaders:
+        assert {worker.name for worker in loader.workers[:16]} <= lines

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
-from tuimon.diagnosis.verdicts import Verdicts, fold
-from tuimon.sources.log.runs import choose, read_logs
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Change, Verdicts, fold
+from tuimon.session.session import Session
+from tuimon.sources.log.runs import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.write import as_json, as_text
 from tuimon.views.report_types import Report
 
@@ -28,19 +30,22 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)
-    pages = []
-    for log in logs:
-        verdicts = Verdicts()
-        session, findings = fold(read_logs(log), verdicts)
-        pages.append(ReportPage(report_of(session, findings, log.path, verdicts.changes), session))
-    reports = [page.report for page in pages]
+    reports: Sequence[Report]
     if parsed.format == "html":
         from tuimon.views.report.page import as_html
 
+        reports = pages = [page_of(*_judged(log)) for log in logs]
         output.write(as_html(pages))
     else:
+        reports = [report_of(*_judged(log)) for log in logs]
         output.write(as_json(reports, is_brief=parsed.brief) if parsed.format == "json" else as_text(reports))
     return _failed(reports, parsed.fail_on)
+
+
+def _judged(log: Chosen) -> tuple[Session, list[Finding], str, Sequence[Change]]:
+    verdicts = Verdicts()
+    session, findings = fold(read_logs(log), verdicts)
+    return session, findings, log.path, verdicts.changes
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import asdict
 
-from tuimon.session.gpus import GpuRow
-from tuimon.session.session import SessionView
-from tuimon.session.stacks.call_tree import CallTree
-from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import Trie
-from tuimon.session.steps import STACKED, StepStretch
+from tuimon.session.gpus import figures_of
+from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
@@ -31,65 +26,41 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, percent, place
 from tuimon.views.gpu_text import idle_text
-from tuimon.views.report.report import ReportPage
-from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
-from tuimon.views.report_types import FindingJson, Phase, Rank
+from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, verdict_text
+from tuimon.views.report_types import FindingJson, FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
-#: Most values of the chart.
-MOST = 480
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
-Row = tuple[float, ...]
+#: Share of all samples from which a function's label fits, and the keyboard can reach it.
+_WIDE_SHARE = 0.04
 
 
-def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
-    """The chart that the template draws; None before a step."""
-    stats, start_s = run.session.step_stats.get(pid), run.session.start_s
-    stretches = stats.stretches() if stats is not None else []
-    if not stretches or start_s is None:
+def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
+    """The chart of step times that the template draws; None without any."""
+    totals_ms = [sum(each.ms) or None for each in steps]
+    if not any(totals_ms):
         return None
-    span_s = stretches[-1].end_s - start_s
-    rows = rows_of(stretches, start_s, run.between_parts(pid))
-    if not any(sum(row) for row in rows if row is not None):
-        return None
-    top_ms = ceiling([None if row is None else sum(row) for row in rows])
+    top_ms, span_s = ceiling(totals_ms), steps[-1].end_s
     return {
         "top_ms": top_ms,
-        "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
+        "cut": any((total_ms or 0.0) > top_ms * 1.001 for total_ms in totals_ms),
         "span_s": span_s,
-        "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
+        "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STACKED)],
     }
 
 
-def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[float]) -> list[Row | None]:
-    """The mean step in ms by ``STACKED``, at evenly spaced moments from ``start_s`` on; None where no step ended.
-
-    ``between``: how the time that markers cannot split is divided into STACKED.
-    """
-    ends_s, shortest_s = [each.end_s for each in stretches], min(each.end_s - each.begin_s for each in stretches)
-    span_s = ends_s[-1] - start_s
-    number = max(1, min(MOST, round(span_s / max(shortest_s, span_s / MOST))))
-    middles_s = (start_s + (at + 0.5) * span_s / number for at in range(number))
-    found = [(t, stretches[bisect_right(ends_s, t)]) for t in middles_s]
-    return [each.stacked_ms(between) if each.begin_s <= t else None for t, each in found]
-
-
-def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
-    """One part of stacked bars; what is above ``top`` is cut."""
-    if top <= 0:
-        return ""
-    width = WIDTH / len(rows)
-    boxes = []
-    for i, row in enumerate(rows):
-        if row is None:
-            continue
-        low, high = min(sum(row[:part]), top), min(sum(row[: part + 1]), top)
+def bars(steps: Sequence[MeanStep], part: int, top_ms: float) -> str:
+    """One part of stacked bars; what is above ``top_ms`` is cut."""
+    boxes, per_s = [], WIDTH / steps[-1].end_s
+    for each in steps:
+        low, high = (min(sum(each.ms[:end]), top_ms) for end in (part, part + 1))
         if high > low:
-            above, below = (HEIGHT * (1 - each / top) for each in (high, low))  # rounded like the neighbour's
-            boxes.append(f"M{i * width:.1f} {above:.1f}h{width:.1f}V{below:.1f}h{-width:.1f}z")
+            above, below = (HEIGHT * (1 - ms / top_ms) for ms in (high, low))  # rounded like the neighbour's
+            left, width = each.begin_s * per_s, (each.end_s - each.begin_s) * per_s
+            boxes.append(f"M{left:.1f} {above:.1f}h{width:.1f}V{below:.1f}h{-width:.1f}z")
     return "".join(boxes)
 
 
@@ -108,67 +79,9 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
     return "".join(path)
 
 
-_LEAST_SHARE = 0.004
-_WIDE_SHARE = 0.04
-_DEPTH = 32
-_BOXES = 1500
-
-
-class FlameBox(NamedTuple):
-    """One function; ``left`` and ``width`` as shares (0..1) of all samples, ``row`` from 0."""
-
-    row: int
-    left: float
-    width: float
-    label: str
-    title: str
-    is_wide: bool  # its label fits, and the keyboard can reach it
-    phase: str
-    user: bool
-
-
-def trees(run: SessionView, pid: int) -> list[tuple[str, CallTree]]:
-    """The call trees of a process's training thread and of its DataLoader workers together, each with its title.
-
-    Without samples there is no tree.
-    """
-    workers = [worker.pid for worker in run.workers(pid)]
-    found = (
-        ("What the training thread does", _tree(run, [pid])),
-        ("What the DataLoader workers do", _tree(run, workers)),
-    )
-    return [(title, tree) for title, tree in found if tree.samples]
-
-
-def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
-    first = ((pid, next(iter(run.sampled_tids(pid)), None)) for pid in pids)
-    return Samples.joined(run.samples(pid, tid) for pid, tid in first).tree()
-
-
-def boxes_of(tree: CallTree) -> list[FlameBox]:
-    """The boxes that are wide enough to see, parents first."""
-    boxes: list[FlameBox] = []
-    waiting = [(tree.root, 0.0)]
-    while waiting and len(boxes) < _BOXES:
-        parent, left = waiting.pop(0)
-        for node in parent.ordered():
-            share = tree.share(node.total)
-            if share >= _LEAST_SHARE and node.depth <= _DEPTH:
-                at = node.place()
-                title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
-                label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
-                boxes.append(
-                    FlameBox(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
-                )
-                waiting.append((node, left))
-            left += share
-    return boxes
-
-
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
 _TRACES = 3
-_AROUND = 3  # lines of code before and after a place
 #: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
@@ -177,7 +90,7 @@ _SHOWN_RANKS = 16
 _RANK_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
 
-def as_html(pages: Sequence[ReportPage]) -> str:
+def as_html(reports: Sequence[ReportPage]) -> str:
     """One page, with a section for each log."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (text and JSON do without)
     from markupsafe import Markup  # noqa: PLC0415
@@ -199,7 +112,7 @@ def as_html(pages: Sequence[ReportPage]) -> str:
     }
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
-        sections=[_section(page) for page in pages],
+        sections=[_section(report) for report in reports],
         style=Markup(_read(STYLE)),
         script=Markup(script),
         script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
@@ -217,11 +130,10 @@ def _written(value: object) -> object:
     return shown.plain(value) if type(value) is str else value  # Markup is escaped already
 
 
-def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
-    report, session = page
-    pid, focus = session.trainer(), next((rank for rank in report.ranks if rank.in_focus), None)
-    run = session.over("whole")
-    gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
+def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
+    end = end_of(report.run)
+    focus = next((rank for rank in report.ranks if rank.in_focus), None)
+    gpus = [gpu for gpu in report.gpus if gpu.used_by_run]
     # parts as (name, colour, left, width), in shares of the whole bar
     wall_time, left = [], 0.0
     for name, share, colour in goodput_bar(report.goodput) if report.goodput is not None else ():
@@ -235,42 +147,54 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
         "is_loud": is_loud,
         "title": rule + sentence(verdict),  # of the browser's tab
         "command": " ".join(report.run.command) or "?",
-        "ended": how_ended(session.exit) if session.exit is not None else NO_END,
-        "findings": [_finding(finding, session.trie) for finding in report.findings],
+        "ended": how_ended(end) if end is not None else NO_END,
+        "findings": [_finding(finding, report.code) for finding in report.findings],
         "unjudged": rules_by_reason((each.rule, each.reason) for each in report.unjudged),
         "bar": phase_bar(report.phases),
         "wall_time": wall_time,
-        "chart": chart_of(run, pid) if pid is not None else None,
+        "chart": chart_of(report.mean_steps),
         "ranks": ranks_table(report.ranks),
         "traces": report.traces[-_TRACES:],
         "gpu_time": focus.gpu_time if focus is not None else None,
-        "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
+        "gpus": [_gpu(gpu, report.courses.get(gpu.latest.uuid, {})) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": focus.loaders if focus is not None else (),
         "flames": [
-            {"title": title, "boxes": boxes_of(tree), "samples": tree.samples}
-            for title, tree in (trees(run, pid) if pid is not None else ())
+            {"title": each.title, "samples": each.samples, "boxes": list(map(_box, each.boxes))}
+            for each in report.flames
         ],
     }
 
 
-def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
+def _box(box: FlameBox) -> dict[str, Any]:
+    at, share = place(box.file, box.line), percent(box.width)
+    return {
+        **asdict(box),
+        "label": f"{box.function} {share}",
+        "title": f"{box.function} ({at}): {share}, {count(box.samples)} samples",
+        "is_wide": box.width >= _WIDE_SHARE,
+    }
+
+
+def _finding(finding: FindingJson, code: dict[str, list[tuple[int, str]]]) -> dict[str, Any]:
     return {
         **asdict(finding),
         "gain": "".join(map(gain_text, finding.fixes[:1])),
         "other_fixes": list(map(fix_text, finding.fixes[1:])),
         "evidence": evidence_rows(finding.evidence),
         "page": page_html(finding.rule, finding.cause),
-        "where": [{**asdict(place), "code": _around(trie, place.file, place.line)} for place in finding.where[:5]],
+        "where": [
+            {**asdict(at), "code": _around(code.get(f"{at.file}:{at.line}", ()), at.line)} for at in finding.where[:5]
+        ],
     }
 
 
-def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
+def _around(lines: Sequence[tuple[int, str]], line: int) -> list[tuple[int | None, str]]:
     """The sampled lines around ``line``, without their common indent; empty if the log lacks the line's own text.
 
     An ellipsis without a number stands for lines that no sample passed through.
     """
-    lines = [(n, text.expandtabs(4)) for n, text in trie.lines_near(file, line, _AROUND)]
+    lines = [(n, text.expandtabs(4)) for n, text in lines]
     known = {n for n, _ in lines}
     if line not in known:
         return []
@@ -283,24 +207,23 @@ def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
     return found
 
 
-def _gpu(row: GpuRow) -> dict[str, Any]:
-    gpu, figures = row.latest, row.figures
-    histories = (
-        ("util", shown.percent(figures.util_ratio), row.history("util_ratio"), 1.0),
-        ("SM", shown.percent(figures.sm_ratio), row.history("sm_ratio"), 1.0),
-        ("tensor", shown.percent(figures.tensor_ratio), row.history("tensor_ratio"), 1.0),
-        ("DRAM", shown.percent(figures.dram_ratio), row.history("dram_ratio"), 1.0),
-        ("memory", shown.size(gpu.memory_used_bytes), row.history("memory_used_bytes"), gpu.memory_total_bytes),
-        ("power", shown.watt(figures.power_w), row.history("power_w"), gpu.power_limit_w),
+def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
+    latest, figures = gpu.latest, figures_of(gpu.latest, gpu.means)
+    named = (
+        ("util", shown.percent(figures.util_ratio), "util_ratio", 1.0),
+        ("SM", shown.percent(figures.sm_ratio), "sm_ratio", 1.0),
+        ("tensor", shown.percent(figures.tensor_ratio), "tensor_ratio", 1.0),
+        ("DRAM", shown.percent(figures.dram_ratio), "dram_ratio", 1.0),
+        ("memory", shown.size(latest.memory_used_bytes), "memory_used_bytes", latest.memory_total_bytes),
+        ("power", shown.watt(figures.power_w), "power_w", latest.power_limit_w),
     )
-    return {
-        "gpu": gpu,
-        "curves": [
-            (name, figure, curve(past, top or max((each for each in past if each is not None), default=0.0) or 1.0))
-            for name, figure, past, top in histories
-            if any(value is not None for value in past)
-        ],
-    }
+    curves = []
+    for name, figure, counter, top in named:
+        values = course.get(counter, [])
+        most = max((value for value in values if value is not None), default=None)
+        if most is not None:
+            curves.append((name, figure, curve(values, top or most or 1.0)))
+    return {"gpu": latest, "curves": curves}
 
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws

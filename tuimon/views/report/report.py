@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from statistics import fmean, median
-from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -22,14 +23,16 @@ from tuimon.session.loaders import LoaderRow
 from tuimon.session.progress import FlopsRate, flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView, SpanName
+from tuimon.session.stacks.call_tree import CallTree
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.standing import Past, group_json, standing
 from tuimon.session.state import PARTS, goodput, run_state, unseen_trainings
-from tuimon.session.steps import StepStats, StepSummary
+from tuimon.session.steps import StepStats, StepSummary, joined
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_text import memory_ratio, steps_on_gpu
 from tuimon.views.report.sentences import summary_of
-from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, filled
+from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, ReportPage, filled
 from tuimon.views.words import (
     goodput_text,
     gpu_idle_in,
@@ -49,13 +52,12 @@ FEW = 16
 _TRAININGS, _FINDINGS = 16, 3
 #: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
-
-
-class ReportPage(NamedTuple):
-    """One log: its report and the Session it was folded into."""
-
-    report: Report
-    session: Session
+#: Most stretches of the chart of steps: the page of a long run stays small.
+_BARS = 240
+#: Share of all samples from which a function is in a graph; its most callers; most functions of a graph.
+_LEAST_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
+#: Lines of code before and after that of a finding.
+_AROUND = 3
 
 
 def report_of(
@@ -345,3 +347,65 @@ def _standstill(past: Past, session: Session) -> types.StandstillJson:
             filled(types.StuckCollective, one, elsewhere=[rank for rank, _ in one.elsewhere]) for one in past.stuck
         ],
     )
+
+
+# -- charts
+
+
+def page_of(session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[Change] = ()) -> ReportPage:
+    """The report over the whole run with what its page draws."""
+    report = report_of(session, findings, log, changes)
+    pid, view = session.trainer(), session.over("whole")
+    places = [place for finding in report.findings for place in finding.where]
+    nodes = sorted(session.nodes.known) or [session.focus_node]
+    return filled(
+        ReportPage,
+        report,
+        mean_steps=list(_mean_steps(view, pid)) if pid is not None else [],
+        flames=list(_flames(view, pid)) if pid is not None else [],
+        courses={
+            row.latest.uuid: {name: list(values) for name, values in row.course.items()}
+            for node in nodes
+            for row in view.gpus(node)
+            if row.used_by_run
+        },
+        code={f"{at.file}:{at.line}": session.trie.lines_near(at.file, at.line, _AROUND) for at in places},
+    )
+
+
+def _mean_steps(view: SessionView, pid: int) -> Iterator[types.MeanStep]:
+    """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
+    stats, start_s = view.session.step_stats.get(pid), view.session.start_s or 0.0
+    stretches, between = stats.stretches() if stats is not None else [], view.between_parts(pid)
+    together = -(-len(stretches) // _BARS)
+    for at in range(0, len(stretches), together or 1):
+        stretch = joined(stretches[at : at + together])
+        yield types.MeanStep(
+            stretch.begin_s - start_s, stretch.end_s - start_s, list(stretch.stacked_ms(between) or ())
+        )
+
+
+def _flames(view: SessionView, pid: int) -> Iterator[types.Flame]:
+    """What the training thread does, and the DataLoader workers together; nothing without samples."""
+    workers = [worker.pid for worker in view.workers(pid)]
+    for title, pids in (("What the training thread does", [pid]), ("What the DataLoader workers do", workers)):
+        tids = ((each, next(iter(view.sampled_tids(each)), None)) for each in pids)
+        tree = Samples.joined(view.samples(*thread) for thread in tids).tree()
+        if tree.samples:
+            yield types.Flame(title, tree.samples, list(islice(_boxes(tree), _BOXES)))
+
+
+def _boxes(tree: CallTree) -> Iterator[types.FlameBox]:
+    """The functions that are wide enough to see."""
+    waiting = deque([(tree.root, 0.0)])
+    while waiting:
+        parent, left = waiting.popleft()
+        for node in parent.ordered():
+            share, at = tree.share(node.total), node.place()
+            if share >= _LEAST_SHARE and node.depth <= _DEPTH:
+                place = at.function, at.file, at.line
+                yield types.FlameBox(
+                    node.depth - 1, left, share, *place, node.total, node.phase() or "other", node.user
+                )
+                waiting.append((node, left))
+            left += share

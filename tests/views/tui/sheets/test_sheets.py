@@ -30,7 +30,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.report import ReportPage, report_of
+from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -336,7 +336,7 @@ def test_in_reports():
     assert not report_of(session_of(header()), (), "a.jsonl").standstills
     from tuimon.views.report.page import as_html
 
-    page = as_html([ReportPage(report, session)])
+    page = as_html([page_of(session, ())])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
 
 
