@@ -10,6 +10,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
 # C0, DEL, C1, and _FORMAT.
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
+#: Of the names of kernels: what they return, and namespaces.
+_EVERYWHERE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::")
 #: Digits of a number that always fit into 62 bits, a record's limit.
 _DIGITS = 18
 #: The control characters that a JSON encoder leaves as they are: it escapes only C0.
@@ -53,6 +55,26 @@ def size_text(value_bytes: float) -> str:
             return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def kernel_name(name: str, most: int = 100) -> str:
+    """A kernel by the name that people know, cut between arguments of its template.
+
+    ``reduce_kernel<128, 4, ReduceOp<float, …>>``, of ``void at::native::reduce_kernel<128, 4, at::native::...>(...)``:
+    without its parameters, and the namespaces that most have.
+    """
+    text, opened, end = _EVERYWHERE.sub("", name), 0, None
+    for at, char in enumerate(text):
+        opened += (char == "<") - (char == ">")
+        if char == "(" and not opened and not text[:at].endswith((" ", "operator")):
+            end = at
+            break
+    text = text[:end]
+    if len(text) <= most and (opened <= 0 or not text.endswith("…")):
+        return text
+    kept = text[: most - 1].removesuffix("…")
+    opened = kept.count("<") - kept.count(">")
+    return kept + "…" if opened <= 0 else kept[: max(kept.rfind("<"), kept.rfind(", ") + 1) + 1] + "…" + ">" * opened
 
 
 def code_place(file: str, line: int) -> str:

@@ -19,7 +19,7 @@ from tuimon.session.gpus import GpuMeans
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
-from tuimon.text import plain, whole_number
+from tuimon.text import kernel_name, plain, whole_number
 from tuimon.views import format as people
 from tuimon.views.finding_text import (
     NO_FINDING,
@@ -287,3 +287,27 @@ def test_json_holds_no_raw_control_character_and_says_the_same(indent: int | Non
     text = json_text(content, indent=indent)
     assert not CONTROLS.search(text)
     assert json.loads(text) == content
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "in_40"),
+    [
+        ("sm80_gemm_tn", "sm80_gemm_tn", "sm80_gemm_tn"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("ncclDevKernel_AllReduce_Sum_f32(Args<4096ul>)",) + 2 * ("ncclDevKernel_AllReduce_Sum_f32",),
+        (
+            "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float…",
+            "reduce_kernel<128, 4, ReduceOp<float, func_wrapper_t<…>>>",
+            "reduce_kernel<128, 4, ReduceOp<float, …>>",
+        ),
+        (
+            "void at::native::(anonymous namespace)::indexing<at::native::sum<float>, 4>(float*, int)",
+            "indexing<sum<float>, 4>",
+            "indexing<sum<float>, 4>",
+        ),
+        ("gemm_" + 50 * "n", "gemm_" + 50 * "n", "gemm_" + 34 * "n" + "…"),
+    ],
+)
+def test_kernels_are_cut_between_the_arguments_of_their_template(name, shown, in_40):
+    assert kernel_name(name) == shown and kernel_name(shown) == shown
+    assert kernel_name(name, 40) == in_40

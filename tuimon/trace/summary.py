@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
-from tuimon.text import plain
+from tuimon.text import kernel_name, plain
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, TakenBy, is_python_of_user, place_of
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
@@ -402,7 +402,7 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
         gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
         operators=[_shortened(row) for row in operators],
-        kernels=[_shortened(row) for row in kernels],
+        kernels=[_shortened(replace(row, name=kernel_name(row.name, _NAME))) for row in kernels],
         syncs=[_shortened(row) for row in syncs],
         flops=summary.flops[:_RECORD_ROWS] if summary.flops is not None else None,
         folded=rows - len(operators) - len(kernels) - len(syncs),

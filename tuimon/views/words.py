@@ -21,6 +21,7 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Goodput, Part, RunState, StateName, Unseen
+from tuimon.text import kernel_name
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
@@ -430,7 +431,8 @@ def trace_text(trace: TraceTaken) -> list[str]:
         for row in rows[:_ROWS]:
             gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
             at = f", at {plain(row.where)}" if row.where else ""
-            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
+            name = plain(row.name) if kind == "operator" else kernel_name(plain(row.name))
+            text = f"{kind} {name}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
             lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
     if trace.folded:
         lines.append(f"{count(trace.folded)} more operators, kernels and waits are only in the file")

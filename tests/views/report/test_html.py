@@ -136,6 +136,7 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
     assert title.startswith("INPUT-BOUND: 62 % of each step waits for data") and title.endswith("python train.py")
     body = Checked(page.partition("</head>")[2].rpartition("</html>")[0]).text
     assert body.count("62 % of each step waits for data") == 1
+    assert body.count("Fix:") == body.count("Gain:") == 1
 
 
 def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
@@ -156,6 +157,7 @@ def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, capsys):
     assert "Photos" in page.text
     assert {len(row) for row in page.rows if row and row[0] in PHASES} == {3}  # name, time, share
     assert "batches ready" not in page.text and ", prefetch" not in page.text
+    assert "makes batches" in page.text and "hottest line" not in page.text
 
 
 def test_it_needs_nothing_but_itself(tmp_path, capsys):
@@ -184,9 +186,9 @@ def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
     page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", sessions.records(kind)), capsys=capsys))
     assert "lead" in page.parts
     table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
-    assert table[0][3].endswith(" ms")
+    assert table[0][4].endswith(" ms")
     assert "GPU idle over the whole run, as a share of the steps' time: " in page.text and "GPU span" in page.text
-    assert table[0][4] == {"launch_bound": "unknown", "gpu_bound": "0 ms"}[kind]
+    assert table[0][3] == {"launch_bound": "unknown", "gpu_bound": "0 ms"}[kind]
 
 
 def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
@@ -197,6 +199,7 @@ def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
     names = {"util", "SM", "tensor", "DRAM", "memory", "power"}
     assert names & set(page.labels) == {"util", "power"}  # what was not measured has none
     assert page.curves == 2
+    assert "util 50 % to 50 %" in page.text and "power 300 W to 300 W" in page.text
     assert "°C" not in page.text
     assert "300 W" in page.text
 
@@ -260,6 +263,12 @@ def test_a_day_has_no_more_bars_and_the_same_steps():
 def test_what_markers_cannot_split_counts_as_forward_without_samples():
     (row,) = mean_steps(steps(1, {"between": 50, "backward": 40}))
     assert row.ms == pytest.approx([0, 50, 40, 0, 0])
+
+
+def test_each_stretch_has_a_tooltip_with_its_figures():
+    chart = chart_of(mean_steps(*(steps(n, USUAL, first_index=n) for n in range(1, 5))))
+    assert [(x, width) for x, width, _ in chart["titles"]] == [(250.0 * at, 250.0) for at in range(4)]
+    assert chart["titles"][1][2].startswith("1.0s to 2.0s: 100 ms a step: data 20.0 ms, forward 30.0 ms")
 
 
 def test_without_a_step_there_is_no_chart():

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 from msgspec.structs import asdict
@@ -26,7 +27,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, percent, place
 from tuimon.views.gpu_text import idle_text
-from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, verdict_text
+from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import FindingJson, FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
@@ -49,7 +50,15 @@ def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
         "cut": any((total_ms or 0.0) > top_ms * 1.001 for total_ms in totals_ms),
         "span_s": span_s,
         "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STACKED)],
+        "titles": [_title(each, WIDTH / span_s) for each in steps if each.ms],
     }
+
+
+def _title(step: MeanStep, per_s: float) -> tuple[float, float, str]:
+    """Where a stretch lies in the chart, its width, and its figures."""
+    parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STACKED, step.ms, strict=True) if ms)
+    text = f"{shown.duration(step.begin_s)} to {shown.duration(step.end_s)}: {shown.ms(sum(step.ms))} a step: {parts}"
+    return step.begin_s * per_s, (step.end_s - step.begin_s) * per_s, text
 
 
 def bars(steps: Sequence[MeanStep], part: int, top_ms: float) -> str:
@@ -86,8 +95,11 @@ _TRACES = 3
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN_RANKS = 16
-#: (key, heading) of columns that are left out if no rank has a value.
-_RANK_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
+#: Heading, meaning and key of columns that are left out if no rank has a value.
+_RANK_TIMES = (
+    ("late by", "how much longer its own work takes than the others', a step", "late_ms"),
+    ("waits for others", "how long it waits for the others, a step", "wait_ms"),
+)
 
 
 def as_html(reports: Sequence[ReportPage]) -> str:
@@ -134,11 +146,6 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
     end = end_of(report.run)
     focus = next((rank for rank in report.ranks if rank.in_focus), None)
     gpus = [gpu for gpu in report.gpus if gpu.used_by_run]
-    # parts as (name, colour, left, width), in shares of the whole bar
-    wall_time, left = [], 0.0
-    for name, share, colour in goodput_bar(report.goodput) if report.goodput is not None else ():
-        wall_time.append((name, colour, left, share))
-        left += share
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
     return {
@@ -151,7 +158,7 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
         "findings": [_finding(finding, report.code) for finding in report.findings],
         "unjudged": rules_by_reason((each.rule, each.reason) for each in report.unjudged),
         "bar": phase_bar(report.phases),
-        "wall_time": wall_time,
+        "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(report.mean_steps),
         "ranks": ranks_table(report.ranks),
         "traces": report.traces[-_TRACES:],
@@ -210,42 +217,48 @@ def _around(lines: Sequence[tuple[int, str]], line: int) -> list[tuple[int | Non
 def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
     latest, figures = gpu.latest, figures_of(gpu.latest, gpu.means)
     named = (
-        ("util", shown.percent(figures.util_ratio), "util_ratio", 1.0),
-        ("SM", shown.percent(figures.sm_ratio), "sm_ratio", 1.0),
-        ("tensor", shown.percent(figures.tensor_ratio), "tensor_ratio", 1.0),
-        ("DRAM", shown.percent(figures.dram_ratio), "dram_ratio", 1.0),
-        ("memory", shown.size(latest.memory_used_bytes), "memory_used_bytes", latest.memory_total_bytes),
-        ("power", shown.watt(figures.power_w), "power_w", latest.power_limit_w),
+        ("util", "util_ratio", figures.util_ratio, shown.percent, 1.0),
+        ("SM", "sm_ratio", figures.sm_ratio, shown.percent, 1.0),
+        ("tensor", "tensor_ratio", figures.tensor_ratio, shown.percent, 1.0),
+        ("DRAM", "dram_ratio", figures.dram_ratio, shown.percent, 1.0),
+        ("memory", "memory_used_bytes", latest.memory_used_bytes, shown.size, latest.memory_total_bytes),
+        ("power", "power_w", figures.power_w, shown.watt, latest.power_limit_w),
     )
     curves = []
-    for name, figure, counter, top in named:
+    for name, counter, figure, text, top in named:
         values = course.get(counter, [])
-        most = max((value for value in values if value is not None), default=None)
-        if most is not None:
-            curves.append((name, figure, curve(values, top or most or 1.0)))
+        known = [value for value in values if value is not None]
+        if known:
+            ends = f"{text(min(known))} to {text(max(known))}"
+            curves.append((name, text(figure), ends, curve(values, top or max(known) or 1.0)))
     return {"gpu": latest, "curves": curves}
 
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
-    columns = {title: [getattr(rank, name) for rank in ranks] for name, title in _RANK_TIMES}
-    columns = {title: values for title, values in columns.items() if any(value is not None for value in values)}
+    columns = [column for column in _RANK_TIMES if any(getattr(rank, column[-1]) is not None for rank in ranks)]
     worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)[:_RANKS]
     first = worst[:_SHOWN_RANKS] if len(ranks) > _SHOWN_RANKS else range(len(ranks))
     rows = [
-        {**asdict(rank), "bar": phase_bar(rank.phases), "times": [values[at] for values in columns.values()]}
-        for at, rank in enumerate(ranks)
+        {
+            **asdict(rank),
+            "bar": phase_bar(rank.phases),
+            "shares": shares_text(rank.phases),
+            "times": [getattr(rank, key) for *_, key in columns],
+        }
+        for rank in ranks
     ]
     rest = [rows[at] for at in sorted(set(worst) - set(first))]
-    return {"first": [rows[at] for at in first], "rest": rest, "times": list(columns)}
+    return {"first": [rows[at] for at in first], "rest": rest, "times": [column[:2] for column in columns]}
 
 
-def phase_bar(phases: Iterable[Phase]) -> list[tuple[str, float, float]]:
-    """Phases of a step as (name, left, width), in shares of the whole bar; evaluation lies beside the step."""
-    bar: list[tuple[str, float, float]] = []
-    left = 0.0
-    for phase in phases:
-        if phase.name != "eval":
-            bar.append((phase.name, left, phase.share))
-            left += phase.share
-    return bar
+def phase_bar(phases: Iterable[Phase]) -> list[tuple[str, str, float, float]]:
+    """The phases of a step; evaluation lies beside it."""
+    return laid((phase.name, phase.share, phase.name) for phase in phases if phase.name != "eval")
+
+
+def laid(parts: Iterable[tuple[str, float, str]]) -> list[tuple[str, str, float, float]]:
+    """Parts of a bar, name, share and colour, as (name, colour, left, width), in shares of the whole bar."""
+    parts = list(parts)
+    lefts = accumulate((share for _, share, _ in parts), initial=0.0)
+    return [(name, colour, left, share) for (name, share, colour), left in zip(parts, lefts, strict=False)]

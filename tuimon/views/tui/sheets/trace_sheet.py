@@ -14,6 +14,7 @@ from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.tracing import Taking
+from tuimon.text import kernel_name
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
@@ -118,12 +119,13 @@ def _works(
     def drawn(row: TracedWork) -> Line:
         gpu = f"GPU {ms((row.gpu_ns or 0) / summary.steps / 1e6, unit=False)}" if launch and summary.gpus else ""
         where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if launch and summary.has_lines else ""
+        name = plain(row.name) if launch else kernel_name(plain(row.name), max(room, 20))
         return line(
             (column(ms(row.total_ns / summary.steps / 1e6, unit=False), 10, ">"), "strong"),
             (column(percent(row.total_ns / total), 6, ">"), "text"),
             (column(gpu, 11, ">") if gpu else "", "gpu-edge"),
             "  ",
-            (column(plain(row.name), max(room, 20)).rstrip(), _role(row.phase)),
+            (column(name, max(room, 20)).rstrip(), _role(row.phase)),
             (f" · {_per_step(row.count, summary.steps)}", "dim"),
             (f" · {where}" if where else "", "key"),
         )
