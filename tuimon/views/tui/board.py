@@ -426,7 +426,7 @@ class Board(Widget):
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return WantedRows(
-            phases=phase_rows_wanted(self.phases.state.table if self.phases.state else None),
+            phases=phase_rows_wanted(self.phases.state),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
             lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),

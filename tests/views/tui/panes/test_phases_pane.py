@@ -6,12 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from tests.views.tui.running_app import texts
+from tuimon.records import Place
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.ranks import RankRow
+from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.views.report_types import Phase, filled
-from tuimon.views.tui.drawing.lines import cells
-from tuimon.views.tui.panes.phases_pane import PhasesState, lead_lines, lead_words, phases_lines
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.panes.phases_pane import PhasesState, idle_line, phases_lines, who_waits
 
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
@@ -88,32 +91,65 @@ UNKNOWN = times(None, 0.1, idle=0.02, paced=0.1, error_us=2300.0)
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "shown"),
     [
-        (AHEAD, "launches run 38.0 ms ahead"),
-        (BEHIND, "the GPU waits for the CPU (0.05 ms ahead)"),
-        (times(99.0)._replace(idle_ratio=0.2), "the GPU waits for the CPU (0.10 ms ahead)"),
-        (times(5000.0, 0.6)._replace(maybe_idle_ratio=0.2), "the GPU waits for the CPU (5.0 ms ahead)"),
-        (times(None, 0.9)._replace(idle_ratio=0.2), "the GPU waits for the CPU"),
-        (times(30.0), "the CPU waits for the GPU (0.03 ms ahead)"),  # which is busy all the time
-        (UNKNOWN, "lead not known (clocks ±2.3 ms)"),
-        (times(None, error_us=None), "lead not known"),
-        (AHEAD._replace(leads=()), "lead not known (clocks ±0.01 ms)"),
+        (AHEAD, "0 % of its time: launches run 38.0 ms ahead"),
+        (BEHIND, "31–44 % of its time: it waits for the CPU"),
+        (times(99.0)._replace(idle_ratio=0.2), "20 % of its time: it waits for the CPU"),
+        (times(5000.0, 0.6)._replace(maybe_idle_ratio=0.2), "0–20 % of its time: it waits for the CPU"),
+        (times(None, 0.9)._replace(idle_ratio=0.2), "20 % of its time: it waits for the CPU"),
+        (times(30.0), "0 % of its time: the CPU waits for it"),  # which is busy all the time
+        (UNKNOWN, "2–12 % of its time: clocks known to ±2.3 ms"),
+        (times(None, error_us=None), "0 % of its time"),
+        (AHEAD._replace(leads=()), "0 % of its time: clocks known to ±0.01 ms"),
     ],
 )
-def test_the_lead_in_words(row, words):
-    assert lead_words(row) == words
+def test_one_line_says_how_idle_the_gpu_is_and_who_waits(row, shown):
+    assert text_of(idle_line(row, 80)).split("  ")[-1] == shown
 
 
 def test_where_backward_begins_stands_for_all():
     leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
-    assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
-    assert lead_words(BEHIND._replace(leads=leads[:1])).startswith("the GPU waits")
+    assert who_waits(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
+    assert who_waits(BEHIND._replace(leads=leads[:1])) == "it waits for the CPU"
 
 
-@pytest.mark.parametrize("width", [36, 46, 56, 76, 106])
-@pytest.mark.parametrize("most", [1, 2])
-def test_it_fits(width, most):
-    for row in (AHEAD, BEHIND, UNKNOWN):
-        lines = lead_lines(row, None, width, most)
-        assert len(lines) <= most and all(cells(line) <= width for line in lines)
+@pytest.mark.parametrize("width", [24, 36, 46, 56, 76, 106])
+def test_it_fits(width):
+    assert all(cells(idle_line(row, width)) <= width for row in (AHEAD, BEHIND, UNKNOWN))
+
+
+GPU_MS = {"data": 0.0, "forward": 6.0, "backward": 12.0, "optimizer": 2.0, "other": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "heads", "backward"),
+    [
+        (AHEAD, ["GPU span", "CPU"], "12.0 ms   60 %    10.4 ms"),
+        (BEHIND, ["CPU", "GPU span"], "10.4 ms   16 %    12.0 ms"),
+    ],
+)
+def test_the_clock_that_limits_the_step_comes_first(row, heads, backward):
+    rows = tuple(row._replace(gpu_ms_per_step=GPU_MS[row.name]) for row in TABLE.rows)
+    state = of(TABLE._replace(rows=rows), HISTORY)._replace(gpu=row)
+    drawn = texts(phases_lines(state, 60, 13))
+    assert drawn[0].index(heads[0]) < drawn[0].index(heads[1]) and drawn[3].endswith(backward)
+
+
+def test_the_latest_ranks_stand_below_the_phases_and_waiting_is_hatched():
+    waits = (("backward", 0.12),)
+    ranks = tuple(
+        RankRow(rank, rank, "here", "training", 0, 9, 0, 67.0, waits=waits, late_ratio=late, wait_ratio=0.12)
+        for rank, late in ((2, 0.4), (0, 0.0))
+    )
+    state = PICTURE._replace(ranks=ranks, waits=waits)
+    drawn = texts(phases_lines(state, 70, 14))
+    assert "███░░░░░░░░ " in drawn[2] and "░" not in drawn[0]  # 12 of 16 % wait
+    assert [row.split()[0] for row in drawn[6:9]] == ["rank", "2", "0"]
+    assert not any("rank" in row for row in texts(phases_lines(state, 70, 6)))
+
+
+def test_without_markers_the_hottest_lines_fill_the_pane():
+    hot = tuple(HotLine(Place("train.py", line, "main"), 0.1, 10) for line in range(1, 7))
+    drawn = texts(phases_lines(of(TABLE)._replace(hot=hot), 70, 13))
+    assert [row.split()[2] for row in drawn[-6:]] == [f"train.py:{line}" for line in range(1, 7)]

@@ -8,7 +8,7 @@ from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
-from tuimon.views.tui.panes.ranks_pane import rank_columns, strip_line, strips, training_lines
+from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_line, strips, training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
@@ -36,12 +36,13 @@ def test_every_line_fits_its_width(width):
     rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ratio=None, step_ms=None, phases=())]
     cols = columns(rows, width, ROW.pid)
     lines = [head_line(cols, "late"), *(row_line(cols, row) for row in rows)]
+    lines += ranks_lines(rows, width, ROW.pid)
     assert {cells(line) for line in lines} == {width}
 
 
-def test_own_work_is_solid_and_waiting_is_dotted():
+def test_own_work_is_solid_and_waiting_is_hatched():
     bar = row_text().split("~+12.5 ms")[1]
-    assert bar.count("┄") == pytest.approx(0.4 * (bar.count("┄") + bar.count("█")), abs=2)
+    assert bar.count("░") == pytest.approx(0.4 * (bar.count("░") + bar.count("█")), abs=2)
     assert "~40 %" in row_text() and "21 GiB" in row_text()
 
 
@@ -82,7 +83,7 @@ async def test_r_shows_who_holds_the_others_up_first():
         assert visible(app) == {"verdict", "ranks"}
         assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
         assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
-        assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
+        assert lines[2].count("█") > lines[3].count("█") and "░" in lines[3]
 
 
 async def test_many_ranks_are_scrolled():

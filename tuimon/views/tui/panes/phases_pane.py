@@ -1,8 +1,8 @@
-"""The Phases pane: where a step's time goes, and how the step time developed."""
+"""The Phases pane: where a step's time goes, which rank holds the others up, and how the step time developed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE
@@ -10,7 +10,7 @@ from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
-from tuimon.session.ranks import which_training
+from tuimon.session.ranks import RankRow, rank_rows, which_training
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
@@ -18,7 +18,7 @@ from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_
 from tuimon.views.report_types import Phase
 from tuimon.views.scale import ceiling
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, layers, stacked
+from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
@@ -34,7 +34,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
     that_fit,
 )
-from tuimon.views.tui.panes.gpu_figures import fitting
+from tuimon.views.tui.panes.ranks_pane import WAIT, by_lateness, ranks_lines
 from tuimon.views.tui.panes.threads_pane import hot_lines
 
 if TYPE_CHECKING:
@@ -43,61 +43,75 @@ if TYPE_CHECKING:
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 _HOT = 12
-_TWO_LINES = 11  # rows from which the GPU's lead gets two lines
+#: Ranks that the pane shows, the latest ones; with fewer rows than that of one and the names of the columns, none.
+_RANKS, _LEAST_RANKS = 4, 2
 
 _MAIN = "backward begin"
 #: Launch lead in microseconds below which the GPU waits for the CPU: our choice, ten launches of 5 to 10; with a
 #: smaller lead, the GPU catches up as soon as the CPU pauses.
 _SMALL_LEAD_US = 100.0
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
-
-#: (name, filled parts as (ratio, glyph, role), the texts to choose from beside it, the longest first).
-_Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 NAME = 10
-_MS, _SHARE, _ERROR = 10, 7, 7
-_GPU, _IDLE = 11, 15
+_MS, _SHARE, _ERROR = 11, 7, 7
+_IDLE = 15
 #: Least cells of a bar; columns beyond ms and share (the GPU's, an estimate's error) must leave them.
 _LEAST_BAR = 14
 
 
-def phase_rows(phases: Sequence[Phase], ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
-    """Each phase followed by the ranges whose outermost range lies mostly in it; heads above the GPU's columns."""
+def phase_rows(state: PhasesState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
+    """Each phase followed by the ranges whose outermost range lies mostly in it; heads where there are GPU times.
+
+    If the GPU limits the step, its time comes first: what the CPU does meanwhile is mostly waiting.
+    """
+    phases, waits = state.phases, dict(state.waits)
     known = {phase.name for phase in phases}
     last = phases[-1].name if phases else ""
     home: dict[str, str] = {}
     for each in ranges:
         home.setdefault(each.path.split("/", 1)[0], each.phase if each.phase in known else last)
-    gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in phases)
-    error = any(_error(phase) for phase in phases)
-    room = width - NAME - _MS - _SHARE - 1 - _LEAST_BAR
-    shown, room = that_fit({"gpu": _GPU * gpu, "error": _ERROR * error, "idle": _IDLE * gpu}, room)
+    gpu_ms = sum(phase.gpu_ms_per_step or 0.0 for phase in phases) if with_gpu else 0.0
+    on_gpu = gpu_ms > 0.0 and is_busy(state.gpu)
+    error = any(_error(phase) for phase in phases) and not on_gpu
+    room = width - NAME - _MS - _SHARE - _LEAST_BAR
+    wanted = {"other": _MS * (gpu_ms > 0.0), "error": _ERROR * error, "idle": _IDLE * (gpu_ms > 0.0 and not on_gpu)}
+    shown, room = that_fit(wanted, room)
     bar_cells = max(room + _LEAST_BAR, 0)
-    most = max((phase.share or 0.0 for phase in phases if phase.name != "eval"), default=0.0) or 1.0
+
+    def share(phase: Phase) -> float:
+        return (phase.gpu_ms_per_step or 0.0) / gpu_ms if on_gpu and phase.name != "eval" else phase.share
 
     def role(phase: Phase, name: str) -> str:
-        return "dim" if phase.share < 0.005 else name
+        return "dim" if share(phase) < 0.005 else name
 
     def taken(phase: Phase) -> str:
         return "~" * bool(phase.estimated and phase.ms_per_step is not None) + ms(phase.ms_per_step)
 
+    def times(clock: tuple[str, Callable[[Phase], str]], width: int) -> Column[Phase]:
+        return Column(clock[0], width, lambda phase: (clock[1](phase), role(phase, "text")), ">")
+
+    clocks = (("CPU", taken), ("GPU span", lambda phase: ms(phase.gpu_ms_per_step)))
+    one, other = clocks[::-1] if on_gpu else clocks
+    most = max((share(phase) for phase in phases if phase.name != "eval"), default=0.0) or 1.0
+    estimated = "" if on_gpu else "~"
     columns: list[Column[Phase]] = columns_of(
         Column("", NAME, lambda phase: (phase.name, role(phase, f"{phase.name} bold"))),
-        Column("", bar_cells, lambda phase: (_bar(phase, bar_cells, most),)),
-        Column("CPU", 1 + _MS, lambda phase: (taken(phase), role(phase, "text")), ">"),
         Column(
-            "",
-            _SHARE,
-            lambda phase: (f"{'~' * bool(phase.estimated)}{percent(phase.share)}", role(phase, "strong")),
-            ">",
+            "", bar_cells, lambda phase: _bar(phase, bar_cells, share(phase) / most, waits.get(phase.name, 0.0) / most)
+        ),
+        times(one, _MS),
+        Column(
+            "", _SHARE, lambda phase: (estimated * phase.estimated + percent(share(phase)), role(phase, "strong")), ">"
         ),
         Column("", shown["error"], lambda phase: (_error(phase), "dim")),
-        Column("GPU span", shown["gpu"], lambda phase: (ms(phase.gpu_ms_per_step), role(phase, "text")), ">"),
+        times(other, shown["other"]),
         Column("GPU idle", shown["idle"], lambda phase: (idle_text(phase) or ABSENT, role(phase, "text")), ">"),
     )
-    rows: list[Line] = [head_line(columns)] if shown["gpu"] else []
+    rows: list[Line] = [head_line(columns)] if gpu_ms else []
+    before = NAME + bar_cells + (_MS + _SHARE) * on_gpu
     for phase in phases:
         rows.append(row_line(columns, phase))
-        rows += [range_line(row, NAME + bar_cells) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
+        own = [row for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
+        rows += [range_line(row, before, has_share=not on_gpu) for row in own]
     return rows
 
 
@@ -116,26 +130,28 @@ def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[Ran
     return tuple(row for row in ranges if row.path in keep)
 
 
-def _bar(phase: Phase, width: int, most: float) -> Span:
-    """A phase's bar; for evaluation a text, as its share is of the loop's time and not of a step."""
+def _bar(phase: Phase, width: int, ratio: float, waits: float) -> Line:
+    """A phase's bar, hatched where it waits for other ranks; for evaluation a text: its share is of the loop's time."""
     if phase.name != "eval":
-        return Span(bar(phase.share / most, width), phase.name)
+        text = bar(ratio, width)
+        filled = len(text.rstrip())
+        own = max(filled - round(waits * width), 0)
+        return line((text[:own] + WAIT * (filled - own) + text[filled:], phase.name))
     texts = ("beside the steps; share of the loop's time", "share of the loop's time", "")
-    return Span(column(next(text for text in texts if len(text) <= width), width), "dim")
+    return line((column(next(text for text in texts if len(text) <= width), width), "dim"))
 
 
 def _error(phase: Phase) -> str:
     return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
 
 
-def range_line(row: RangeRow, name_width: int) -> Line:
+def range_line(row: RangeRow, name_width: int, *, has_share: bool) -> Line:
     """A user range under its phase, in the same columns: name, how often a step, its own time."""
     often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
     name = "  " * row.depth + " └ " + plain(row.name)
     return line(
         (column(clipped(name, name_width - len(often)) + often, name_width), "dim"),
-        " ",
-        (column(ms(row.ms_per_step), _MS, ">") + column(percent(row.share), _SHARE, ">"), "dim"),
+        (column(ms(row.ms_per_step), _MS, ">") + column(percent(row.share), _SHARE, ">") * has_share, "dim"),
     )
 
 
@@ -151,6 +167,8 @@ class PhasesState(NamedTuple):
     gpu: GpuTimeRow | None = None
     phases: tuple[Phase, ...] = ()  # of the table, with the GPU's idle time that the verdict uses
     whose: str = ""  # "rank 3 of 8"; "" for the only process
+    ranks: tuple[RankRow, ...] = ()  # the latest of several
+    waits: tuple[tuple[str, float], ...] = ()  # share of the step that it waits for other ranks, by phase
     ended: bool = False
 
 
@@ -167,16 +185,19 @@ class PhasesPane(Pane[PhasesState]):
         process, stats = session.process(pid), session.step_stats.get(pid)
         rows = stats.windows(WIDEST_CHART if session.exit is None else None) if stats is not None else []
         between = run.between_parts(pid)
+        height, ranks = self.size.height, by_lateness(rank_rows(run))
         return PhasesState(
             run.phases(pid),
             steps,
             tuple(row.stacked_ms(between) for row in rows),
             (rows[-1].end_s - rows[0].begin_s) / len(rows) if rows else 1.0,
-            tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
+            tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
             tuple(phases),
             which_training(session).text_of_rank(process.rank if process is not None else None),
+            tuple(ranks[:_RANKS]),
+            next((row.waits for row in ranks if row.pid == pid), ()),
             session.exit is not None,
         )
 
@@ -200,20 +221,21 @@ class PhasesPane(Pane[PhasesState]):
             about += f" · {state.whose}, pid {own_id(table.pid)}"
         if table.inferred:
             about += " · inferred from stack samples"
-        width, height = self.content_size
-        below = len(state.notes) + len(_gpu(state, width, height))
+        height = self.content_size[1]
+        below = len(state.notes) + (state.gpu is not None)
         hidden = len(table.ranges) - len(ranges_that_fit(table, height, below))
         if hidden:
             about += f" · +{hidden} ranges (z)"
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
 
 
-def phase_rows_wanted(table: PhaseTable | None) -> int:
+def phase_rows_wanted(state: PhasesState | None) -> int:
     """Rows of content that the pane could fill well."""
-    if table is None:
+    if state is None or state.table is None:
         return 12
-    gpu = 3 * any(row.gpu_ms_per_step is not None for row in table.rows)
-    return len(table.rows) + min(len(table.ranges), 12) + 7 + gpu
+    gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.table.rows)
+    ranks = len(state.ranks) + 2 * bool(state.ranks)
+    return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
 
 
 def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
@@ -232,28 +254,23 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
             )
         return [*above, *notes][:height]
     room = height - len(notes)
-    gpu = _gpu(state, width, height)
+    gpu = [idle_line(state.gpu, width)] if state.gpu is not None else []
     ranges = ranges_that_fit(table, height, len(notes) + len(gpu))
     roomy = room > len(table.rows) + len(ranges) + len(gpu)
-    drawn = phase_rows(state.phases, ranges, width, with_gpu=roomy)
-    rows = [*drawn, *gpu][:room]
+    rows = [*phase_rows(state, ranges, width, with_gpu=roomy), *gpu][:room]
     left = room - len(rows)
+    ranks: list[Line] = []
+    if state.ranks and left >= _LEAST_RANKS:
+        gap: list[Line] = [()] if left > len(state.ranks) + 5 else []
+        ranks = [*gap, *ranks_lines(state.ranks, width, table.pid)][:left]
+        left -= len(ranks)
     hot: list[Line] = []
-    if state.hot and left - _CALM_CHART >= 4:
+    calm = _CALM_CHART if any(state.history) else 0
+    if state.hot and left - calm >= 4:
         title = line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))
-        hot = [(), title, *(clip(row, width) for row in hot_lines(state.hot, width)[: left - _CALM_CHART - 2])]
-    rows += history_lines(state, width, left - len(hot))
-    rows += hot
+        hot = [(), title, *(clip(row, width) for row in hot_lines(state.hot, width)[: left - calm - 2])]
+    rows += [*ranks, *history_lines(state, width, left - len(hot)), *hot]
     return [*rows, *[()] * (room - len(rows)), *notes]
-
-
-def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
-    """How far launches run ahead and how long the GPU idles: a line; two where there is room."""
-    if state.gpu is None:
-        return []
-
-    step_ms = state.steps.median_ms if state.steps is not None else None
-    return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2)
 
 
 def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
@@ -265,9 +282,16 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     if height < 1 or not any(totals):
         return []
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
+
+    def plot(width: int, height: int) -> list[Line]:
+        if is_busy(state.gpu):  # then the CPU's phases are mostly waiting for it
+            return tinted(chart(totals, width, height, 0.0, hi, whole=state.ended), "gpu")
+        return stacked(seen, STACKED, width, height, hi, whole=state.ended)
+
     if height < 3:
-        plot = stacked(seen, STACKED, room, height, hi, whole=state.ended)
-        return [(Span(column("step time" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
+        return [
+            (Span(column("step time" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot(room, height))
+        ]
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
@@ -275,7 +299,7 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     span = Span(f" · {'all steps,' if whole else 'last'} {duration(len(seen) * state.interval_s)}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
-    return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi, whole=state.ended)]
+    return [*gap, caption, *plot(width, height - 1 - len(gap))]
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
@@ -291,27 +315,19 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
-    """One line, or two: the lead, and the idle share."""
-    main, idle = main_lead(times), idle_share_text(times)
-    lead: list[tuple[float, str, str]] = []
-    if main is not None and main.median_us is not None and step_ms:  # against the length of a step
-        ahead = min(max(main.median_us, 0.0) / 1000 / step_ms, 1.0)
-        lead = [(ahead, "━", "warning" if is_behind(main) else "benign")]
-    room = width - NAME - 2
-    words = lead_words(times)
-    if most < 2:
-        offers = [f"{words} · GPU idle {idle}", f"{words} · idle {idle}", *_shorter(words)]
-        return _gauges([("lead", lead, offers)], room)
-    ran_dry = main.stream_idle_ratio if main is not None else 0.0
-    dry = f" · ran dry {percent(ran_dry)} of the time" if ran_dry >= 0.005 else ""
+def idle_line(times: GpuTimeRow, width: int) -> Line:
+    """``GPU idle  ━━━━━┄──  31–44 % of its time: it waits for the CPU``: the longest text beside which a gauge fits."""
+    idle, who = idle_share_text(times), who_waits(times)
     role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
-    idles = [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
-    rows = [
-        ("lead", lead, [words + dry, *_shorter(words)]),
-        ("GPU idle", idles, [f"{idle} of its time" if idle != UNKNOWN else idle, idle]),
-    ]
-    return _gauges(rows, room)
+    parts = [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
+    room = width - NAME - 2
+    share = f"{idle} of its time" if idle != UNKNOWN else idle
+    offers = [f"{share}: {who}", f"{idle}: {who}", idle] if who else [share, idle]
+    head = Span(column("GPU idle", NAME), "dim")
+    text = next((text for text in offers if len(text) <= room - _LEAST_GAUGE), None)
+    if text is None:
+        return clip((head, Span(idle, "text")), width)
+    return (head, *layers(parts, min(room - len(text), _MOST_GAUGE)), *line("  ", (text, "text")))
 
 
 def main_lead(times: GpuTimeRow) -> LeadRow | None:
@@ -321,46 +337,21 @@ def main_lead(times: GpuTimeRow) -> LeadRow | None:
     return at_backward or max(seen, key=lambda lead: lead.seen, default=None)
 
 
-def lead_words(times: GpuTimeRow) -> str:
-    """One sentence on who waits for whom."""
-    lead = main_lead(times)
+def who_waits(times: GpuTimeRow) -> str:
+    """Who waits for whom; empty if it is not known how far launches run ahead."""
+    lead, error_us = main_lead(times), times.lead_error_us
     if lead is None or (lead.median_us is None and lead.stream_idle_ratio < MOST):
-        error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
-        return f"lead not known{error}"
+        return f"clocks known to ±{ms(error_us / 1000)}" if error_us is not None else ""
     if not is_behind(lead):
-        return f"launches run {_ms(lead.median_us)} ahead"
-    ahead = f" ({_ms(lead.median_us)} ahead)" if lead.median_us is not None else ""
-    is_busy = times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE  # busy although the CPU lets nothing queue up
-    return f"the CPU waits for the GPU{ahead}" if is_busy else f"the GPU waits for the CPU{ahead}"
+        return f"launches run {ms(None if lead.median_us is None else lead.median_us / 1000)} ahead"
+    return "the CPU waits for it" if is_busy(times) else "it waits for the CPU"
+
+
+def is_busy(times: GpuTimeRow | None) -> bool:
+    """True if the GPU is known to be busy all the time."""
+    return times is not None and times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE
 
 
 def is_behind(lead: LeadRow) -> bool:
     """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
     return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < _SMALL_LEAD_US)
-
-
-def _shorter(words: str) -> list[str]:
-    return [
-        words,
-        words.removeprefix("the ").removeprefix("lead "),
-        words.partition(" (")[0],
-        words.removeprefix("launches run "),
-    ]
-
-
-def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
-    """``lead  ━━━━────  launches run 38 ms ahead``, all gauges alike: the longest texts that leave room for one."""
-    texts = [next((text for text in offers if len(text) <= room - _LEAST_GAUGE), None) for _, _, offers in rows]
-    known = [text for text in texts if text is not None]
-    if len(known) < len(texts):
-        fits = [[line((column(name, NAME), "dim"), (text, "text")) for text in offers] for name, _, offers in rows]
-        return [fitting(variants, room + NAME + 2) for variants in fits]
-    width = min(room - max(map(len, known)), _MOST_GAUGE)
-    return [
-        (Span(column(name, NAME), "dim"), *layers(parts, width), *line("  ", (text, "text")))
-        for (name, parts, _), text in zip(rows, known, strict=True)
-    ]
-
-
-def _ms(value_us: float | None) -> str:
-    return ms(None if value_us is None else value_us / 1000)

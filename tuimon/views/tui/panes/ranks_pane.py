@@ -52,8 +52,8 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
 _LEAST_TRAININGS = 3
-#: Own work is drawn solid, waiting in collectives dotted.
-OWN, WAIT = "█", "┄"
+#: Own work is drawn solid, waiting in collectives hatched.
+OWN, WAIT = "█", "░"
 #: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
 LATE, VERY_LATE = 0.1, 0.3
 _RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
@@ -86,26 +86,28 @@ Strips = dict[int, tuple[float | None, ...]]
 
 
 def rank_columns(
-    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips]
+    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips] | None = None
 ) -> list[Column[RankRow]]:
     """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
-    ``focus``: the process that all other panes show. ``over_time``: the strips for a number of cells.
+    ``focus``: the process that all other panes show. ``over_time``: the strips for a number of cells; without it, only
+    what shows who waits for whom.
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
-    room = width - _RANK - _LATE - wait - 2 * (GAP + _LEAST_BAR) - _LEAST_PLACE
+    bars = 1 if over_time is None else 2
+    room = width - _RANK - _LATE - wait - bars * (GAP + _LEAST_BAR) - _LEAST_PLACE
     hosts = {row.host for row in rows}
     wanted = {
         "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
         "node": (GAP + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
         "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
-        "step": _STEP,
-        "memory": _MEMORY,
+        "step": _STEP * (bars > 1),
+        "memory": _MEMORY * (bars > 1),
     }
     shown, room = that_fit(wanted, room)
     more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
     bar = _LEAST_BAR + more
-    strips_of = over_time(bar)
+    strips_of = over_time(bar) if over_time is not None else {}
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
 
     def late(row: RankRow) -> tuple[str, str]:
@@ -119,16 +121,35 @@ def rank_columns(
     return columns_of(
         Column("rank", _RANK, rank, ">"),
         Column("late", _LATE, late, ">", GAP),
-        Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
+        Column(
+            f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step",
+            bar,
+            lambda row: _bar(row, bar, longest_ms),
+        ),
         Column("wait", wait, _wait, ">"),
         Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
         Column("GPU", shown["gpu"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
         Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
         Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
         Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
-        Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(strips_of.get(row.pid, ()), bar))),
-        Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
+        Column(
+            "  over time",
+            (GAP + bar) * (bars > 1),
+            lambda row: line("  ", *strip_line(strips_of.get(row.pid, ()), bar)),
+        ),
+        Column("  at", max(_LEAST_PLACE + room - bars * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
+
+
+def by_lateness(rows: Sequence[RankRow]) -> list[RankRow]:
+    """The ranks that hold the others up first."""
+    return sorted(rows, key=_SORTS["late"])
+
+
+def ranks_lines(rows: Sequence[RankRow], width: int, focus: int | None) -> list[Line]:
+    """The names of the columns, and a row for each of these ranks."""
+    columns = rank_columns(rows, width, focus)
+    return [head_line(columns), *(row_line(columns, row) for row in rows)]
 
 
 def _loud(row: RankRow, calm: str) -> str:
@@ -159,7 +180,7 @@ def place_text(row: RankRow) -> str:
 
 
 def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
-    """The step, its length relative to the longest: each phase's own part solid, its waits dotted."""
+    """The step, its length relative to the longest: each phase's own part solid, its waits hatched."""
     if not row.phases or not row.step_ms or longest_ms <= 0:
         return (Span(" " * width),)
     scale, waits = row.step_ms / longest_ms, dict(row.waits)

@@ -85,8 +85,8 @@ GPU
   GPU span    | a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; not all
               | of it is work
   idle        | how long within that span the GPU had nothing to do: at least and at most; unknown without bounds
-  lead        | how far launches run ahead of the GPU where backward begins; the bar compares it with a step
-  ran dry     | how often the GPU had nothing left to do when the CPU reached that boundary
+  GPU idle    | share of its time in steps in which it had nothing to do, at least and at most; and who waits:
+              | launches run ahead (the GPU limits the step), it waits for the CPU, or the CPU waits for it
 
 Loaders: torch's DataLoaders, figures of the last 30 s
   ready      | batches that were ready when the trainer fetched one, out of workers × prefetch
@@ -102,7 +102,7 @@ Loaders: torch's DataLoaders, figures of the last 30 s
 
 Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)
   late      | by how much a rank's own work takes longer than the others', who wait for it meanwhile
-  █  ┄      | a step's phases: what a rank does itself, and how long it waits in collectives
+  █  ░      | a step's phases: what a rank does itself, and how long it waits in collectives
   wait      | share of the step that a rank waits for others: in all_reduce, barrier, backward
   over time | how late a rank was: the higher and redder, the larger the share of the step
   state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
