@@ -1,9 +1,11 @@
 # Everything from a fresh clone, with Python 3.10+, make and git: `make demo`, `make test`.
 
 PYTHON ?= python3
-# torch alone, pinned and first: the default wheel brings CUDA along, several gigabytes. CPU only:
+# torch alone, pinned and first: the default wheel brings CUDA along, several gigabytes. Without an NVIDIA GPU the CPU build
+# is taken if pip finds one (its index in PIP_EXTRA_INDEX_URL). By hand:
 #   make demo TORCH=./torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl
 TORCH ?= torch==2.13.0
+TORCH_CPU := $(if $(wildcard /dev/nvidia*),,$(if $(findstring file,$(origin TORCH)),$(TORCH)+cpu))
 VENV ?= .venv
 DEMO_SECONDS ?= 60
 DEMO_LOG ?= demo.jsonl
@@ -212,7 +214,7 @@ $(VENV)/.demo-locked: requirements/demo.lock $(VENV)/bin/python
 
 $(TORCH_STAMP): | $(VENV)/.demo-locked
 	@echo "installing $(TORCH)" >&2
-	$(PIP) $(TORCH)
+	$(if $(TORCH_CPU),$(PIP) '$(TORCH_CPU)' 2>/dev/null ||) $(PIP) $(TORCH)
 	@touch $@
 
 $(VENV)/.demo-installed: $(VENV)/.demo-locked $(TORCH_STAMP) pyproject.toml

@@ -6,7 +6,7 @@ Elsewhere: ``tuimon.read_log("run.jsonl")``, the records of a log.
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 TYPE_CHECKING = False
 
