@@ -98,6 +98,7 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
             "distributed/fsdp/_fully_shard/_fsdp_collectives.py foreach_reduce",
             "distributed/fsdp/_fully_shard/_fsdp_param_group.py wait_for_unshard",
             "distributed/fsdp/_fully_shard/_fsdp_param_group.py finalize_backward",
+            "distributed/pipelining/schedules.py _wait_batch_p2p",
             "nn/parallel/distributed.py _sync_buffers",
         ],
         ["distributed/checkpoint.py wait", "distributed/optim/zero.py broadcast", "distributed/rpc.py get_rank"],

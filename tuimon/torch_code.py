@@ -230,9 +230,10 @@ _COLLECTIVES = re.compile(
     r"|gather\w*|scatter\w*|wait|wait_tensor|recv\w*|send\w*|irecv|isend|batch_isend_irecv|wrapper)$"
 )
 #: Files in which torch's own wrappers wait in C: DistributedDataParallel's, whose buffers come from rank 0 before each
-#: forward pass, and fully_shard's, for parameters and gradients.
+#: forward pass, fully_shard's, for parameters and gradients, and a pipeline's, for the stage before or after.
 _WRAPPED_COLLECTIVE_FILE = re.compile(
-    r"torch/nn/parallel/distributed\.py$|torch/distributed/(?:utils|fsdp/_fully_shard/_fsdp_(?:collectives|param_group))\.py$"
+    r"torch/nn/parallel/distributed\.py$"
+    r"|torch/distributed/(?:utils|fsdp/_fully_shard/_fsdp_(?:collectives|param_group)|pipelining/schedules)\.py$"
 )
 _WRAPPED_COLLECTIVES = re.compile(
     r"(?:_sync_(?:module_|params_and_)?\w*buffers|_(?:distributed|default)_broadcast_coalesced|_broadcast_coalesced"
@@ -264,6 +265,11 @@ def is_collective(file: str, function: str) -> bool:
     if _COLLECTIVES.match(function) is not None and _COLLECTIVE_FILE.search(file) is not None:
         return True
     return _WRAPPED_COLLECTIVES.match(function) is not None and _WRAPPED_COLLECTIVE_FILE.search(file) is not None
+
+
+def is_operator_call(file: str) -> bool:
+    """True if a file calls any of torch's operators, so that its caller shows what is done: ``torch/_ops.py``."""
+    return file.endswith("torch/_ops.py")
 
 
 def is_compiler(file: str) -> bool:

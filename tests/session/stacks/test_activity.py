@@ -26,6 +26,9 @@ def user(text, function="main"):
     return Frame("/p/train.py", 9, function, text, True)
 
 
+CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
+
+
 @pytest.mark.parametrize(
     ("stack", "activity"),
     [
@@ -45,6 +48,10 @@ def user(text, function="main"):
         ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "lock"),
         ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2500, "all_reduce")), "ranks"),
         ((MAIN, Frame(f"{TORCH}/distributed/c10d_logger.py", 81, "wrapper")), "ranks"),
+        # an operator is called in C: its caller in torch shows what it does, if that is not the program itself
+        ((MAIN, Frame(f"{TORCH}/distributed/_functional_collectives.py", 142, "wait_tensor"), CALL), "ranks"),
+        ((MAIN, Frame(f"{TORCH}/distributed/tensor/_dispatch.py", 440, "dispatch"), CALL), "torch"),
+        ((MAIN, CALL), "torch"),
         ((MAIN, Frame(f"{TORCH}/cuda/__init__.py", 985, "synchronize")), "sync"),
         ((MAIN, Frame(f"{TORCH}/cuda/streams.py", 222, "Event.synchronize")), "sync"),
         ((MAIN, Frame(f"{TORCH}/_tensor_str.py", 146, "__init__")), "sync"),

@@ -25,6 +25,7 @@ from tuimon.torch_code import (
     is_loader_code,
     is_loader_idle_loop,
     is_module_body,
+    is_operator_call,
     waits_for_compiler,
 )
 
@@ -153,13 +154,15 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         return "python" if shown == "torch" and leaf.function in WITHIN else shown
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
+    of_call: Activity | None = None
     for frame in inner:
         if frame.user:
             break
         work = _work(frame.file, frame.function)
-        if work is not None:
+        if work is not None and not is_operator_call(frame.file):
             return work
-    return "python"
+        of_call = of_call or work
+    return of_call or "python"
 
 
 def _who_waits(inner: Sequence[Frame]) -> Activity | None:
