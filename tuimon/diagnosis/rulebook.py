@@ -7,7 +7,6 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import (
     cores,
     course,
-    hang,
     input,
     interpreter,
     memory,
@@ -17,15 +16,15 @@ from tuimon.diagnosis.rules import (
     settings,
     side_work,
 )
-from tuimon.diagnosis.rules.gpu import busy, devices, launches, waits
+from tuimon.diagnosis.rules.gpu import devices, pace, waits
 
 #: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
     course.warmup,
     devices.gpu_health,
-    hang.hang,
+    course.hang,
     input.input_bound,
-    launches.launch_bound,
+    pace.launch_bound,
     waits.sync_point,
     waits.transfer_bound,
     side_work.side_work,
@@ -44,14 +43,14 @@ RULES: tuple[Rule, ...] = (
     devices.throttled,
     devices.idle_gpu,
     devices.placement,
-    busy.low_precision_unused,
+    pace.low_precision_unused,
     waits.unexplained_idle,
     waits.queue_full,
     waits.spin_wait,
-    busy.compute_bound,
+    pace.compute_bound,
     model.compute_bound_cpu,
-    busy.small_batch,
-    hang.not_ended,
+    pace.small_batch,
+    course.not_ended,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 

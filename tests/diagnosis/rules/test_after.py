@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
 from tests.session.records import extend, frames, process, stacks, still, thread
 from tuimon.diagnosis.judging import diagnose_state
-from tuimon.diagnosis.rules.hang import IDLE_S, LONG_S
+from tuimon.diagnosis.rules.course import IDLE_S, LONG_S
 from tuimon.monitor.judging import suspicion
 from tuimon.records import Exit, Gpu, GpuProcess, Standstill
 
