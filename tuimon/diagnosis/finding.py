@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec import Struct, field
@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Place
+from tuimon.session.stacks.samples import HotLine
 
 Severity = Literal["critical", "warning", "info", "benign"]
+Figure = float | int | str | None  # of the evidence
 #: The ends of a fix's gain are at most this factor apart: our choice; anything less certain is no estimate.
 WIDEST_RANGE = 2.0
 WARNING_GAIN = Threshold(
@@ -120,7 +122,7 @@ class Finding(Struct, frozen=True):
     cause: str | None = None
     share_of_step: float | None = None
     where: tuple[Place, ...] = ()
-    evidence: dict[str, float | int | str | None] = field(default_factory=dict)
+    evidence: dict[str, Figure] = field(default_factory=dict)
     rule: str = ""  # set by the rule table
     elsewhere: bool = False  # on another node than the process in focus, so it explains nothing about that process
 
@@ -143,6 +145,32 @@ class Finding(Struct, frozen=True):
     def estimated_speedup(self) -> float | None:
         """The gain of that action."""
         return self.best.estimated_speedup
+
+
+def verdict(
+    headline: str,
+    *fixes: Fix | str | None,
+    severity: Severity = "warning",
+    cause: str | None = None,
+    share: float | None = None,
+    at: Iterable[HotLine | Place | None] | HotLine | Place | None = None,
+    elsewhere: bool = False,
+    evidence: Mapping[str, Figure] | None = None,
+    **figures: Figure,
+) -> Finding:
+    """A finding as a rule states it: a fix of unknown gain is a text, and figures have names."""
+    places = (at,) if isinstance(at, (HotLine, Place)) else at or ()
+    found = (each.place if isinstance(each, HotLine) else each for each in places if each is not None)
+    return Finding(
+        headline,
+        severity,
+        tuple(Fix(fix) if isinstance(fix, str) else fix for fix in fixes if fix is not None),
+        cause,
+        share,
+        tuple(dict.fromkeys(found)),
+        {**(evidence or {}), **figures},
+        elsewhere=elsewhere,
+    )
 
 
 # -- the severity, as it follows from the gains of the fixes

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
 from tuimon.diagnosis.evidence.workers import ONE_THREAD
-from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.step_model.measured import without_cost
@@ -60,15 +60,14 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
     if machine.mask is not None:
         share = f"share {machine.mask.text}"
-    return Finding(
+    return verdict(
+        f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
+        f" {percent(lost)} of the time",
+        fix,
         severity="warning" if fewer is not None and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
-        headline=(
-            f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
-            f" {percent(lost)} of the time"
-        ),
-        fixes=(fix,),
-        where=where,
-        share_of_step=waits_for_cores(evidence, "own") if here else machine.delay_ratio,
+        share=waits_for_cores(evidence, "own") if here else machine.delay_ratio,
+        at=where,
+        elsewhere=not here,
         evidence={
             "cores": demand.cores,
             "cores_used": demand.cpu,
@@ -78,7 +77,6 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             **({"kept_to": machine.mask.text} if machine.mask is not None else {}),
             **machine.facts,
         },
-        elsewhere=not here,
     )
 
 
@@ -183,13 +181,12 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
     is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
-    return Finding(
-        headline=(
-            f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
-            " for a core"
-        ),
-        fixes=(Fix(action), *([_ONE_THREAD] if is_parallel else [])),
-        share_of_step=share,
+    return verdict(
+        f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
+        " for a core",
+        action,
+        *([_ONE_THREAD] if is_parallel else []),
+        share=share,
         evidence={
             "delay_ratio": evidence.training.delay_ratio if here else machine.delay_ratio,
             "cores": demand.cores,
@@ -209,14 +206,14 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
         return None
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
-    return Finding(
+    return verdict(
+        f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other:"
+        f" they wait {percent(max(delays))} of the time for a core",
+        "change nothing: each has a core of its own",
         severity="benign",
-        headline=(
-            f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other:"
-            f" they wait {percent(max(delays))} of the time for a core"
-        ),
-        fixes=(Fix("change nothing: each has a core of its own"),),
-        evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
+        trainings=len(trainers),
+        delay_ratio=max(delays),
+        cores=demand.cores,
     )
 
 
@@ -254,14 +251,12 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
     action = "choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"
     fix = without_cost(evidence, action, lost)
-    return Finding(
+    return verdict(
+        f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
+        f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile",
+        fix if steps is not None else fix.by_up_to(fix.gain and fix.gain.high),
         severity="critical" if (used or 0.0) >= NEARLY_ALL else "info",
-        headline=(
-            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
-            f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile"
-        ),
-        fixes=(fix if steps is not None else fix.by_up_to(fix.gain and fix.gain.high),),
-        share_of_step=lost.high,
+        share=lost.high,
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(known), **machine.facts},
     )
 
@@ -271,9 +266,11 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
     others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
     if not others:
         return None
-    return Finding(
+    return verdict(
+        f"{len(others) + 1} trainings share GPU {gpu.latest.index}: while one computes, the others wait",
+        "give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
         severity="info",
-        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: while one computes, the others wait",
-        fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),
-        evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
+        gpu=gpu.latest.index,
+        trainings=len(others) + 1,
+        gpu_util=gpu.latest.util_ratio,
     )

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill, last_seen
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
-from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
@@ -52,11 +52,12 @@ def warmup(evidence: Evidence) -> Finding | None:
     if (latest := stats.latest) is None or evidence.view.session.exit is not None:
         return None
     if stats.first_step_s is None:
-        return Finding(
+        return verdict(
+            "the first step has not ended yet: loading, compiling or filling caches",
+            "wait: figures follow with the first steps",
             severity="info",
-            headline="the first step has not ended yet: loading, compiling or filling caches",
-            fixes=(Fix("wait: figures follow with the first steps"),),
-            evidence={"open_phase": latest.open_phase, "open_for_s": latest.open_for_s},
+            open_phase=latest.open_phase,
+            open_for_s=latest.open_for_s,
         )
     median, first = evidence.steps.totals.quantile_ms(0.5), stats.first_slow_ms
     if median is None or evidence.view.now_s - stats.first_step_s > FRESH_S:
@@ -65,11 +66,13 @@ def warmup(evidence: Evidence) -> Finding | None:
     if not slow and stats.total >= FIRST_STEPS:
         return None
     ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
-    return Finding(
+    return verdict(
+        f"the slowest of the first steps took {first or median:.0f} ms{ratio}",
+        "wait: the first steps compile, tune and fill caches",
         severity="info",
-        headline=f"the slowest of the first steps took {first or median:.0f} ms{ratio}",
-        fixes=(Fix("wait: the first steps compile, tune and fill caches"),),
-        evidence={"first_slowest_ms": first, "median_ms": median, "steps": stats.total},
+        first_slowest_ms=first,
+        median_ms=median,
+        steps=stats.total,
     )
 
 
@@ -125,22 +128,20 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
         most = max(least, min(now / before, WIDEST_RANGE * least))
         fix = Fix.gaining(found.action, Interval(least, most), likely=most)
-    return Finding(
+    return verdict(
+        headline,
+        fix,
         severity="warning" if found.is_fault else "info",
         cause=found.cause,
-        headline=headline,
-        fixes=(fix,),
-        share_of_step=1.0 - before / now,
-        where=(place,) if place is not None else (),
-        evidence={
-            "before_ms": before,
-            "now_ms": now,
-            "grown_together": together or None,
-            "grown_phase": grown.phase,
-            "grown_ms": phase.now_ms - phase.before_ms,
-            "since_s": course.seconds_in(grown.now),
-            "since_step": int(grown.now.rows[0].first_step),
-        },
+        share=1.0 - before / now,
+        at=place,
+        before_ms=before,
+        now_ms=now,
+        grown_together=together or None,
+        grown_phase=grown.phase,
+        grown_ms=phase.now_ms - phase.before_ms,
+        since_s=course.seconds_in(grown.now),
+        since_step=int(grown.now.rows[0].first_step),
     )
 
 
@@ -249,15 +250,14 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
         return None
     places, gone = last_seen(evidence.pid, evidence.view)
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
-    return Finding(
+    return verdict(
+        f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
+        f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}",
+        _GONE if gone else _CHECK,
         severity="critical",
-        headline=(
-            f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
-            f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}"
-        ),
-        fixes=(Fix(_GONE if gone else _CHECK),),
-        where=tuple(dict.fromkeys(filter(None, (*places.values(), gone and gone.place))))[: _MOST_OTHERS + 1],
-        evidence={"share_of_run": stood_s / divided.total_s, "stood_still_s": stood_s},
+        at=[*filter(None, (*places.values(), gone and gone.place))][: _MOST_OTHERS + 1],
+        share_of_run=stood_s / divided.total_s,
+        stood_still_s=stood_s,
     )
 
 
@@ -307,11 +307,11 @@ def _judged(still: Standstill) -> Finding | None:
         odd_ranks = still.lost or (odd.ranks if odd is not None else ())
         several = {"ranks": len(ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
     in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
-    return Finding(
+    return verdict(
+        f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
+        _FORKED if any(rank.forked_in_vain for rank in ranks) else _GONE if gone is not None else _CHECK,
         severity="critical",
-        headline=f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
-        fixes=(Fix(_FORKED if any(rank.forked_in_vain for rank in ranks) else _GONE if gone is not None else _CHECK),),
-        where=tuple(dict.fromkeys(place for place in where if place is not None)),
+        at=where,
         evidence={
             "open_for_s": quiet_s,
             "open_phase": ranks[0].phase,
@@ -389,16 +389,15 @@ def not_ended(evidence: Evidence) -> Finding | None:
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
     stays = still.ranks[0]
-    places = tuple(dict.fromkeys(stays.others)) or tuple(filter(None, [stays.place]))
-    return Finding(
+    return verdict(
+        f"the training ended {after(still.quiet_s)} ago, and the process {_DOING[rest]}"
+        f"{f' and holds {what}' if what else ''}",
+        _FIXES[rest],
         severity="warning" if held and idle_s >= LONG_S else "info",
-        headline=(
-            f"the training ended {after(still.quiet_s)} ago, and the process {_DOING[rest]}"
-            f"{f' and holds {what}' if what else ''}"
-        ),
-        fixes=(Fix(_FIXES[rest]),),
-        where=places,
-        evidence={"over_for_s": still.quiet_s, "idle_for_s": idle_s, "held_bytes": held_bytes or None},
+        at=stays.others or stays.place,
+        over_for_s=still.quiet_s,
+        idle_for_s=idle_s,
+        held_bytes=held_bytes or None,
     )
 
 

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
-from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
+from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, verdict
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -602,13 +602,14 @@ def input_bound(evidence: Evidence) -> Finding | None:
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
-    return Finding(
+    return verdict(
+        f"{waits} for data{cause.clause.format_map(facts.words)}",
+        best,
+        *(fix for fix in others if fix.estimated_speedup is not None),
         severity="info" if cause is _ROLLOUT and facts.rollout.is_by_policy else cause.severity,
-        headline=f"{waits} for data{cause.clause.format_map(facts.words)}",
-        fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
-        share_of_step=claim.share,
-        where=tuple(dict.fromkeys(hot.place for hot in (facts.hot, facts.own) if hot is not None)),
+        share=claim.share,
+        at=(facts.hot, facts.own),
         evidence={
             "data_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.steps.mean_ms,

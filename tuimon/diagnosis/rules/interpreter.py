@@ -13,7 +13,7 @@ from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.threads import Contention
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, Rule
@@ -47,14 +47,12 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     place, others = found.place, evidence.others.values()
     known = known_of(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
-    return Finding(
-        headline=(
-            f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
-            f" {'another thread' if place else f'thread {found.culprit.name}'}{in_library(None, known)}"
-        ),
-        fixes=_fixes(evidence, found, lost, queued, known),
-        share_of_step=lost,
-        where=(place,) if place else (),
+    return verdict(
+        f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
+        f" {'another thread' if place else f'thread {found.culprit.name}'}{in_library(None, known)}",
+        *_fixes(evidence, found, lost, queued, known),
+        share=lost,
+        at=place,
         evidence={
             "others_hold_gil": found.others_hold,
             "training_holds_gil": found.training_holds,
@@ -122,11 +120,11 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     else:
         action = f"call {at_hot(call)} less often, or not at all"
     model, part = host_model(evidence), Interval.around(share)
-    return Finding(
-        headline=f"garbage collection stops the training {percent(share)} of the time{every}{in_library(call)}",
-        fixes=(model._replace(claimed=part).fix(action, Change("collections", 0.0), part),),
-        share_of_step=share,
-        where=(call.place,) if call else (),
+    return verdict(
+        f"garbage collection stops the training {percent(share)} of the time{every}{in_library(call)}",
+        model._replace(claimed=part).fix(action, Change("collections", 0.0), part),
+        share=share,
+        at=call,
         evidence={"gc_share": share, **figures},
     )
 
@@ -218,19 +216,17 @@ def recompiles(evidence: Evidence) -> Finding | None:
     why = f": {guard.differs}" if again and again[0].reason else ""
     count, table = sum(event.count for event in again), evidence.steps.phases
     window_s = table.window_s if table is not None else 0.0
-    return Finding(
-        headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
-        fixes=(without(evidence, "compiling", guard.fix, Interval.around(share)),),
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
-        evidence={
-            "compiling_share": share,
-            "step_ms": evidence.steps.mean_ms,
-            "recompiles_per_minute": 60.0 * count / window_s if count and window_s else None,
-            "recompile_ms": sum(event.total_ns for event in again) / count / 1e6 if count else None,
-            "failed_guard": again[0].reason if again else None,
-            "guarded_at": again[0].guarded or None if again else None,
-        },
+    return verdict(
+        f"{percent(share)} of each step compiles {_name(again)} anew{why}",
+        without(evidence, "compiling", guard.fix, Interval.around(share)),
+        share=share,
+        at=hot,
+        compiling_share=share,
+        step_ms=evidence.steps.mean_ms,
+        recompiles_per_minute=60.0 * count / window_s if count and window_s else None,
+        recompile_ms=sum(event.total_ns for event in again) / count / 1e6 if count else None,
+        failed_guard=again[0].reason if again else None,
+        guarded_at=again[0].guarded or None if again else None,
     )
 
 
@@ -245,24 +241,24 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
     breaks = evidence.compiler_events("graph_break", of_run=True)
     if given_up:
         first = given_up[0]
-        return Finding(
+        return verdict(
+            f"torch.compile gave up on {_name(given_up)}: new inputs run uncompiled",
+            guard_of(first.reason).fix,
             severity="info",
             cause="gave_up",
-            headline=f"torch.compile gave up on {_name(given_up)}: new inputs run uncompiled",
-            fixes=(Fix(guard_of(first.reason).fix),),
-            where=(Place(first.file, first.line, first.function),),
-            evidence={"failed_guard": first.reason},
+            at=Place(first.file, first.line, first.function),
+            failed_guard=first.reason,
         )
     if not breaks:
         return None
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
-    return Finding(
+    return verdict(
+        f"torch.compile breaks the graph off: {breaks[0].reason}",
+        "move what it cannot trace out of the compiled function, if its pieces are small",
         severity="info",
         cause="graph_breaks",
-        headline=f"torch.compile breaks the graph off: {breaks[0].reason}",
-        fixes=(Fix("move what it cannot trace out of the compiled function, if its pieces are small"),),
-        where=places[:_PLACES],
-        evidence={"graph_breaks": sum(each.count for each in breaks)},
+        at=places[:_PLACES],
+        graph_breaks=sum(each.count for each in breaks),
     )
 
 

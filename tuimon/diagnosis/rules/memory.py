@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
-from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
+from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
@@ -199,11 +199,11 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
         headline += f": {grows} grows by {kind.amount(60 * per_s)} a minute"
         headline += f", full in {_minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
     keeping = _kept(machine, store.resource, pid)
-    return Finding(
+    return verdict(
+        headline,
+        *_fixes(evidence, store.resource, pid, keeping),
         severity="critical" if is_grave else "warning",
-        headline=headline,
-        fixes=_fixes(evidence, store.resource, pid, keeping),
-        where=_places(keeping),
+        at=_places(keeping),
         evidence={
             f"total{kind.suffix}": store.total if is_short else None,
             f"left{kind.suffix}": store.left if is_short else None,
@@ -242,12 +242,12 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
         keeps, more = "the training keeps", f"{more} on {store.name}"
     end = f", {others} other processes grow too" if others else ""
     place = machine.threads_at(pid) if resource == "tasks" and pid is not None else None
-    return Finding(
+    return verdict(
+        f"{machine.place}{keeps} {more}{end}: {kind.full(store, full_s)}",
+        *_fixes(evidence, resource, pid, keeping),
         severity=_severity(full_s, is_doubtful=may_be_cache or not (growth.is_sure or is_known)),
         cause="growing",
-        headline=f"{machine.place}{keeps} {more}{end}: {kind.full(store, full_s)}",
-        fixes=_fixes(evidence, resource, pid, keeping),
-        where=_places(keeping) or ((place,) if place is not None else ()),
+        at=_places(keeping) or place,
         evidence={
             "resource": resource,
             "growing_pid": own_id(pid) if pid is not None else None,
@@ -286,16 +286,12 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     per_s, most_bytes = number * growth.per_s, number * shared_bytes
     full_s = min(left) / per_s if most_bytes > min(left) else None
     end = f"full in {_minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
-    return Finding(
+    return verdict(
+        f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
+        f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
+        " each look at an object writes its reference count, and copies its page",
         severity="info" if full_s is None else _severity(full_s, is_doubtful=False),
         cause="copied",
-        headline=f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
-        fixes=(
-            Fix(
-                f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
-                " each look at an object writes its reference count, and copies its page"
-            ),
-        ),
         evidence={
             "growing_pid": own_id(pid),
             "workers": number,
@@ -433,12 +429,12 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
         }
     if torch is not None:
         facts |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
-    return Finding(
+    return verdict(
+        headline,
+        *(_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (Fix(_SMALLER),)),
         severity="critical",
         cause=kind.cause,
-        headline=headline,
-        fixes=_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (Fix(_SMALLER),),
-        where=_places(keeping) or ((end.raised_at,) if end.raised_at is not None else ()),
+        at=_places(keeping) or end.raised_at,
         evidence={**facts, **machine.facts},
     )
 
@@ -456,23 +452,15 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
     gpu = next((g for g in evidence.gpu.rows if g.latest.uuid == worst.uuid), None)
     total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
-    return Finding(
-        headline=(
-            f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
-            " memory is on its edge"
-        ),
-        fixes=(
-            Fix(
-                "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
-                " checkpointing; batches of similar length fragment memory less"
-            ),
-        ),
-        evidence={
-            "retries": retries,
-            "caught_ooms": worst.ooms or None,
-            "device": worst.device,
-            "allocated_bytes": worst.allocated_bytes,
-            "reserved_bytes": worst.reserved_bytes,
-            "total_bytes": total,
-        },
+    return verdict(
+        f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
+        " memory is on its edge",
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
+        " checkpointing; batches of similar length fragment memory less",
+        retries=retries,
+        caught_ooms=worst.ooms or None,
+        device=worst.device,
+        allocated_bytes=worst.allocated_bytes,
+        reserved_bytes=worst.reserved_bytes,
+        total_bytes=total,
     )

@@ -13,7 +13,7 @@ from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.finding import Finding, Fix, likely_gain
+from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
@@ -70,12 +70,12 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:
         vectorise = f"make {at_hot(hot)} cheaper ({known.action}); or vectorise it, compile it or cache its result"
-    return Finding(
+    return verdict(
+        f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
+        without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)),
         cause="python",
-        headline=f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
-        fixes=(without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)),),
-        share_of_step=share,
-        where=(hot.place,),
+        share=share,
+        at=hot,
         evidence={
             "step_ms": evidence.steps.mean_ms,
             "gil_ratio": held.ratio if held is not None else None,
@@ -133,18 +133,18 @@ def on_the_cpu(rest: Rest) -> Finding | None:
         fixes = ["leave it as it is: the loop is in order, and the time is the model's own work"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
-    return Finding(
-        severity="info",
-        headline="; ".join(
+    return verdict(
+        "; ".join(
             (
                 f"the model computes on the CPU for {percent(share)} of each step{on}, mostly"
                 f" {pass_in_words(evidence, heaviest)}",
                 *(each.what for each in against),
             )
         ),
-        fixes=tuple(map(Fix, fixes)),
-        share_of_step=share,
-        where=tuple(dict.fromkeys(each.place for each in (*(one.hot for one in against), hot) if each is not None)),
+        *fixes,
+        severity="info",
+        share=share,
+        at=(*(one.hot for one in against), hot),
         evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms, **figures(evidence.native_in(*PASSES))},
     )
 
@@ -283,12 +283,12 @@ def _finding(evidence: Evidence, cause: str, headline: str, fix: Fix, share: flo
     makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
     pads = makers.hottest(below="collates") if cause == "padding" else None
     hot = pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
-    return Finding(
-        cause=cause,
+    return verdict(
+        headline,
+        fix,
         severity="warning" if fix.gain is not None else "info",
-        headline=headline,
-        fixes=(fix,),
-        share_of_step=share,
-        where=(hot.place,) if hot is not None else (),
+        cause=cause,
+        share=share,
+        at=hot,
         evidence={**figures, "step_ms": evidence.steps.mean_ms},
     )

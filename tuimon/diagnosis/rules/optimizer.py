@@ -9,7 +9,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.advice import options
@@ -198,10 +198,11 @@ def _finding(
     optimizer: PhaseRow, hot: HotLine | None, what: str, fixes: Sequence[Fix], step_ms: float | None
 ) -> Finding:
     """The finding; ``what`` ends its headline."""
-    return Finding(
-        headline=f"the optimizer's update takes {percent(optimizer.share)} of each step{what}{in_library(hot)}",
-        fixes=tuple(fixes),
-        share_of_step=optimizer.share,
-        where=(hot.place,) if hot else (),
-        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms},
+    return verdict(
+        f"the optimizer's update takes {percent(optimizer.share)} of each step{what}{in_library(hot)}",
+        *fixes,
+        share=optimizer.share,
+        at=hot,
+        optimizer_ms_per_step=optimizer.ms_per_step,
+        step_ms=step_ms,
     )

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.ranks import (
     late_on_gpu,
     late_rank,
 )
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
@@ -93,11 +93,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
     whole = len(measured) == len(compared) and len(rows) == evidence.world_size
-    return Finding(
-        headline=_headline(least, evidence.world_size),
-        fixes=(_fix(evidence, least, whole=whole),),
-        share_of_step=least.share,
-        where=(least.hot.place,) if least.hot else (),
+    return verdict(
+        _headline(least, evidence.world_size),
+        _fix(evidence, least, whole=whole),
+        share=least.share,
+        at=least.hot,
         evidence={
             "calls_share": least.called,
             "waiting_in_backward_share": least.in_backward,
@@ -225,11 +225,11 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     reason = late.why or (late.phase if late.phase in _REASONS else "model")
     clause, action = (template.format_map(facts) for template in _REASONS[reason])
     fix = without_cost(evidence, action, Interval.around(late.share, late.error))
-    return Finding(
-        headline=f"{_lost(late)}, {clause}{in_library(hot)}",
-        fixes=(fix.without_upper_end if late.why == "gpu" else fix,),
-        share_of_step=late.share,
-        where=(hot.place,) if hot else (),
+    return verdict(
+        f"{_lost(late)}, {clause}{in_library(hot)}",
+        fix.without_upper_end if late.why == "gpu" else fix,
+        share=late.share,
+        at=hot,
         evidence={
             "rank": row.rank,
             "pid": own_id(row.pid),
@@ -269,25 +269,21 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     hot = samples.where(phase=phase).hottest()
     last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
     first = turns.last[0][0]
-    return Finding(
+    return verdict(
+        f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step waits for the"
+        f" last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}",
+        without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),
         cause="in_turn",
-        headline=(
-            f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step waits for the"
-            f" last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}"
-        ),
-        fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
-        share_of_step=turns.share,
-        where=(hot.place,) if hot else (),
-        evidence={
-            "rank": first.rank,
-            "pid": own_id(first.pid),
-            "last_share": turns.last[0][1],
-            "last": last,
-            "waited_ms": turns.share * turns.step_ms,
-            "phase": phase,
-            "longer_ms": turns.longer_ms,
-            "steps_compared": turns.steps,
-        },
+        share=turns.share,
+        at=hot,
+        rank=first.rank,
+        pid=own_id(first.pid),
+        last_share=turns.last[0][1],
+        last=last,
+        waited_ms=turns.share * turns.step_ms,
+        phase=phase,
+        longer_ms=turns.longer_ms,
+        steps_compared=turns.steps,
     )
 
 

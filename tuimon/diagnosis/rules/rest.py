@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
 from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
@@ -161,11 +161,11 @@ def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Fin
     place = longest.node.place if longest.node is not None else None
     if place is None:
         return None
-    return Finding(
+    return verdict(
+        headline.format(at(place)),
+        WAITS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place)),
         severity="info",
-        headline=headline.format(at(place)),
-        fixes=(Fix(WAITS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place))),),
-        share_of_step=share,
-        where=(place,),
-        evidence={"step_ms": evidence.steps.mean_ms},
+        share=share,
+        at=place,
+        step_ms=evidence.steps.mean_ms,
     )

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix
+from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.advice import ANOMALY
@@ -92,12 +92,12 @@ def slow_setting(evidence: Evidence) -> Finding | None:
         return None
     found = sorted(found, key=lambda each: -_likely(each[1]))
     best = found[0][0]
-    return Finding(
+    return verdict(
+        best.headline,
+        *(fix for _, fix in found),
         cause=best.cause,
-        headline=best.headline,
-        fixes=tuple(fix for _, fix in found),
-        share_of_step=best.share,
-        where=(best.place,) if best.place else (),
+        share=best.share,
+        at=best.place,
         evidence={f"{setting.cause}_share": setting.share for setting, _ in found},
     )
 

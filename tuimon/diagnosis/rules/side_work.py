@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import (
     user_path,
     with_library,
 )
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -84,17 +84,16 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     known = known_of(hot and hot.place, evidence.samples.where(phase="eval"))
     less = host_model(evidence).fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0))
-    return Finding(
+    return verdict(
+        f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
+        less,
+        *([Fix(known.action)] if known is not None else []),
         cause="evaluation",
-        headline=f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
-        fixes=(less, *([Fix(known.action)] if known is not None else [])),
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
-        evidence={
-            "eval_share": share,
-            "eval_ms_per_batch": evaluation.ms_per_step,
-            "hot_share": hot.share if hot else None,
-        },
+        share=share,
+        at=hot,
+        eval_share=share,
+        eval_ms_per_batch=evaluation.ms_per_step,
+        hot_share=hot.share if hot else None,
     )
 
 
@@ -213,12 +212,12 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     fixes = [fix._replace(gain=Interval(low, high))]
     if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody does without checkpoints
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
-    return Finding(
+    return verdict(
+        _headline(work),
+        *fixes,
         cause=work.kind,
-        headline=_headline(work),
-        fixes=tuple(fixes),
-        share_of_step=claim.share,
-        where=(hot.place,) if hot else (),
+        share=claim.share,
+        at=hot,
         evidence={
             "other_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.steps.mean_ms,

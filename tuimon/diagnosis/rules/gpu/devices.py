@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.gpu_steps import pcie_peak
 from tuimon.diagnosis.evidence.run import Machine
-from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
+from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, Threshold
@@ -80,17 +80,15 @@ def _idle(
     every = len({row.latest.uuid for row in (*own, *still)})
     gpus = ", ".join(str(row.latest.index) for row in still)
     headline, action = (text.format(gpus=f"GPU {gpus}", own=len(own), all=every) for text in texts)
-    return Finding(
+    return verdict(
+        headline,
+        action,
         severity="info",
         cause=cause,
-        headline=headline,
-        fixes=(Fix(action),),
-        where=(hot.place,) if hot is not None else (),
-        evidence={
-            "gpus": ", ".join(f"{row.latest.index} ({plain(row.latest.name)})" for row in still),
-            "readings": min(len(row.history("util_ratio")) for row in still),
-            "held_bytes": sum(held.memory_bytes or 0 for row in still for held in row.latest.processes) or None,
-        },
+        at=hot,
+        gpus=", ".join(f"{row.latest.index} ({plain(row.latest.name)})" for row in still),
+        readings=min(len(row.history("util_ratio")) for row in still),
+        held_bytes=sum(held.memory_bytes or 0 for row in still for held in row.latest.processes) or None,
     )
 
 
@@ -111,16 +109,14 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
         for role, (who, action) in _HOLDERS.items():
             if number := len(holders[role]):
                 held_by = f"{number} {who}{'s' * (number > 1)}"
-                return Finding(
+                return verdict(
+                    f"memory of GPU {row.latest.index} is held, and not used, by {held_by}",
+                    action,
                     severity="info",
                     cause="context",
-                    headline=f"memory of GPU {row.latest.index} is held, and not used, by {held_by}",
-                    fixes=(Fix(action),),
-                    evidence={
-                        "gpu": row.latest.index,
-                        "processes": number,
-                        "held_bytes": sum(each.memory_bytes or 0 for each in holders[role]) or None,
-                    },
+                    gpu=row.latest.index,
+                    processes=number,
+                    held_bytes=sum(each.memory_bytes or 0 for each in holders[role]) or None,
                 )
     return None
 
@@ -142,17 +138,15 @@ def placement(evidence: Evidence) -> Finding | None:
             f"let it use cores of node {node}: change what binds it (numactl, taskset), or ask the scheduler for cores"
             " near the GPU (Slurm: --gres-flags=enforce-binding)"
         )
-    return Finding(
+    return verdict(
+        f"GPU {index} is attached to NUMA node {node}, and its process {runs} on node {runs_on}",
+        action,
         severity="info",
-        headline=f"GPU {index} is attached to NUMA node {node}, and its process {runs} on node {runs_on}",
-        fixes=(Fix(action),),
-        evidence={
-            "gpu": index,
-            "gpu_node": node,
-            "runs_on_node": runs_on,
-            "ranks_far": len(far),
-            "ranks": len(evidence.run.here.trainers),
-        },
+        gpu=index,
+        gpu_node=node,
+        runs_on_node=runs_on,
+        ranks_far=len(far),
+        ranks=len(evidence.run.here.trainers),
     )
 
 
@@ -222,13 +216,11 @@ def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None
     for each, row, _ in order:
         if row is gpu and each.severity in ("critical", "warning"):
             remedies.setdefault(each.remedy, each.lost)
-    return Finding(
+    return verdict(
+        f"{machine.place}GPU {gpu.latest.index} {worst.text}",
+        *(Fix(remedy).by_up_to(1.0 / (1.0 - lost) if lost >= TRACE else None) for remedy, lost in remedies.items()),
         severity=worst.severity,
-        headline=f"{machine.place}GPU {gpu.latest.index} {worst.text}",
-        fixes=tuple(
-            Fix(remedy).by_up_to(1.0 / (1.0 - lost) if lost >= TRACE else None) for remedy, lost in remedies.items()
-        ),
-        share_of_step=worst.lost if worst.lost >= TRACE else None,
+        share=worst.lost if worst.lost >= TRACE else None,
         evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
     )
 

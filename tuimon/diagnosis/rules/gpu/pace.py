@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import Contradiction, GpuSteps
-from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain
+from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
@@ -84,12 +84,12 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
     lead, exchange = gpu.lead("backward end"), evidence.ranks.exchanges.get(evidence.pid)
-    return Finding(
+    return verdict(
+        f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
+        *fixes,
         cause=None if allocator is None else "allocator",
-        headline=f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
-        fixes=tuple(fixes),
-        share_of_step=idle.high,
-        where=(hot.place,) if hot else (),
+        share=idle.high,
+        at=hot,
         evidence={
             **gpu.idle.as_evidence("gpu_idle"),
             "lead_us": lead.median_us if lead else None,
@@ -274,13 +274,13 @@ def keeps_busy(rest: Rest) -> Finding | None:
     most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     use = _use_of(rest, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
-    return Finding(
+    return verdict(
+        f"GPU busy {busy} the time, {use.how}",
+        *use.fixes,
         severity="info" if use.cause is not None else "benign",
         cause=use.cause,
-        headline=f"GPU busy {busy} the time, {use.how}",
-        fixes=tuple(use.fixes),
-        share_of_step=1.0 - gpu.idle.high,
-        where=(hot.place,) if hot is not None else (),
+        share=1.0 - gpu.idle.high,
+        at=hot,
         evidence={
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": evidence.gpu.utilisation,
@@ -399,20 +399,16 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     first = "" if process is not None and process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
     action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
     fix = without_if_sure(evidence, action, gone, changes_training=True)
-    return Finding(
+    return verdict(
+        f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
+        " precision is not used",
+        fix.without_upper_end if fix.least else fix,
         severity="warning" if fix.least else "info",
-        headline=(
-            f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
-            " precision is not used"
-        ),
-        fixes=(fix.without_upper_end if fix.least else fix,),  # everything else gets faster in half precision, too
-        share_of_step=gone.high,
-        evidence={
-            "tensor_ratio": tensor,
-            "sm_ratio": means.sm_ratio,
-            "dram_ratio": means.dram_ratio,
-            "compute_capability": card.compute_capability,
-        },
+        share=gone.high,
+        tensor_ratio=tensor,
+        sm_ratio=means.sm_ratio,
+        dram_ratio=means.dram_ratio,
+        compute_capability=card.compute_capability,
     )
 
 
@@ -458,19 +454,15 @@ def small_batch(evidence: Evidence) -> Finding | None:
     larger = larger_batch(evidence, Interval.around(1.0 - used).up_to(evidence.gpu.launches_at_most))
     if larger is None:
         return None
-    return Finding(
+    return verdict(
+        f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
+        " larger batch",
+        larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
         severity="info",
-        headline=(
-            f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
-            " larger batch"
-        ),
-        fixes=(larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),),  # why the GPU idles is unknown
-        evidence={
-            "gpu_util": used,
-            "memory_ratio": filled,
-            "sm_ratio": means.sm_ratio,
-            "occupancy_ratio": means.occupancy_ratio,
-        },
+        gpu_util=used,
+        memory_ratio=filled,
+        sm_ratio=means.sm_ratio,
+        occupancy_ratio=means.occupancy_ratio,
     )
 
 
@@ -481,16 +473,12 @@ def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
         fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, at most so much without the profiler"
-    return Finding(
+    return verdict(
+        f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
+        " NVML's utilisation",
+        fix,
         severity="info",
-        headline=(
-            f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
-            " NVML's utilisation"
-        ),
-        fixes=(Fix(fix),),
-        evidence={
-            "gpu_idle_in_trace": traced,
-            "gpu_idle_at_most_by_events": events.high,
-            "gpu_idle_at_least_by_nvml": counters.low,
-        },
+        gpu_idle_in_trace=traced,
+        gpu_idle_at_most_by_events=events.high,
+        gpu_idle_at_least_by_nvml=counters.low,
     )

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, GpuSteps
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import options
@@ -44,12 +44,8 @@ def harmless(
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck:
         return None
-    return Finding(
-        severity="benign",
-        headline=headline,
-        fixes=(Fix(action),),
-        where=(place,) if place is not None else (),
-        evidence={**figures, "gpu_idle_at_most": gpu.idle.high},
+    return verdict(
+        headline, action, severity="benign", at=place, evidence={**figures, "gpu_idle_at_most": gpu.idle.high}
     )
 
 
@@ -137,12 +133,12 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     if missing is not None:
         now = missing.removeprefix("no stack samples: ")
         action = f"let tuimon sample stacks, which show the line that the GPU waits for; now: {now}"
-    return Finding(
+    return verdict(
+        f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
+        action,
         severity="info",
-        headline=f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
-        fixes=(Fix(action),),
-        share_of_step=idle.low,
-        where=(place,) if place is not None else (),
+        share=idle.low,
+        at=place,
         evidence={**idle.as_evidence("gpu_idle"), "gpu_util": evidence.gpu.utilisation, **gpu.width_evidence},
     )
 
@@ -186,11 +182,11 @@ def sync_point(evidence: Evidence) -> Finding | None:
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
-    return Finding(
-        headline=f"{what} {after}",
-        fixes=(best,),
-        share_of_step=cost.high,
-        where=(place,),
+    return verdict(
+        f"{what} {after}",
+        best,
+        share=cost.high,
+        at=place,
         evidence={
             **figures,
             **gpu.idle.as_evidence("gpu_idle"),
@@ -253,18 +249,16 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
         pinned = 2 * batches.pinned >= batches.on_cpu
-    return Finding(
-        headline=f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
-        fixes=_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
-        share_of_step=lost.high,
-        where=(hot.place,),
-        evidence={
-            "waiting_share": copies.cpu,
-            "lead_ms": _ahead_ms(gpu),
-            "copy_ms_per_step": lost.low * gpu.step_ms,
-            "pinned": None if pinned is None else int(pinned),
-            "pcie_link": next((_link(row.latest) for row in evidence.gpu.rows), None),
-        },
+    return verdict(
+        f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
+        *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
+        share=lost.high,
+        at=hot,
+        waiting_share=copies.cpu,
+        lead_ms=_ahead_ms(gpu),
+        copy_ms_per_step=lost.low * gpu.step_ms,
+        pinned=None if pinned is None else int(pinned),
+        pcie_link=next((_link(row.latest) for row in evidence.gpu.rows), None),
     )
 
 
