@@ -30,7 +30,7 @@ from steps import LOOPS, Loop
 from tuimon.agent import install, runtime
 from tuimon.agent.pace import pace
 from tuimon.proc import procfs
-from tuimon.sources.native.thread_clock import ThreadClock
+from tuimon.sources.native import ThreadClock
 
 #: A block has so many steps and lasts at least so long; its first steps find the code of the other way cold or gone.
 BLOCK_STEPS = 10

@@ -15,7 +15,6 @@ from tuimon.records import (
     GpuTime,
     Native,
     NativeCode,
-    NativeThread,
     Process,
     Record,
     Steps,
@@ -82,14 +81,14 @@ def stream_idle(ratio: float) -> Alters:
 
 def below_python(**shares: int) -> Alters:
     """What training threads run, in percent of their samples; libraries by their names, of which ``_`` is a space."""
-    code = [NativeCode(name.replace("_", " "), "backward", samples) for name, samples in shares.items()]
+    rows = [(name.replace("_", " "), "backward", samples) for name, samples in shares.items()]
 
     def alters(records: Iterable[Record]) -> Iterator[Record]:
         for each in records:
             yield each
             if isinstance(each, Steps):
-                threads = [NativeThread(each.pid, 1000.0, code)]
-                yield Native(t=each.t, pid=each.pid, window_s=1.0, period_ms=10.0, threads=threads)
+                code = [NativeCode(each.pid, *row) for row in rows]
+                yield Native(t=each.t, pid=each.pid, window_s=1.0, code=code)
 
     return alters
 

@@ -163,7 +163,6 @@ READ_IN = {
     "Native": "session/native.py",
     "NativeCode": "session/native.py",
     "NativeTable": "session/tables.py",
-    "NativeThread": "session/native.py",
     "NativeUse": "views/tui/panes/threads_pane.py session/native.py",
     "Node": "session/machines.py views/words.py",
     "OptimizerFacts": "diagnosis/rules/optimizer.py",

@@ -25,13 +25,13 @@ class Library(NamedTuple):
     pattern: str
 
 
-#: CPU time of a thread that is in none of its samples, as these are of user code.
+#: The kernel, at work for the thread.
 KERNEL = Library("kernel", "kernel", "")
 #: Code that was made at run time, and is mapped from no file: by oneDNN and MKL, for torch's operations on the CPU ...
 GENERATED = Library("generated kernels", "math", "")
 #: ... and by numba, where that has loaded its compiler.
 NUMBA = Library("numba", "jit", "")
-#: Addresses in no known library, samples that found the kernel's ring full, and what is too rare for a row.
+#: Addresses in no known library, and samples that found the kernel's ring full.
 UNKNOWN = Library("unknown", "own", "")
 #: The first that matches counts.
 LIBRARIES: tuple[Library, ...] = (
@@ -82,7 +82,8 @@ LIBRARIES: tuple[Library, ...] = (
     Library("torch", "torch", r"/torch/|/lib(torch|c10)[_.]"),
     Library("memory allocator", "memory", r"/lib(jemalloc|tcmalloc|mimalloc)"),
     Library("interpreter", "python", r"/(lib)?python\d?(\.\d+)?t?(d?$|\.so|-)|/lib-dynload/"),
-    Library("libc", "memory", r"/(libc|libm|libpthread|ld-linux\S*|libstdc\+\+|libgcc_s)[-.]|^\[vdso\]$|/ld-musl"),
+    Library("libm", "math", r"/libm[-.]"),
+    Library("libc", "memory", r"/(libc|libpthread|ld-linux\S*|libstdc\+\+|libgcc_s)[-.]|^\[vdso\]$|/ld-musl"),
 )  # fmt: skip
 _KINDS: dict[str, Kind] = {each.name: each.kind for each in (*LIBRARIES, KERNEL, GENERATED, NUMBA, UNKNOWN)}
 _EXTENSION = re.compile(r"(\.(cpython|abi3|pypy)[^/]*)?\.so[.\d]*$")

@@ -538,33 +538,25 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
 
 
 class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How many samples show a thread in a library, in a phase of its process: ``[library, phase, samples]``.
+    """How many samples show a thread in a library, in a phase of its process: ``[tid, library, phase, samples]``.
 
     ``phase``: "" if unknown, "between" if markers cannot tell forward from the work beside it.
     """
 
+    tid: Count
     library: str  # by the name that ``native_code`` has for it, or that of its file
     phase: str
     samples: Positive
 
 
-class NativeThread(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where the CPU time of a thread went: ``[tid, cpu_ms, code]``; time in no sample was spent in the kernel."""
-
-    tid: Count
-    cpu_ms: Amount  # while it was sampled
-    code: Annotated[list[NativeCode], _LISTED]
-
-
 class Native(Record, frozen=True, kw_only=True, tag="native"):
     """The code that a process's threads ran over a window, in Python and below it, by the kernel's samples.
 
-    A sample stands for ``period_ms`` of CPU time in user code; its address shows the library.
+    A sample stands for 1/23 s of CPU time, in the library at its address or in the kernel.
     """
 
     window_s: Window
-    period_ms: Amount
-    threads: Annotated[list[NativeThread], _LISTED]
+    code: Annotated[list[NativeCode], _LISTED]
 
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

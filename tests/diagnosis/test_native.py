@@ -9,14 +9,13 @@ from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import frames, native, stacks, thread, threads
 from tuimon.diagnosis.known import BY_LIBRARY
 from tuimon.native_code import LIBRARIES, Kind, kind_of
-from tuimon.records import Gil, GilCount, GilFunction
+from tuimon.records import Frame, Gil, GilCount, GilFunction
 
 
-def use(tid, phase, pid=None, cpu_ms=None, **shares):
+def use(tid, phase, pid=None, **shares):
     """Samples of a thread in a phase, in percent; libraries by their names, of which ``_`` is a space."""
     code = [(name.replace("_", " "), phase, samples) for name, samples in shares.items()]
-    cpu_ms = 10.0 * sum(shares.values()) if cpu_ms is None else cpu_ms
-    return native(12, (tid, cpu_ms, *code), pid=tid if pid is None else pid)
+    return native(12, (tid, *code), pid=tid if pid is None else pid)
 
 
 def test_each_row_of_what_is_faster_is_a_library_or_a_kind_of_library():
@@ -44,6 +43,15 @@ SLOW = [
     ({"NumPy": 90, "interpreter": 10}, "NumPy", "cache it, or compute less: it is vectorised: NumPy has 90 %"),
     ({"interpreter": 45, "NumPy": 45, "libc": 10}, "", "vectorise or cache it"),
     ({"torch": 90, "interpreter": 10}, "", "vectorise or cache it"),
+    # small operations, but not in a loop
+    ({"torch": 60, "libc": 30, "interpreter": 10}, "", "vectorise or cache it"),
+    # arrays that are copied, most of them into fresh memory
+    ({"libc": 47, "kernel": 36, "NumPy": 9, "interpreter": 8}, "libc", "copy less (write into one buffer in place"),
+    ({"kernel": 46, "libc": 35, "interpreter": 19}, "the kernel", "read less, or from nearer, and keep large arrays"),
+    ({"libc": 30, "kernel": 15, "NumPy": 55}, "NumPy", "cache it, or compute less"),
+    ({"kernel": 70, "interpreter": 30}, "the kernel", "read less, or from nearer, and keep large arrays instead of"),
+    # a picture is decoded into fresh memory
+    ({"kernel": 70, "libjpeg": 20, "Pillow": 10}, "libjpeg", "decode JPEGs at a part of their size"),
 ]
 
 
@@ -54,26 +62,12 @@ def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all
     cheaper = next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
     assert f"cheaper ({action}" in cheaper
     assert first.headline.endswith(f", above all in {above_all}" if above_all else " busy")
-    library, samples = max(shares.items(), key=lambda each: each[1])
-    assert first.evidence["library"] == library and first.evidence["library_share"] == pytest.approx(samples / 100)
-
-
-@pytest.mark.parametrize(
-    ("shares", "action"),
-    [
-        (
-            {"interpreter": 30},
-            "(read less, or from nearer, and keep large arrays instead of making new ones: the kernel",
-        ),
-        # a picture is decoded into fresh memory
-        ({"libjpeg": 20, "Pillow": 10}, "libjpeg has 67 % of the CPU time there that is not the kernel's)"),
-    ],
-)
-def test_time_in_the_kernel_is_that_of_reads_and_fresh_memory(shares, action):
-    made = [use(pid, "", cpu_ms=1000.0, **shares) for pid in (201, 202)]
-    first, *_ = run(STARVED, *workers(2, 0.96, ([0, 1], 40)), *made, thread(12, 0.05))
-    assert action in first.action
-    assert first.evidence["kernel_share"] == pytest.approx(0.7)
+    user = {name: share for name, share in shares.items() if name != "kernel"}
+    library, samples = max(user.items(), key=lambda each: each[1])
+    assert ("that is not the kernel's" in cheaper) is (above_all == "libjpeg" and "kernel" in shares)
+    assert first.evidence["library"] == library
+    assert first.evidence["library_share"] == pytest.approx(samples / sum(user.values()))
+    assert first.evidence["kernel_share"] == (pytest.approx(shares["kernel"] / 100) if "kernel" in shares else None)
 
 
 def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_time_they_take():
@@ -119,7 +113,7 @@ def test_markers_that_divide_no_phases_say_nothing_of_one_that_shares_them():
 # -- Python in the model
 
 
-def model(*records, held=0):
+def model(*records, held=0, places=LOOP):
     gil = Gil(
         t=12,
         pid=100,
@@ -130,7 +124,7 @@ def model(*records, held=0):
     counted = stacks(12, ([50, 51, 52], 30), ([50, 51], 10), ([53, 54], 45))
     return next(
         each
-        for each in run(HEALTHY, LOOP, counted, gil, thread(12, 0.99), *records)
+        for each in run(HEALTHY, places, counted, gil, thread(12, 0.99), *records)
         if each.rule == "compute_bound_cpu"
     )
 
@@ -152,6 +146,24 @@ def test_python_in_the_model_is_what_the_interpreter_takes_whoever_holds_the_gil
     if forward.get("interpreter", 0) == 60:
         assert "; the interpreter has 46 % of the CPU time of both passes" in found.headline
         assert found.evidence["python_share"] == pytest.approx(60 / 130)
+
+
+#: What forward runs; whether its line is in a loop of the model's, and what to do about it.
+HEAVY = [
+    ({"torch": 63, "libc": 29, "interpreter": 8}, True, "do it for all at once, by one operation over a dimension"),
+    ({"torch": 63, "libc": 29, "interpreter": 8}, False, "see whether match() net.py:30 has to be computed"),
+    ({"torch": 94, "libc": 3, "interpreter": 3}, True, "see whether match() net.py:30 has to be computed"),
+    ({}, True, "see whether match() net.py:30 has to be computed"),
+]
+
+
+@pytest.mark.parametrize(("forward", "loop", "action"), HEAVY)
+def test_small_operations_in_a_loop_of_the_model_are_to_be_one(forward, loop, action):
+    line = Frame("net.py", 30, "match", "score = alpha + transitions[tag]", True, loop=loop)
+    places = [line if each.file == line.file else each for each in LOOP.frames]
+    measured = [use(100, "forward", **forward), use(100, "backward", torch=30)] if forward else []
+    found = model(*measured, places=frames(*places, first=50))
+    assert any(fix.action.startswith(action) for fix in found.fixes)
 
 
 # -- waits in OpenMP
@@ -177,7 +189,7 @@ def test_operations_that_wait_for_their_threads_speak_against_order(waits, told)
 def test_the_work_of_the_pool_bounds_what_fewer_threads_gain(cpu, pool, most, severity):
     rows = [(100 + n, "python", cpu, "running", 0.6) for n in range(8)]
     code = [(name, "", samples) for name, samples in pool.items()]
-    measured = [native(12, *((100 + n, 1000.0, *code) for n in range(1, 8)))] if pool else []
+    measured = [native(12, *((100 + n, *code) for n in range(1, 8)))] if pool else []
     found = run(HEALTHY, stacks(12, ([1], 9)), threads(12, *rows, cpu_ratio=8 * cpu), *measured)
     finding = next(each for each in found if each.rule == "cpu_oversubscribed")
     assert finding.severity == severity

@@ -9,7 +9,6 @@ from tuimon.records import (
     Header,
     Native,
     NativeCode,
-    NativeThread,
     PhaseTime,
     Process,
     SlowStep,
@@ -95,9 +94,9 @@ def thread(t, cpu, delay=None, pid=100, state="running", name="python", **more):
 
 
 def native(t, *rows, pid=100, window_s=4.0, **more):
-    """Samples below Python of 10 ms each; ``rows``: ``(tid, cpu_ms, (library, phase, samples), ...)``."""
-    rows = [NativeThread(tid, cpu_ms, [NativeCode(*code) for code in found]) for tid, cpu_ms, *found in rows]
-    return Native(t=t, pid=pid, window_s=window_s, period_ms=10.0, threads=rows, **more)
+    """Samples below Python; ``rows``: ``(tid, (library, phase, samples), ...)``."""
+    code = [NativeCode(tid, *each) for tid, *found in rows for each in found]
+    return Native(t=t, pid=pid, window_s=window_s, code=code, **more)
 
 
 def rank(number, pid=None, of=2, after_s=0.0, **more):

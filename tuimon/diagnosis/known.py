@@ -12,6 +12,7 @@ https://github.com/huggingface/datasets/issues/1755 (indices), https://github.co
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tuimon.diagnosis.threshold import LARGE, MOST
@@ -227,38 +228,51 @@ BY_LIBRARY: dict[str, str] = {
     "tokenizers": "tokenize texts once, before the training, in batches",
     "parser": BELOW["text or objects that are parsed anew"][1],
     "python": "vectorise it",
+    "torch": "do it for all at once, by one operation over a dimension in place of a loop of small ones",
     "arrays": "cache it, or compute less: it is vectorised",
+    "memory": "copy less (write into one buffer in place or by out=, take views, keep uint8): it moves memory, and does"
+    " not compute",
     "kernel": "read less, or from nearer, and keep large arrays instead of making new ones",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
 _UNPACKS: tuple[Kind, ...] = ("codec", "compression", "parser")
+_NOT_SAMPLED = NativeUse()
 
 
-def known_of(place: Place | None, *several: Samples, native: NativeUse | None = None) -> Known | None:
+def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SAMPLED) -> Known | None:
     """What is known of a line, by most samples at it of all threads given, and by what these run below Python.
 
     Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
-    compared by their shares of the time in user code.
+    compared by their shares of the time in user code, unless they only move memory.
     """
-    of_samples = most_at(place, several, known_in)
-    if place is None or native is None:
+    of_samples, user = most_at(place, several, known_in), native.in_user_code
+    if place is None or not native:
         return of_samples
-    user, kernel = native.in_user_code, native.share("kernel") or 0.0
-    ways: tuple[tuple[NativeUse, tuple[Kind, ...]], ...]
-    ways = ((user, _UNPACKS), (native, ("kernel",)), (user, ("python",)), (user, ("arrays",)))
+    ways: list[tuple[NativeUse, tuple[Kind, ...]]] = [(user, _UNPACKS)]
+    if of_samples is None:
+        ways += [(native, ("memory", "kernel")), (user, ("python",)), (user, ("arrays",))]
+        if (user.share("python", "memory") or 0.0) >= LARGE and _repeats(place, several):
+            ways.append((user, ("torch", "python")))  # its operations are small: calls and room for results take long
     for use, kinds in ways:
-        if (use.share(*kinds) or 0.0) >= MOST and (of_samples is None or kinds is _UNPACKS):
+        if (use.share(*kinds) or 0.0) >= MOST:
             name, share = next(each for each in use.by_library().items() if kind_of(each[0]) in kinds)
             what = f"{'the ' * (name in ('interpreter', 'kernel'))}{name}"
             faster = BY_LIBRARY.get(name) or BY_LIBRARY[kind_of(name)]
-            part = " that is not the kernel's" if use is user and kernel >= LARGE else ""
+            part = " that is not the kernel's" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             return Known(what, f"{faster}: {what} has {percent(share)} of the CPU time there{part}")
     return of_samples
 
 
-def figures(native: NativeUse | None) -> dict[str, float | int | str | None]:
+def _repeats(place: Place, several: Sequence[Samples]) -> bool:
+    """True if a line is in a loop of its function, and that does not lead to backward: its loop is the training's."""
+    training = Samples.joined(several).where(phase="backward").through
+    looped = most_at(place, several, lambda node: (node.user_line is not None and node.user_line.loop) or None)
+    return looped is not None and (place.file, place.function) not in training
+
+
+def figures(native: NativeUse) -> dict[str, float | int | str | None]:
     """The library with most of the time in user code, as evidence; and the kernel's part, if known."""
-    if native is None:
+    if not native:
         return {}
     library, share = next(iter(native.in_user_code.by_library().items()), (None, None))
     return {"library": library, "library_share": share, "kernel_share": native.share("kernel") or None}

@@ -174,7 +174,7 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         yield StackSource(table, options.rate_hz, options.sampling_ratio)
         yield StandstillSource(table)
     if options.native:
-        from tuimon.sources.native.source import NativeSource
+        from tuimon.sources.native import NativeSource
 
         yield NativeSource(table)
     if options.gpu:

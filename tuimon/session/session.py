@@ -15,7 +15,7 @@ from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.machines import CoresTaken
-from tuimon.session.native import NativeUse, joined
+from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
@@ -333,9 +333,8 @@ class SessionView:
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
         session = self.session
-        return list(
-            session.threads.rows_of(pid, session.stacks.get(pid), session.gil, self._native(pid), self._in_steps(pid))
-        )
+        sampled, native = session.stacks.get(pid), self.native(pid)
+        return list(session.threads.rows_of(pid, sampled, session.gil, native, self._in_steps(pid)))
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""
@@ -352,13 +351,8 @@ class SessionView:
         return self.session.threads.of_all(self.session.pids_on(self._node(node)), self._in_steps(None), self.now_s)
 
     @once
-    def native(self, pid: int, *tids: int) -> NativeUse | None:
-        """What a process's threads ran, all or those of these ids, over the span; None where none was sampled."""
-        uses = self._native(pid)
-        return joined(uses.get(tid) for tid in tids or uses)
-
-    @once
-    def _native(self, pid: int) -> dict[int, NativeUse]:
+    def native(self, pid: int) -> dict[int, NativeUse]:
+        """What the threads of a process ran over the span; only those that were sampled."""
         return self.session.native.by_thread(pid, self.span_of(pid))
 
     def disk_ratio(self, pid: int) -> float | None:

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import Place, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
-from tuimon.session.native import NativeUse, joined
+from tuimon.session.native import NativeUse
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
@@ -38,7 +38,7 @@ class ThreadRow(Struct, frozen=True):
     ended: bool = False
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
     rank: int | None = None  # of its process, in a training of several
-    native: NativeUse | None = None  # what it runs, in Python and below
+    native: NativeUse = field(default_factory=NativeUse)  # what it runs, in Python and below
 
     @property
     def kind(self) -> str:
@@ -447,7 +447,7 @@ class ThreadTable:
                 place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
                 count=thread.count,
                 gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
-                native=joined(native.get(each.tid) for each in threads),
+                native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
                 rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
             )
 

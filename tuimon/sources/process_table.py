@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import ProcessRole, ThreadCpu
-from tuimon.sources.loop.step import PhaseEnd
 
 
 class ProcessId(NamedTuple):
@@ -19,6 +18,8 @@ class ProcessId(NamedTuple):
     start_ticks: int  # since boot
 
 
+#: A phase of a loop, or the time between two that have no markers: begin and end (ns, monotonic), and its name.
+Phase = tuple[int, int, str]
 #: The work that samples of a process's main thread show: backward, or torch's worker loop.
 Sampled = Literal["training", "loading"]
 
@@ -50,8 +51,8 @@ class ProcessTable:
         self._sampled: dict[Sampled, frozenset[ProcessId]] = {"training": frozenset(), "loading": frozenset()}
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
-        #: when the phases of a training process ended, for whoever has put a deque there; filled by the markers source
-        self.phase_ends: dict[int, deque[PhaseEnd]] = {}
+        #: the latest phases of a process, where somebody has put a deque for them; filled by the markers source
+        self.phases: dict[int, deque[Phase]] = {}
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed

@@ -172,7 +172,7 @@ def _ptrace() -> Check:
 
 def native() -> Check:
     """Whether the kernel reports which code threads run below Python."""
-    from tuimon.sources.native.thread_clock import why_none
+    from tuimon.sources.native import why_none
 
     if (denied := why_none()) is None:
         return Check("native", "ok", "what runs below Python is measured")

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
 from tuimon.records import BETWEEN, CompilerEvents, CompilerWork
-from tuimon.session.native import NativeUse, joined
+from tuimon.session.native import NativeUse
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import HotLine
@@ -73,15 +73,15 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     # -- the process
 
-    def native_in(self, *phases: str) -> NativeUse | None:
-        """What its training and autograd threads ran in these phases, in Python and below it; None with few samples.
+    def native_in(self, *phases: str) -> NativeUse:
+        """What its training and autograd threads ran in these phases, in Python and below it; empty with few samples.
 
         If markers do not divide the time from an update to a backward, only phases that take nearly all of it count.
         """
-        use = joined(row.native for row in self.computing)
+        use = NativeUse.joined(row.native for row in self.computing)
         between = self.steps.share_of(*DIVIDED.intersection(phases)) >= NEARLY_ALL * self.steps.share_of(*DIVIDED)
-        found = use.within((*phases, BETWEEN) if between else phases) if use is not None else None
-        return found if found is not None and found.samples >= MIN_SAMPLES else None
+        found = use.within((*phases, BETWEEN) if between else phases)
+        return found if found.total() >= MIN_SAMPLES else NativeUse()
 
     def hottest_in(self, phase: str) -> HotLine | None:
         """The user's function with most samples of the training thread in a phase, including the functions it calls."""

@@ -25,7 +25,7 @@ from tuimon.session.machines import (
     growth_going_on,
     steady_growth,
 )
-from tuimon.session.native import joined
+from tuimon.session.native import NativeUse
 from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ThreadTable
@@ -313,8 +313,8 @@ class Machine(Struct, frozen=True, dict=True):
         memory.
         """
         rows = [row for pid in self.trainers for row in self._view.threads_of(pid) if row.role in ("native", INTRA_OP)]
-        native = joined(row.native for row in rows if row.native is not None and row.native.share("pool"))
-        return 1.0 - (native.share("pool", "kernel") or 0.0) if native is not None else None
+        waits = NativeUse.joined(row.native for row in rows if row.native.share("pool")).share("pool", "kernel")
+        return None if waits is None else 1.0 - waits
 
     @property
     def in_environment(self) -> set[int]:

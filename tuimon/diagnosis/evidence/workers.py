@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tuimon.code_origin import is_user_file
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.threshold import LARGE, MOST, SMALL
 from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.native import NativeUse, joined
+from tuimon.session.native import NativeUse
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
@@ -44,7 +44,7 @@ class Workers(Struct, frozen=True, gc=False):
     threads: float = 1.0  # of a worker that compute: its main thread and native ones, such as those of NumPy's BLAS
     crowd_cores: bool = False  # whether native threads compute as much as the main one, and wait for cores
     samples: Samples = NO_SAMPLES  # of all workers
-    native: NativeUse | None = None  # what they run, in Python and below it
+    native: NativeUse = field(default_factory=NativeUse)  # what they run, in Python and below it
 
     @property
     def waiting(self) -> bool:
@@ -115,7 +115,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         renewed=renewed,
         idle=len(idle),
         samples=together,
-        native=joined(view.native(p) for p in pids),
+        native=NativeUse.joined(use for p in pids for use in view.native(p).values()),
         threads=1.0 + sum(row.count for row in native) / max(1, len(threads)),
         crowd_cores=bool(wanted)
         and wanted >= sum(row.wanted_ratio for each in threads for row in each.threads if row.tid == each.pid)

@@ -164,16 +164,16 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def known(self) -> Known | None:
         """What is known of the line to blame."""
-        native = self.native if self.wait is None and not self.is_blocked else None
+        native = NativeUse() if self.wait is not None or self.is_blocked else self.native
         return known_of(self.hot and self.hot.place, *self.everyones, native=native)
 
     @cached_property
-    def native(self) -> NativeUse | None:
-        """The code that runs at the line to blame, in the workers or the training thread; None if neither is there."""
+    def native(self) -> NativeUse:
+        """The code that runs at the line to blame, in the workers or the training thread; empty if neither is there."""
         hot, workers = self.hot, self.workers
         if hot is not None and hot in (workers.hot, workers.hot_in_collate):
             return workers.native
-        return self.evidence.native_in("data") if hot is not None and hot == self.own else None
+        return self.evidence.native_in("data") if hot is not None and hot == self.own else NativeUse()
 
     @property
     def everyones(self) -> tuple[Samples, ...]:

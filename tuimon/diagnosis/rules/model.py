@@ -57,7 +57,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     if not is_sure(evidence, share):
         return None
     held, native = evidence.gil_held_in(hot.place), evidence.native_in(*MODEL)
-    if native is not None:
+    if native:
         holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
     else:
         holds = held is not None and held.ratio >= MOST * share * evidence.steps.part_of_time
@@ -65,7 +65,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
     if not holds:
         return None
-    python = native.share("python") if native is not None else None
+    python = native.share("python")
     measured = f"; the interpreter has {percent(python)} of the CPU time of both passes" if python is not None else ""
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:

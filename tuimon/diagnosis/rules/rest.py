@@ -74,17 +74,17 @@ def against_order(rest: Rest) -> Iterator[Against]:
             told.append(known)
             hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
-    native = evidence.native_in(*PASSES)
-    share = (native.share("pool") or 0.0) * sum(computes.values()) if native is not None else 0.0
+    share = (evidence.native_in(*PASSES).share("pool") or 0.0) * sum(computes.values())
     if is_sure(evidence, share):
         fewer = "try fewer threads (torch.set_num_threads): operations are small, or their shares uneven"
         yield Against(f"{percent(share)} in OpenMP, which waits for the other threads of an operation", fewer)
     hot = _heavy_line(evidence)
-    if hot is not None and is_sure(evidence, hot.share) and known_of(hot.place, samples) not in told:
-        line = at(hot.place)
+    if hot is not None and is_sure(evidence, hot.share):
+        less, line = known_of(hot.place, samples, native=evidence.native_in("forward")), at(hot.place)
         keep = "keep what does not change between steps, and check the shapes of its tensors"
         see = f"see whether {line} has to be computed in each step: {keep}"
-        yield Against(f"{percent(hot.share)} in {line}", see, hot)
+        if less not in told:
+            yield Against(f"{percent(hot.share)} in {line}", less.action if less is not None else see, hot)
     left = list(rest.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]

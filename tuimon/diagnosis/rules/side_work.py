@@ -109,7 +109,7 @@ class _Work(Struct, frozen=True):
     hot_part: float  # the part of the work that the hot function takes
     runs_model: bool
     kind: SideWorkKind | None
-    native: NativeUse | None  # what the training thread runs during the work
+    native: NativeUse  # what the training thread runs during the work
 
     @property
     def at(self) -> str:
@@ -132,8 +132,8 @@ class _Work(Struct, frozen=True):
         """What is known of the work's line."""
         if self.hot is None or self.kind == "checkpoint":
             return None
-        native = self.native if not self.runs_model and not self.wait else None
-        return known_of(self.hot.place, self.evidence.samples.where(phase="other"), native=native)
+        native = NativeUse() if self.runs_model or self.wait else self.native
+        return known_of(self.hot.place, self.evidence.samples, native=native)
 
     @property
     def wait(self) -> str:

@@ -110,7 +110,7 @@ _IDS: dict[type[Record], tuple[str, ...]] = {
     Steps: ("tid",),
     Threads: ("threads.tid", "ended"),
     Gil: ("threads.tid", "functions.tid"),
-    Native: ("threads.tid",),
+    Native: ("code.tid",),
     Stacks: ("stacks.tid", "parked"),
     Gpu: ("pids", "processes.pid"),
     Loader: ("workers.pid",),

@@ -76,13 +76,6 @@ class Step(Struct, gc=False):
         self.marked |= later.marked
 
 
-class PhaseEnd(NamedTuple):
-    """A stretch of a loop's time, from the end of the one before it on."""
-
-    end_ns: int
-    label: str  # a phase, "between", or that of time whose phases were not measured
-
-
 class Stretch(NamedTuple):
     """The time from one marker of a thread to the next, which is a boundary; empty at the first marker."""
 

@@ -11,18 +11,13 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-
 from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
 from tuimon.sources.loop.batches import Batches, divide_forward
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
-from tuimon.sources.loop.step import PhaseEnd, Step
+from tuimon.sources.loop.step import Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
-#: Phases that are held until they are taken: those of half a second of the fastest loop.
-_PAST = 8192
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
 
@@ -32,7 +27,6 @@ class StepFinder:
 
     def __init__(self) -> None:
         self.last_ns: int | None = None  # when the latest marker was; None before the first, and outside the loop
-        self.past: deque[PhaseEnd] | None = None  # its latest phases, for whoever takes them
         self.is_profiled = False  # a profiler of ours is on
         self.begins_anew = False  # the thread trains now; what it did before was reported as steps
         self.cuts = 0  # pieces that have ended
@@ -59,11 +53,6 @@ class StepFinder:
         batches.eval_ns = batches.eval_count = 0
         return taken
 
-    def take_past(self) -> Iterable[PhaseEnd]:
-        """The phases that have ended since the last call; none at the first."""
-        past, self.past = self.past, deque(maxlen=_PAST)
-        return past or ()
-
     def advance(self, label: str, time_ns: int) -> int:
         """The time since the last marker was spent in one phase; returns when that was."""
         last_ns, self.last_ns = self.last_ns, time_ns
@@ -76,8 +65,6 @@ class StepFinder:
         times[label] = times.get(label, 0) + duration_ns
         if self.is_profiled:
             step.slowed = True
-        if self.past is not None:
-            self.past.append(PhaseEnd(time_ns, label))
         return last_ns
 
     @property
@@ -118,10 +105,7 @@ class StepFinder:
             if step.total_ns == 0 or is_fresh or is_set_up:
                 self.open = Step(timed=step.timed)  # the stream, or its training, begins with this fetch
                 batches.forget_times()
-        evaluated = batches.begin_fetch(iterator, self.open, time_ns)
-        if evaluated and self.past:
-            self.past.append(PhaseEnd(self.past.pop().end_ns, "eval"))
-        return evaluated
+        return batches.begin_fetch(iterator, self.open, time_ns)
 
     def begin_backward(self, *, returned: bool = False) -> None:
         """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
@@ -16,10 +17,10 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import PhaseEnd
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
+from tuimon.sources.process_table import Phase
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -97,6 +98,7 @@ class RingFollower:
         """``steps``: made in earlier rings of the process, which an exec has replaced."""
         self.reader = reader
         self.pid = reader.pid
+        self.phases: deque[Phase] | None = None  # where to note those of the thread that trains
         self.trains = False
         self.is_known_trainer = False  # these two: what the process table knows already
         self.known_meta: Mapping[str, object] = {}
@@ -169,11 +171,6 @@ class RingFollower:
             self._ends.note_window(is_calm=is_calm)
             self._begin_ns = end_ns
 
-    def take_phase_ends(self) -> Iterable[PhaseEnd]:
-        """The phases of the thread that trains that have ended since the last call."""
-        loop = self._loops.training()
-        return loop.steps.take_past() if loop is not None else ()
-
     def last(self, now_ns: int) -> Iterator[Record]:
         """The process has ended: everything that is left."""
         self._read(now_ns)
@@ -205,6 +202,7 @@ class RingFollower:
         """Have the loops, and what attaches to them, take the markers before a moment."""
         waiting, loops, loaders, gpu = self._waiting, self._loops, self._loaders, self._gpu
         loop, passed, ahead_ns, stop_ns = None, 0, self._read_ns + _AHEAD_NS, self._stop_ns
+        phases, training = self.phases, loops.training()
         for time_ns, head, value in zip(*waiting, strict=True):
             if time_ns >= end_ns:
                 if time_ns <= ahead_ns:
@@ -226,6 +224,8 @@ class RingFollower:
             if loop is None or loop.tid != tid:
                 loop = loops.of(tid)
             stretch = loop.machine.feed(time_ns, kind, flag, value)
+            if phases is not None and loop is training:
+                phases.append((stretch.begin_ns, time_ns, "eval" if stretch.evaluated else stretch.label))
             if loop.ranges.open or loop.ranges.awaiting:
                 loop.ranges.add_stretch(stretch)
             if kind in _OF_BATCHES:

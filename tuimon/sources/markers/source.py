@@ -174,8 +174,7 @@ class MarkerSource(Source):
             yield from _uncaught(follower, now_ns)
             return
         pid = follower.pid
-        if (phase_ends := self._table.phase_ends.get(pid)) is not None:
-            phase_ends.extend(follower.take_phase_ends())
+        follower.phases = self._table.phases.get(pid)
         if follower.trains and not follower.is_known_trainer:
             self._table.mark_trainer(pid)
             follower.is_known_trainer = True

@@ -240,7 +240,7 @@ def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
 
 
 def test_what_a_thread_runs_below_python_stands_where_it_has_no_line_and_by_phase_in_its_sheet():
-    use = NativeUse({("OpenMP", "backward"): 60, ("torch", "backward"): 20, ("kernel", "kernel"): 20}, 0.01)
+    use = NativeUse({("OpenMP", "backward"): 60, ("torch", "backward"): 20, ("kernel", ""): 20})
     idle = replace(MAIN_ROW, tid=9, role="intra-op", native=use)
     assert "waiting in OpenMP 60 %, torch 20 %" in text_of(row_line(thread_columns([idle], 110), idle))
     wide = thread_columns([MAIN_ROW, idle], 196)
@@ -249,4 +249,4 @@ def test_what_a_thread_runs_below_python_stands_where_it_has_no_line_and_by_phas
     sheet = [text_of(each) for each in thread_lines(idle, [], 100)]
     (backward,) = (each for each in sheet if each.startswith("backward"))
     assert " 80 % " in backward and backward.rstrip().endswith("waiting in OpenMP 75 %, torch 25 %")
-    assert any(each.startswith("kernel ") and " 20 % " in each for each in sheet)
+    assert any(each.startswith("no phase ") and each.rstrip().endswith("kernel 100 %") for each in sheet)

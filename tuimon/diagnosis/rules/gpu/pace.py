@@ -79,8 +79,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     else:
         hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
         fixes = [without_idling(evidence, allocator.advice, idle)]
-    native = evidence.native_in(*MODEL)
-    python = native.share("python") if native is not None else None
+    python = evidence.native_in(*MODEL).share("python")
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
     lead, exchange = gpu.lead("backward end"), evidence.ranks.exchanges.get(evidence.pid)

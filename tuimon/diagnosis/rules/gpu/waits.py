@@ -102,8 +102,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     step, wait, at = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).cpu
     busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
-    native = evidence.native_in(*STEP)
-    driver = native.share("driver") if native is not None else None
+    driver = evidence.native_in(*STEP).share("driver")
     place = wait.hot.place if wait is not None and share >= REPORTED else None
     if (step.where({"backward"}).cpu < LARGE and place is None) if driver is None else driver < MOST:
         return None

@@ -11,10 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
-from tuimon.native_code import KERNEL, kind_of
+from tuimon.native_code import kind_of
 from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
-from tuimon.session.native import NativeUse, joined
+from tuimon.session.native import NativeUse
 from tuimon.session.series import mean_of_known
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow
@@ -101,10 +101,10 @@ def _state(row: ThreadRow) -> str:
     return "ended" if row.ended else plain(row.state)
 
 
-def runs_text(native: NativeUse | None, width: int) -> str:
+def runs_text(native: NativeUse, width: int) -> str:
     """The libraries that most of the CPU time goes to, as many as there is room for: ``CUDA driver 97 %``."""
     text = ""
-    for name, share in native.by_library().items() if native is not None else ():
+    for name, share in native.by_library().items():
         wait = "waiting in " if kind_of(name) == "pool" else ""
         longer = f"{text}{text and ', '}{wait}{plain(name)} {percent(share)}"
         if share < _SHOWN or cell_len(longer) > width:
@@ -152,7 +152,7 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
     if row.gil_ratio is not None:
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
-    lines += _native_lines(row.native, width) if row.native is not None else []
+    lines += _native_lines(row.native, width) if row.native else []
     if row.place is None:
         where = ("no Python frame seen: a native thread, or not sampled yet", "dim")
     else:
@@ -166,14 +166,13 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
 
 def _native_lines(native: NativeUse, width: int) -> list[Line]:
     """What a thread runs, by phase: bars of its CPU time, and the libraries that it goes to."""
-    lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.samples} samples", "dim"))]
+    lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.total()} samples", "dim"))]
     for phase, part in native.by_phase().items():
-        share = part.samples / native.samples
+        share = part.total() / native.total()
         if share >= _SHOWN:
             name = column(phase_name(phase) or "no phase", 14)
             figures = f"{percent(share):>5}  ", (bar(share, 10), "chart-edge"), "  "
-            runs = runs_text(part, width - 33) if phase != KERNEL.name else ""
-            lines.append(line((name, "dim"), *figures, (runs, "text")))
+            lines.append(line((name, "dim"), *figures, (runs_text(part, width - 33), "text")))
     return [*lines, ()]
 
 
@@ -384,5 +383,5 @@ def _folded(members: Sequence[ThreadRow], helper: Process | None) -> ThreadRow:
         place=None,
         count=sum(row.count for row in members),
         gil_ratio=None,
-        native=joined(row.native for row in members),
+        native=NativeUse.joined(row.native for row in members),
     )

@@ -1,0 +1,277 @@
+"""Where the CPU time of the run's threads goes, Python or not, by phase: samples of the kernel's, at almost no cost.
+
+perf_event_open(2) stops no thread for them: 23 times in each second of a thread's CPU time the kernel notes the address
+that it is at, in a ring that is read every two seconds. py-spy's ``--native`` stops all threads of a process for each
+sample, and unwinds their stacks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import platform
+import struct
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN, library_of
+from tuimon.proc import procfs
+from tuimon.records import Native, NativeCode, Notice, Record
+from tuimon.sources.base import Done, Source
+from tuimon.sources.process_table import Phase, ProcessTable
+
+#: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
+_THREADS = 64
+#: Threads that use less of a core are not sampled.
+_LEAST_RATIO = 0.02
+#: Phases are known some time after their samples, of many ranks up to some windows.
+_WAIT_NS = 10_000_000_000
+#: Most phases of a training process that wait for samples: those of half a minute of a fast loop.
+_PHASES = 1 << 16
+#: perf_event_open(2), by machine.
+_SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}.get(platform.machine())
+#: Samples a second of CPU time. One takes 13 to 43 us from a training on a virtual machine (measured): 0.1 % at most.
+RATE_HZ = 23
+PERIOD_NS = 1_000_000_000 // RATE_HZ
+#: struct perf_event_attr up to ``clockid``. PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK, PERF_SAMPLE_IP |
+#: PERF_SAMPLE_TIME | PERF_SAMPLE_READ; flags exclude_kernel, exclude_hv, watermark (nobody waits for it), use_clockid.
+_ATTRIBUTES = struct.Struct("<IIQQQQQIIQQQQIi")
+_SOFTWARE, _CPU_CLOCK, _SAMPLED = 1, 0, 1 | 4 | 16
+_FLAGS = 1 << 5 | 1 << 6 | 1 << 14 | 1 << 25
+_CLOSE_ON_EXEC = 8
+#: The places of head and tail in the ring's first page, in words.
+_HEAD, _TAIL = 128, 129
+_LOST, _SAMPLE = 2, 9
+#: Bytes of the kernel's ring: five seconds of a busy thread.
+_SIZE = mmap.PAGESIZE
+#: In place of the address of a sample: the thread was in the kernel, or the ring was full.
+IN_KERNEL, LOST = 1 << 64, -1
+#: Up to this level users may sample their own processes; it is the kernel's default, Debian and Ubuntu have a higher.
+_ALLOWS = 2
+_PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Sample(NamedTuple):
+    """Where a thread was, at a moment."""
+
+    when_ns: int  # monotonic
+    address: int  # or IN_KERNEL, LOST
+
+
+class ThreadClock:
+    """Samples where a thread is, 23 times in each second that it runs, until ``close``."""
+
+    def __init__(self, tid: int) -> None:
+        """Raises OSError where the kernel does not allow it, or the thread is gone."""
+        if _SYSCALL is None:
+            raise OSError(38, os.strerror(38))
+        attributes = _ATTRIBUTES.pack(
+            _SOFTWARE, _ATTRIBUTES.size, _CPU_CLOCK, PERIOD_NS, _SAMPLED, 0, _FLAGS, _SIZE, 0, 0, 0, 0, 0, 0,
+            time.CLOCK_MONOTONIC,
+        )  # fmt: skip
+        self.fd = _libc.syscall(_SYSCALL, attributes, tid, -1, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        try:
+            self._ring = mmap.mmap(self.fd, mmap.PAGESIZE + _SIZE)
+        except OSError:
+            os.close(self.fd)
+            raise
+        self._words = memoryview(self._ring).cast("Q")
+        self._read_ns, self._count = time.monotonic_ns(), 0  # up to the latest sample
+
+    def close(self) -> None:
+        """End it."""
+        self._words.release()
+        self._ring.close()
+        os.close(self.fd)
+
+    def read(self) -> list[Sample]:
+        """The samples since the last call, in order.
+
+        The kernel notes none while it runs for the thread. But each has the CPU time that the thread has used by then,
+        so what is missing to one sample in each period was in the kernel: it is laid evenly between those noted.
+        """
+        words, now_ns = self._words, time.monotonic_ns()
+        cpu_ns = int.from_bytes(os.read(self.fd, 8), sys.byteorder)
+        begin, length, samples, head = mmap.PAGESIZE // 8, _SIZE // 8, list[Sample](), words[_HEAD]
+        at, end = words[_TAIL] // 8, head // 8
+        while at < end:
+            header, address, when_ns, used_ns = (words[begin + (at + word) % length] for word in range(4))
+            kind = header & 0xFFFFFFFF
+            if kind == _SAMPLE:
+                samples += self._in_kernel(when_ns, used_ns - PERIOD_NS)
+                samples.append(Sample(when_ns, address))
+                self._count += 1
+            elif kind == _LOST:  # the second word counts them
+                samples += [Sample(self._read_ns, LOST)] * when_ns
+                self._count += when_ns
+            at += max(1, header >> 51)  # its size is in the upper 16 bits, in bytes
+        words[_TAIL] = head
+        return samples + self._in_kernel(now_ns, cpu_ns)
+
+    def _in_kernel(self, until_ns: int, cpu_ns: int) -> list[Sample]:
+        """The samples that are missing until a moment, by the thread's CPU time."""
+        missing, since_ns = max(0, cpu_ns // PERIOD_NS - self._count), self._read_ns
+        self._count, self._read_ns = self._count + missing, until_ns
+        spacing_ns = (until_ns - since_ns) // (missing + 1)
+        return [Sample(since_ns + spacing_ns * (number + 1), IN_KERNEL) for number in range(missing)]
+
+
+def why_none() -> tuple[str, str] | None:
+    """Why the kernel refuses samples of one's own processes, and what allows them; None if it does not refuse."""
+    try:
+        ThreadClock(0).close()
+    except PermissionError:
+        level = procfs.read_text(_PARANOID).strip()
+        if level.isdigit() and int(level) > _ALLOWS:
+            return f"kernel.perf_event_paranoid is {level}", (
+                f"Allow it until the next boot: sudo sysctl kernel.perf_event_paranoid={_ALLOWS} (each user may then"
+                " sample processes of their own, in user code only)"
+            )
+        return "the container forbids perf events", (
+            "Start the container with --cap-add PERFMON, or with a seccomp profile that allows perf_event_open"
+        )
+    except OSError as error:
+        if error.errno not in procfs.SHORTAGES:
+            return "this kernel has no perf events", "Run it on Linux, with CONFIG_PERF_EVENTS"
+    return None
+
+
+class Libraries:
+    """The libraries of one process, as it has mapped them."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._mapped: list[tuple[int, int, str]] = []  # begin, end and name of each
+        self.is_due = True  # the mappings may be read again
+
+    def at(self, address: int) -> str:
+        """The name of the library that an address lies in; if it is in none, what is mapped now is read."""
+        name = self._find(address)
+        if name is None and self.is_due:
+            self.is_due = False
+            self.replace(procfs.read_maps(self._pid))
+            name = self._find(address)
+        return name or UNKNOWN.name
+
+    def _find(self, address: int) -> str | None:
+        if address == IN_KERNEL:
+            return KERNEL.name
+        at = bisect_right(self._mapped, (address, math.inf)) - 1
+        return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else None
+
+    def replace(self, maps: bytes) -> None:
+        """Take the lines of /proc/PID/maps, in order of their addresses, for what is mapped now."""
+        generated = (NUMBA if b"libllvmlite" in maps else GENERATED).name
+        self._mapped.clear()
+        for line in maps.splitlines():
+            addresses, rights, _, _, _, *path = line.split(maxsplit=5)
+            if b"x" in rights:
+                begin, end = (int(address, 16) for address in addresses.split(b"-"))
+                file = path[0].decode("utf-8", "replace").removesuffix(" (deleted)") if path else ""
+                is_file = file.startswith(("/", "[vdso]")) and not file.startswith(("/memfd:", "/dev/zero"))
+                self._mapped.append((begin, end, library_of(file) if is_file else generated))
+
+
+class _Process(Struct):
+    """A process whose threads are sampled."""
+
+    libraries: Libraries
+    phases: deque[Phase]  # if it trains: those in which samples may still lie
+    waiting: list[tuple[int, int, str]] = field(default_factory=list)  # when, thread, library: no phase known yet
+
+    def take_code(self, late_ns: int) -> Counter[tuple[int, str, str]]:
+        """Samples by thread, library and phase: those whose phase is known by now, and all before ``late_ns``."""
+        code, taken, self.waiting = Counter[tuple[int, str, str]](), sorted(self.waiting), []
+        for when_ns, tid, library in taken:
+            begin_ns, end_ns, phase = self._phase_at(when_ns)
+            if when_ns > max(end_ns, late_ns):
+                self.waiting.append((when_ns, tid, library))
+            else:
+                code[tid, library, phase if begin_ns <= when_ns <= end_ns else ""] += 1
+        self._phase_at(late_ns)
+        return code
+
+    def _phase_at(self, when_ns: int) -> Phase:
+        """The phase at a moment, or the next or the latest; those before it are dropped."""
+        while len(self.phases) > 1 and self.phases[0][1] < when_ns:
+            self.phases.popleft()
+        return self.phases[0] if self.phases else (when_ns, when_ns, "")
+
+
+class NativeSource(Source):
+    """Samples the busiest threads of all processes of the run; ends, with a notice, where that is not allowed."""
+
+    name = "native"
+    period_s = 2.0
+
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._clocks: dict[tuple[int, int], ThreadClock] = {}  # by process and thread; the latest that was busy is last
+        self._processes: dict[int, _Process] = {}
+        self._read_s: float | None = None  # the last time
+
+    def read(self) -> Iterable[Record]:
+        """What each process has run since the last call, as far as its phases are known."""
+        now_s = time.monotonic()
+        if self._read_s is None and (denied := why_none()) is not None:
+            message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"
+            yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
+            raise Done
+        for (pid, tid), clock in [*self._clocks.items()]:
+            process = self._processes[pid]
+            process.waiting += [(when_ns, tid, process.libraries.at(address)) for when_ns, address in clock.read()]
+            if not os.path.exists(f"/proc/{pid}/task/{tid}"):  # the number may be used again
+                self._clocks.pop((pid, tid)).close()
+        for pid, process in [*self._processes.items()]:
+            has_ended = pid not in self._table.roles
+            code = process.take_code(int(now_s * 1e9) - (0 if has_ended else _WAIT_NS))
+            if code:
+                listed = [NativeCode(*key, count) for key, count in code.most_common()]
+                window_s = round(now_s - (self._read_s or 0.0), 3)
+                yield Native(t=round(now_s, 3), pid=pid, window_s=window_s, code=listed)
+            process.libraries.is_due = True
+            if has_ended:
+                self._drop(pid)
+        self._choose()
+        self._read_s = now_s
+
+    def close(self) -> None:
+        """End all sampling."""
+        for pid in [*self._processes]:
+            self._drop(pid)
+
+    def _drop(self, pid: int) -> None:
+        del self._processes[pid]
+        self._table.phases.pop(pid, None)
+        for thread in [thread for thread in self._clocks if thread[0] == pid]:
+            self._clocks.pop(thread).close()
+
+    def _choose(self) -> None:
+        """Sample the busiest thread of each process, then the next of each ..., as many as there may be."""
+        wanted = []
+        for pid, rows in self._table.running.copy().items():
+            busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= _LEAST_RATIO]
+            busy.sort(key=lambda row: row.cpu_ratio or 0.0, reverse=True)
+            if self._table.roles.get(pid, "other") != "other":
+                wanted += [(order, pid, row.tid) for order, row in enumerate(busy)]
+        for _, pid, tid in sorted(wanted)[:_THREADS]:
+            if pid not in self._processes:
+                phases = self._table.phases[pid] = deque[Phase](maxlen=_PHASES)
+                self._processes[pid] = _Process(Libraries(pid), phases)
+            with suppress(OSError):  # the thread has ended, or there are no handles left
+                clock = self._clocks.pop((pid, tid), None)
+                self._clocks[pid, tid] = clock or ThreadClock(tid)
+        for idle in [*self._clocks][:-_THREADS]:
+            self._clocks.pop(idle).close()
