@@ -1,4 +1,4 @@
-"""What fixes gain: a parameter changed, and the step simulated with it."""
+"""What fixes gain: a parameter changed, and the length of the step with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from tests.diagnosis.step_model.test_simulation import step
+from tests.diagnosis.step_model.test_length import step
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.interval import NONE, WHOLE, Interval
 from tuimon.diagnosis.step_model.model import StepModel
@@ -113,7 +113,7 @@ def test_half_of_a_change_is_never_surer_than_all_of_it():
 def test_the_claimed_share_bounds_what_contention_adds():
     """Workers that make nothing leave their core to the training thread, whose own work the share does not hold."""
     crowded = model(step(workers=2, own_ms=50.0, batch_ms=100.0, cores=2.0))
-    free, wait = Change("items", 0.0), 0.3
+    free, wait = Change("items", 0.0), 0.25
     assert crowded.gain(free).low > 1.0 / (1.0 - wait)
     told = crowded._replace(claimed=Interval(wait, wait)).fix("cheaper", free)
     assert told.estimated_speedup == pytest.approx(1.0 / (1.0 - wait))

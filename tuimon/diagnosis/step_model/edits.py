@@ -37,7 +37,6 @@ class Step(Struct, frozen=True):
     hand_over_ms: float = 0.0  # what taking over a ready batch from a worker costs the training thread
     starts_ms: float = 0.0  # per step, for starting and ending the workers of an epoch; meanwhile nobody makes batches
     workers: int = 0
-    prefetch: int = 1  # batches that a worker makes ahead
     batch_ms: float = 0.0  # making one batch
     batch_running: float = 0.0  # share of ``batch_ms`` on a core
     cores: float = 1.0

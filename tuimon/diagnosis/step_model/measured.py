@@ -19,8 +19,6 @@ from tuimon.session.phase_table import PhaseTable
 
 #: Factor by which handing over may cost more than measured, with larger batches or busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
-#: Most fetches of a step that are simulated: our choice; next to so many, those ready between two steps are few.
-_MOST_FETCHES = 256
 
 
 def host_model(evidence: Evidence) -> StepModel:
@@ -89,7 +87,7 @@ def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
-    """The model with evaluation at its measured share of the time, however long the simulated steps take."""
+    """The model with evaluation at its measured share of the time, however long the model's steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
     return StepModel(likely, certain, mean_ms, own_ms)
@@ -131,7 +129,6 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         drawing_ms=drawing_ms,
         starts_ms=starts_ms,
         workers=workers.number,
-        prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
         batch_ms=batch_ms,
         batch_running=batch_running,
         cores=float(evidence.run.cores),
@@ -139,13 +136,10 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
-    """Batches per step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step.
-
-    A very large number is cut; each simulated fetch then stands for several.
-    """
+    """Batches per step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step."""
     if loader is None or not loader.fetches_per_s or table is None or not table.steps:
         return 1
-    return min(_MOST_FETCHES, max(1, round(loader.fetches_per_s * whole_ms / 1e3)))
+    return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
 
 
 def _running_in_fetch(evidence: Evidence) -> float:

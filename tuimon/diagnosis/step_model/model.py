@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import count
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,16 +24,10 @@ REST = 0.4
 #: A removal of at least this share of the step has no upper end to its gain: our choice; beyond, each point of the
 #: share changes the gain by more than 7 %, and samples show shares only to within some points.
 OPEN_SHARE = 0.85
-#: Most workers that are simulated one by one; more are simulated as this many, each faster and on more cores.
-_MOST_WORKERS = 6
-#: Most batches that lie ready, and about how many batches are counted after the queue has filled. That bounds the work
-#: to some 40 batches of 7 tasks.
-_MOST_AHEAD = 12
-_BATCHES = 16
 #: Most threads of a pool, beyond the first, for which all others wait if one is late: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
-#: Two events less than this many ms apart are simultaneous.
-_AT_ONCE = 1e-9
+#: Rounds after which the length of a step changes by less than a percent.
+_ROUNDS = 12
 
 
 class StepModel(NamedTuple):
@@ -143,135 +136,51 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
 # -- how long a step takes
 
 
-class _Piece(NamedTuple):
-    """The next stretch of a task: it takes ``ms`` on so many ``cores``; without cores the task only waits.
-
-    A thread that has a core for a share of the time does that share of its work. Threads of a pool wait for each other:
-    the pool advances while all have a core, which is that share to the power of their number, the ``exponent``.
-    """
-
-    ms: float
-    cores: float
-    exponent: float = 1.0
-
-    def per_ms(self, share: float) -> float:
-        """How many ms of the piece are done per ms if threads that want a core have one for this share of the time."""
-        return share**self.exponent if self.cores else 1.0
-
-
-#: A task in this piece waits until another task lets it go on.
-_BLOCKED = _Piece(math.inf, 0.0)
-
-
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def step_ms(step: Step) -> float:
-    """The length of steps with their parts of the evaluation, of epoch starts and of waits for late batches."""
-    beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
-    if beside_ms:
-        return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0, held_ms=0.0)) + beside_ms
-    fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
-    parts_ms = step.own_ms + step.fetches * fetch_ms
-    if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
-        return parts_ms  # nothing takes long enough to be simulated
-    if not step.workers:
-        own_ms = sum(piece.ms * max(1.0, piece.cores / step.cores) for piece in _own_pieces(step))
-        return own_ms + step.fetches * (step.batch_ms + step.drawing_ms)
-    return _Simulation(step).mean_ms()
+    """The length of a step, with its parts of the evaluation, of epoch starts and of waits for late batches.
 
+    The training thread and its workers go on side by side, so whoever takes longer sets the pace, or the cores do.
+    Worked example: one worker needs 10 ms for a batch, the training thread 4 ms for the rest of a step. While the
+    thread is at one batch the worker makes the next, so a step takes 10 ms. Two workers make one every 5 ms; three, one
+    every 3.3 ms, but then the thread's own 4 ms decide. On a single core a step takes 14 ms whatever their number.
 
-def _own_pieces(step: Step) -> tuple[_Piece, ...]:
-    running_ms = step.own_ms * step.own_running
-    own = _Piece(running_ms, step.own_threads, 1.0 + min(step.own_threads - 1.0, _MOST_COUPLED))
-    return _pieces(own, _Piece(step.own_ms - running_ms, 0.0))
-
-
-def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
-    """The pieces of a noticeable length."""
-    return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
-
-
-class _Simulation:
-    """The training thread and its workers, event by event, until enough steps have ended.
-
-    Workers make batches, the training thread fetches them in order, all share the cores. Worked example: one worker
-    needs 10 ms for a batch, the training thread 4 ms for the rest of a step. While the thread is at one batch the
-    worker makes the next, so a step takes 10 ms. Two workers make one every 5 ms; three, one every 3.3 ms, but then the
-    thread's own 4 ms decide. On a single core a step takes 14 ms whatever their number.
+    Where threads want more cores than there are, each has one for a share of the time. Who is slowed down wants its
+    cores for longer, so lengths and shares follow from each other, in rounds.
     """
+    beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
+    running_ms, making_ms = step.own_ms * step.own_running, step.fetches * step.batch_ms
+    taking_ms = step.fetches * ((step.hand_over_ms if step.workers else step.batch_ms) + step.drawing_ms)
+    alone_ms = step.own_ms + running_ms * (max(1.0, step.own_threads / step.cores) - 1.0) + taking_ms
+    if not step.workers:
+        return beside_ms + alone_ms
+    made_ms = making_ms * step.batch_running  # of that, on a core
+    least_ms = (running_ms * step.own_threads + taking_ms + made_ms) / step.cores
+    whole_ms = max(step.own_ms + taking_ms, making_ms / step.workers, least_ms)
+    own, taking, making = speeds = [1.0, 1.0, 1.0]  # as parts of those with a core for each thread
+    for _ in range(_ROUNDS if whole_ms else 0):
+        is_own, is_taking = running_ms / own / whole_ms, taking_ms / taking / whole_ms
+        at_work = min(step.workers, made_ms / making / whole_ms)
+        beside = at_work * (1.0 - 1.0 / step.workers)
+        found = (
+            _speed(step, step.own_threads, at_work, 1.0 + min(step.own_threads - 1.0, _MOST_COUPLED)),
+            _speed(step, 1.0, at_work),
+            is_own * _speed(step, 1.0 + step.own_threads, beside)
+            + is_taking * _speed(step, 2.0, beside)
+            + max(0.0, 1.0 - is_own - is_taking) * _speed(step, 1.0, beside),
+        )
+        own, taking, making = speeds = [(before + now) / 2 for before, now in zip(speeds, found, strict=True)]
+        own_ms = step.own_ms + running_ms * (1.0 / own - 1.0) + taking_ms / taking
+        whole_ms = max(own_ms, (making_ms + made_ms * (1.0 / making - 1.0)) / step.workers, least_ms)
+    return beside_ms + min(whole_ms, alone_ms + making_ms)  # all one after the other at most
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._workers = min(step.workers, _MOST_WORKERS)
-        self._each = step.workers / self._workers  # workers that each simulated one stands for
-        self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
-        # workers that began together deliver together, so whole rounds are counted
-        self._counted = self._workers * math.ceil(_BATCHES / step.fetches / self._workers)
-        before = math.ceil((self._ahead + self._workers) / step.fetches)
-        self._number = self._counted + before
-        self._made: set[int] = set()
-        self._fetched = 0
-        self._changed = True  # a batch was made or fetched, so that blocked tasks may go on
-        self._now = 0.0
-        self._ends: list[float] = []  # when each step ended
 
-    def mean_ms(self) -> float:
-        """Mean length of the later steps."""
-        tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
-        doing = [_BLOCKED] * len(tasks)
-        left = [_BLOCKED.ms] * len(tasks)  # ms left of each task's piece
-        available = self._step.cores
-        while len(self._ends) < self._number:
-            if self._changed:
-                self._unblock(tasks, doing, left)
-            wanted = sum([piece.cores for piece in doing])
-            if wanted > available:
-                share = available / wanted
-                speeds = [piece.per_ms(share) for piece in doing]
-                span = min([ms / speed for ms, speed in zip(left, speeds, strict=True)])
-                left = [ms - span * speed for ms, speed in zip(left, speeds, strict=True)]
-            else:
-                span = min(left)
-                left = [ms - span for ms in left]
-            self._now += span
-            for task, ms in enumerate(left):
-                if ms <= _AT_ONCE:
-                    doing[task] = next(tasks[task])
-                    left[task] = doing[task].ms
-        return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
+def _speed(step: Step, threads: float, others: float, power: float = 1.0) -> float:
+    """The speed of so many threads beside a mean number of others, as a part of that with a core for each.
 
-    def _unblock(self, tasks: list[Iterator[_Piece]], doing: list[_Piece], left: list[float]) -> None:
-        """Let blocked tasks go on after a batch was made or fetched, and again those that these unblock."""
-        while self._changed and len(self._ends) < self._number:
-            self._changed = False
-            for task, ms in enumerate(left):
-                if ms == math.inf:
-                    doing[task] = next(tasks[task])
-                    left[task] = doing[task].ms
-
-    def _trainer(self) -> Iterator[_Piece]:
-        step = self._step
-        own = _own_pieces(step)
-        taking_over = _pieces(_Piece(step.hand_over_ms + step.drawing_ms, 1.0))
-        while True:
-            for _ in range(step.fetches):
-                while self._fetched not in self._made:
-                    yield _BLOCKED
-                self._made.discard(self._fetched)
-                yield from taking_over
-                self._fetched += 1
-                self._changed = True
-            yield from own
-            self._ends.append(self._now)
-
-    def _worker(self, first: int) -> Iterator[_Piece]:
-        """A worker, which begins a part of a batch later than the one before: real workers soon get out of step."""
-        batch_ms = self._step.batch_ms / self._each
-        yield from _pieces(_Piece(batch_ms * first / self._workers, 0.0))
-        running_ms = batch_ms * self._step.batch_running
-        pieces = _pieces(_Piece(running_ms, self._each), _Piece(batch_ms - running_ms, 0.0))
-        for batch in count(first, self._workers):
-            while batch >= self._fetched + self._ahead:
-                yield _BLOCKED
-            yield from pieces
-            self._made.add(batch)
-            self._changed = True
+    Threads of a pool wait for each other: it goes on while all have a core, which is the share of the time that each
+    has one to the ``power`` of their number.
+    """
+    fewest, part = divmod(others, 1.0)
+    least, most = (min(1.0, step.cores / (threads + number)) for number in (fewest + 1.0, fewest))
+    return part * math.pow(least, power) + (1.0 - part) * math.pow(most, power)

@@ -29,7 +29,7 @@ def test_workers_gain_no_more_than_the_cores_can_give_though_a_line_looks_like_a
     busy = thread(12, 0.99)
     first, *_ = run({"data": 65, "forward": 35}, lists, busy, stacks(12, ([3, 4, 30], 60)))
     loader = next(fix for fix in first.fixes if fix.action.startswith("set num_workers=2"))
-    assert loader.gain.high <= 2.0
+    assert loader.gain.high <= 2.0 / 0.99 + 1e-9  # the part that waits needs no core
 
 
 def test_no_more_workers_than_keep_the_cores_busy():

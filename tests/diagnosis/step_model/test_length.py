@@ -1,4 +1,4 @@
-"""The step simulated: who is the bottleneck sets the pace, and all share the cores."""
+"""The length of a step: who is the bottleneck sets the pace, and all share the cores."""
 
 import itertools
 
@@ -13,7 +13,7 @@ def step(**parameters):
     """One worker that needs 10 ms a batch, beside 4 ms of the training thread, on many cores."""
     usual = {
         "own_ms": 4.0, "own_running": 1.0, "own_threads": 1.0, "fetches": 1, "hand_over_ms": 0.0, "starts_ms": 0.0,
-        "workers": 1, "prefetch": 2, "batch_ms": 10.0, "batch_running": 1.0, "cores": 8.0,
+        "workers": 1, "batch_ms": 10.0, "batch_running": 1.0, "cores": 8.0,
     }  # fmt: skip
     return Step(**{**usual, **parameters})
 
@@ -30,7 +30,7 @@ def step(**parameters):
         ({"workers": 2, "fetches": 4}, 20.0),
         ({"workers": 4, "starts_ms": 2.0}, 6.0),
         ({"starts_ms": 2.0}, 12.0),  # nobody makes batches while workers start
-        ({"workers": 32, "batch_ms": 320.0, "cores": 64.0}, 10.0),  # more than are simulated one by one
+        ({"workers": 32, "batch_ms": 320.0, "cores": 64.0}, 10.0),
         ({"workers": 4, "batch_ms": 0.0}, 4.0),
         ({"own_ms": 0.0}, 10.0),
         ({"own_ms": 0.0, "batch_ms": 0.0}, 0.0),
@@ -69,7 +69,7 @@ def test_a_pool_waits_for_its_thread_without_a_core(parameters, ms):
 
 
 def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
-    """Over many steps: at least as long as each part alone, at most as long as all one after the other."""
+    """At least about as long as each part alone, at most as long as all one after the other."""
     for workers, own, batch, cores, running in itertools.product((0, 1, 3, 9), (0.5, 20), (1, 30), (1, 3), (0.1, 1)):
         one = step(workers=workers, own_ms=own, batch_ms=batch, cores=cores, batch_running=running, hand_over_ms=0.2)
         taken = step_ms(one)
