@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tuimon.diagnosis.explain.page import thresholds_of
 from tuimon.diagnosis.rule import NEEDS
 from tuimon.diagnosis.rulebook import BY_NAME, CAUSES, FINDING_NAMES, RULE_NAMES, RULES, SEVERITIES
 
@@ -52,7 +53,7 @@ def test_a_row_is_complete(rule):
 
 @each_rule
 def test_every_threshold_names_what_it_limits_and_where_it_comes_from(rule):
-    for threshold in rule.thresholds:
+    for threshold in thresholds_of(rule):
         assert threshold.meaning
         assert re.search(
             r"https://|our choice|measured in (tests/scenarios|tests/gpu_simulator|bench)|as for |in any case",

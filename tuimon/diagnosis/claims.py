@@ -20,8 +20,6 @@ UNSURE = Threshold(
     "our choice: queues that fill or one collection make up less; 37 looks find 0.19 to 0.46 where five times as many"
     " find 0.28",
 )
-#: The thresholds that decide how sure a claim is, as pages list them.
-CONFIDENCE = (SETTLED_S, UNSURE)
 
 
 class Claim(NamedTuple):

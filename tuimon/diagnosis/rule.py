@@ -8,11 +8,19 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import Cell, Cells
-from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
+from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS, JUMP_AT_ONCE, JUMP_LASTS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import GpuEvidence
-from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
+from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES, GpuEvidence
+from tuimon.diagnosis.evidence.gpu_steps import (
+    DEVICE_COPIES,
+    GAPS,
+    GPU_CLOCK_WAIT_S,
+    MIN_STEPS,
+    SLOW_PCIE,
+    has_enough_steps,
+)
 from tuimon.diagnosis.evidence.lines import is_collecting
+from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
 from tuimon.diagnosis.words import percent
@@ -27,6 +35,7 @@ class Need(Struct, frozen=True):
     what: str
     missing: Callable[[Evidence], str | None] = lambda _: None
     reported_as: str | None = None  # reported in place of the names of the rules that need it
+    thresholds: tuple[Threshold, ...] = ()  # by which it is judged to be there, or what it shows
 
 
 #: Added if samples show that a model runs: in such a loop no hook sees the end of a step.
@@ -137,13 +146,17 @@ def _no_collections(evidence: Evidence) -> str | None:
 
 MARKERS = Need("markers of steps")
 STEPS = Need("phases of steps", _no_steps)
-STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times)
+STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times, thresholds=(JUMP_AT_ONCE, JUMP_LASTS))
 BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
 SETTINGS = Need("what the process reports of itself", _no_settings, reported_as="precision and tracers")
 RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
-RANKS = Need("two or more ranks of one training")
-GPU_TIMES = Need("GPU times of steps", _no_gpu_times)
+RANKS = Need("two or more ranks of one training", thresholds=(BACKWARD_PER_FORWARD, TOGETHER_MS))
+GPU_TIMES = Need(
+    "GPU times of steps",
+    _no_gpu_times,
+    thresholds=(GPU_CLOCK_WAIT_S, MIN_STEPS, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES),
+)
 GPU_WAITS = Need("stack samples of waits for the GPU", _no_gpu_waits)
 GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
 TENSOR_ACTIVITY = Need(
@@ -192,7 +205,6 @@ class Rule(Struct, frozen=True):
     title: str  # for people, in a few words
     judge: Callable[[Evidence], Finding | None]
     needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # the cells whose time its findings claim
     of_rest: Callable[[Rest], Finding | None] | None = None  # the finding about time that no other finding holds

@@ -8,19 +8,26 @@ change`` and ``## Links`` follow; ``### title (cause)`` is a pair of code blocks
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
+from types import FunctionType
 
 import msgspec
 
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
+from tuimon.diagnosis.threshold import Threshold
 
 _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
 _CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
+#: The modules whose thresholds are told on pages, if a rule comes to them by name.
+_OF_RULES = ("tuimon.diagnosis.rules", "tuimon.diagnosis.claims", "tuimon.diagnosis.evidence")
 _LINK = re.compile(r"(?P<text>.*): (?P<url>https://\S+)")
 
 
@@ -113,7 +120,7 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
     advice, *pairs = re.split(r"^(?=### )", sections["What to do"], flags=re.MULTILINE)
     causes = [_matched(_CAUSE, item) for item in _items(sections.get("Causes", ""))]
     links = [_matched(_LINK, item) for item in _items(sections["Links"])]
-    limits = (Limit(float(each), each.meaning, each.source) for each in rule.thresholds)
+    limits = (Limit(float(each), each.meaning, each.source) for each in thresholds_of(rule))
     return Page(
         rule=rule.name,
         title=rule.title,
@@ -128,6 +135,33 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
         no_code=_flowing(sections["No code to change"]) if "No code to change" in sections else None,
         links=[Link(link["text"], link["url"]) for link in links],
     )
+
+
+def thresholds_of(rule: Rule) -> Iterator[Threshold]:
+    """The thresholds that a rule's code names, or what that uses of rules, claims and evidence; then of its needs."""
+    reached = [(rule.judge.__module__, rule.name)]
+    for module, name in reached:
+        for used in _definitions(module).get(name, ()):
+            value = getattr(sys.modules[module], used, None)
+            if isinstance(value, Threshold):
+                yield value
+            home = value.__module__ if isinstance(value, FunctionType) else module
+            if (home, used) not in reached and home.startswith(_OF_RULES):
+                reached.append((home, used))
+    for need in rule.needs:
+        yield from need.thresholds
+
+
+@cache
+def _definitions(module: str) -> dict[str, list[str]]:
+    """The names that each function, class and constant of a module uses, in order."""
+    found: dict[str, list[str]] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        own = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else [each.id for each in names[:1]]
+        names.sort(key=lambda each: (each.lineno, each.col_offset))
+        found |= {key: [each.id for each in names] for key in own}
+    return found
 
 
 def _pair(title: str, text: str) -> Code:

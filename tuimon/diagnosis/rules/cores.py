@@ -29,7 +29,6 @@ _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)"
     Rule,
     "Too few cores",
     needs=(RUN_QUEUE,),
-    thresholds=(WANTED_RATIO, LARGE, SMALL),
     contradicts_order=True,
     takes=lambda cell, finding: (
         not finding.elsewhere
@@ -141,13 +140,7 @@ _ONE_THREAD = Fix(
 )
 
 
-@partial(
-    Rule,
-    "Neighbours",
-    needs=(RUN_QUEUE,),
-    thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
-    from_outside=True,
-)
+@partial(Rule, "Neighbours", needs=(RUN_QUEUE,), from_outside=True)
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU (or benign: several trainings at 99 % CPU do not slow each other)."""
     if evidence.steps.phases is None:

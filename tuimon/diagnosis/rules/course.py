@@ -9,9 +9,6 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
     DRIFT_RATIO,
-    GROWTH_SIGMAS,
-    JUMP_AT_ONCE,
-    JUMP_LASTS,
     CourseEvidence,
     Grown,
     grows,
@@ -45,7 +42,7 @@ _MEANT = (
 )
 
 
-@partial(Rule, "Warm-up", needs=(MARKERS,), thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S))
+@partial(Rule, "Warm-up", needs=(MARKERS,))
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
     stats = evidence.steps.stats
@@ -93,13 +90,7 @@ class _Longer(NamedTuple):
         return self.cause not in ("jump", "more_work")
 
 
-@partial(
-    Rule,
-    "Steps grow longer",
-    needs=(STEP_TIMES,),
-    thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
-    causes=("jump", "more_work", "slower_hour"),
-)
+@partial(Rule, "Steps grow longer", needs=(STEP_TIMES,), causes=("jump", "more_work", "slower_hour"))
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps take longer and longer, or have since a jump, by their own work and not because others take the cores.
 
@@ -226,15 +217,7 @@ _FIXES: dict[Rest, str] = {
 _DOING: dict[Rest, str] = {"sleep": "sleeps", "thread": "waits for a thread of its own"}
 
 
-@partial(
-    Rule,
-    "Hang",
-    needs=(BOUNDARIES,),
-    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
-    of_moment=True,
-    is_harm=True,
-    contradicts_order=True,
-)
+@partial(Rule, "Hang", needs=(BOUNDARIES,), of_moment=True, is_harm=True, contradicts_order=True)
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
@@ -376,7 +359,7 @@ def _other_end(still: Standstill) -> str:
 # -- when the training is over
 
 
-@partial(Rule, "Job does not end", needs=(BOUNDARIES,), thresholds=(IDLE_S, LONG_S, SMALL), of_moment=True)
+@partial(Rule, "Job does not end", needs=(BOUNDARIES,), of_moment=True)
 def not_ended(evidence: Evidence) -> Finding | None:
     """The training is over but its process stays: it sleeps, or waits for a thread that does nothing."""
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)

@@ -14,11 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
-from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
+from tuimon.diagnosis.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS, Rollout, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
-from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, verdict
@@ -30,7 +29,7 @@ from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.native import NativeUse
@@ -566,7 +565,6 @@ CAUSES = (
     Rule,
     "Waits for data",
     needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
     causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import Cell, of_loop, of_step
-from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
+from tuimon.diagnosis.claims import UNSURE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.threads import Contention
@@ -18,7 +18,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, Rule
 from tuimon.diagnosis.step_model.measured import host_model, without
-from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, TRACE
+from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
 from tuimon.records import CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -27,14 +27,7 @@ from tuimon.text import code_place, ms_text
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 
 
-@partial(
-    Rule,
-    "Waits for the GIL",
-    needs=(SAMPLES,),
-    thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
-    takes=lambda cell, _: "gil" in cell.via,
-    contradicts_order=True,
-)
+@partial(Rule, "Waits for the GIL", needs=(SAMPLES,), takes=lambda cell, _: "gil" in cell.via, contradicts_order=True)
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
@@ -83,13 +76,7 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
 # -- Python's garbage collector
 
 
-@partial(
-    Rule,
-    "Garbage collections",
-    needs=(COLLECTIONS,),
-    thresholds=(TRACE, REPORTED, *CONFIDENCE),
-    takes=lambda cell, _: cell.doing == "gc" and not cell.via,
-)
+@partial(Rule, "Garbage collections", needs=(COLLECTIONS,), takes=lambda cell, _: cell.doing == "gc" and not cell.via)
 def gc_pauses(evidence: Evidence) -> Finding | None:
     """Python's garbage collector stops the training, on any thread; without collections of the compiler's garbage.
 
@@ -196,7 +183,6 @@ def guard_of(reason: str) -> Guard:
     Rule,
     "Costs of torch.compile",
     needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
     causes=("gave_up", "graph_breaks"),
     contradicts_order=True,
     takes=lambda cell, finding: not finding.cause and _compiles(cell),

@@ -151,7 +151,6 @@ _MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
     Rule,
     "Memory or another resource runs out",
     needs=(MACHINE_MEMORY,),
-    thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
     causes=("growing", "copied", "out_of_memory", "exhausted"),
     of_moment=True,
     is_harm=True,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
-from tuimon.diagnosis.claims import CONFIDENCE, is_sure
+from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
@@ -22,7 +22,7 @@ from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_word
 from tuimon.diagnosis.rules.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without, without_cost
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, TRACE
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.native_code import Kind
 from tuimon.session.phase_table import PhaseTable
@@ -153,7 +153,6 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     Rule,
     "Computes on the CPU",
     needs=(STEPS,),
-    thresholds=(MOST, REPORTED, LARGE, *CONFIDENCE),
     of_rest=on_the_cpu,
     only_in_order=True,
     causes=("python", "padding", "repeated_backward", "unused_gradients"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
-from tuimon.diagnosis.claims import CONFIDENCE, is_sure
+from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
@@ -18,9 +18,8 @@ from tuimon.diagnosis.step_model.measured import host_model, without, without_co
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
-from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.stacks.trie import Function, Node
+from tuimon.session.stacks.trie import Node
 from tuimon.torch_code import elementwise_update, multiplies
 
 FUSED_OF_SINGLE = Threshold(
@@ -108,7 +107,6 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
     Rule,
     "The optimizer takes long",
     needs=(STEPS,),
-    thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, TAKES_ERROR, SMALL_TENSOR, SMALL_PART, *CONFIDENCE),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
 )
@@ -125,35 +123,47 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     optimizer, gpu, hot = evidence.steps.phase("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
         return None
-    if hot is not None and hot.library is None and evidence.gpu.is_used is False:
-        by_hand = optimizer.share * _part(evidence, lambda node: _is_of(node, hot.function))
-        held = evidence.gil_held_in(hot.place)
-        if is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
-            whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
-            fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
-            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
-    is_busy = gpu is not None and gpu.is_bottleneck
-    share = gpu.share("optimizer") if gpu is not None and is_busy else optimizer.share
-    optimizer = optimizer._replace(share=share * (1.0 - _part(evidence, _multiplies)))
-    if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
+    share, what, is_busy = optimizer.share, "", gpu is not None and gpu.is_bottleneck
+    if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
+        what, fixes = ": Python code updates tensors one by one", [by_hand]
+    else:
+        share = gpu.share("optimizer") if gpu is not None and is_busy else share
+        share *= 1.0 - _part(evidence, _multiplies)
+        if not is_sure(evidence, share, OPTIMIZER_SHARE):
+            return None
+        at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
+        gained = share if evidence.gpu.is_used is False or is_busy else 0.0
+        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
+    return verdict(
+        f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
+        *fixes,
+        share=share,
+        at=hot,
+        optimizer_ms_per_step=optimizer.ms_per_step,
+        step_ms=evidence.steps.mean_ms,
+    )
+
+
+def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | None:
+    """The fix for a function of the user's on the CPU that updates tensors itself, or by torch's operations."""
+    if hot is None or hot.library is not None or evidence.gpu.is_used is not False:
         return None
-    gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
-    at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
-    fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
-    return _finding(optimizer, hot, "", fixes, evidence.steps.mean_ms)
+
+    def is_own(node: Node) -> bool:
+        others = (frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called)
+        return node.function == hot.function and not any(others)
+
+    own, held = share * _part(evidence, is_own), evidence.gil_held_in(hot.place)
+    if not is_sure(evidence, own) or held is None or held.ratio < SMALL_PART * own:
+        return None
+    whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
+    return without(evidence, "optimizer", whole, Interval.around(own))
 
 
 def _part(evidence: Evidence, is_it: Callable[[Node], bool]) -> float:
     """The part of the update's samples in stacks that match; waits for a core count for all stacks alike."""
     known = [(cell.cpu, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
-
-
-def _is_of(node: Node, function: Function) -> bool:
-    """True if a function itself, or torch's operations, update the tensors, and not another optimizer that it calls."""
-    return node.function == function and not any(
-        frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called
-    )
 
 
 def _multiplies(node: Node) -> bool:
@@ -192,17 +202,3 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     if not fused.estimated_speedup:
         return [less]
     return [less, fused] if is_longest else [fused, less]
-
-
-def _finding(
-    optimizer: PhaseRow, hot: HotLine | None, what: str, fixes: Sequence[Fix], step_ms: float | None
-) -> Finding:
-    """The finding; ``what`` ends its headline."""
-    return verdict(
-        f"the optimizer's update takes {percent(optimizer.share)} of each step{what}{in_library(hot)}",
-        *fixes,
-        share=optimizer.share,
-        at=hot,
-        optimizer_ms_per_step=optimizer.ms_per_step,
-        step_ms=step_ms,
-    )

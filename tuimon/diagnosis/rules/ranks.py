@@ -8,14 +8,10 @@ from statistics import median
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells
-from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
+from tuimon.diagnosis.claims import UNSURE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.ranks import (
-    ALIKE_SMS,
-    BACKWARD_PER_FORWARD,
-    NCCL_SMS,
-    TOGETHER_MS,
     Exchange,
     LateRank,
     late_on_gpu,
@@ -26,7 +22,7 @@ from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
@@ -61,7 +57,6 @@ class Communication(Struct, frozen=True, gc=False):
     Rule,
     "Communication between ranks",
     needs=(RANKS, SAMPLES),
-    thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
     contradicts_order=True,
     takes=lambda cell, _: cell.doing == "exchange",
 )
@@ -187,7 +182,6 @@ _REASONS = {
     Rule,
     "A rank that others wait for",
     needs=(RANKS,),
-    thresholds=(REPORTED, LARGE, SMALL, NCCL_SMS, ALIKE_SMS, *CONFIDENCE),
     causes=("in_turn",),
     contradicts_order=True,
     takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],

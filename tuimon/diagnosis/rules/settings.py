@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.claims import CONFIDENCE, is_sure
+from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
@@ -77,7 +77,6 @@ class _Setting(NamedTuple):
     Rule,
     "A setting slows the steps down",
     needs=(STEPS, SETTINGS),
-    thresholds=(AVX512_TAKES, AVX2_TAKES, FLOAT64_TAKES, TRACED_TAKES, TRACED_ERROR, TAKES_ERROR, *CONFIDENCE),
     causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
     contradicts_order=True,
 )

@@ -9,9 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
+from tuimon.diagnosis.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import (
     TRAINING,
     is_collecting,
@@ -54,7 +53,6 @@ _OF_UPDATE = re.compile(
     Rule,
     "Side work in the loop",
     needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
     causes=("checkpoint", "network", "evaluation"),
     contradicts_order=True,
     of_rest=wait,

@@ -50,7 +50,6 @@ _HOLDERS = {
     Rule,
     "GPUs that do nothing",
     needs=(GPU_COUNTERS,),
-    thresholds=(READINGS, TRACE, SMALL),
     causes=("unused", "held", "model_on_cpu", "context"),
     of_moment=True,
     takes=lambda cell, finding: finding.cause == "model_on_cpu" and cell.phase in PASSES,
@@ -121,7 +120,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     return None
 
 
-@partial(Rule, "Cores far from the GPU", needs=(NUMA_NODES,), thresholds=(READINGS, NEARLY_ALL), of_moment=True)
+@partial(Rule, "Cores far from the GPU", needs=(NUMA_NODES,), of_moment=True)
 def placement(evidence: Evidence) -> Finding | None:
     """A training process runs on cores of another NUMA node than the one that its GPU is attached to."""
     far = list(_far(evidence))
@@ -194,7 +193,7 @@ _REMAPS = {
 }
 
 
-@partial(Rule, "Errors of the GPU", needs=(GPU_COUNTERS,), thresholds=(REPLAYS,), is_harm=True, of_moment=True)
+@partial(Rule, "Errors of the GPU", needs=(GPU_COUNTERS,), is_harm=True, of_moment=True)
 def gpu_health(evidence: Evidence) -> Finding | None:
     """A GPU of the run has reported an error: of its memory, its links, its processors, or of a kernel on it."""
     return _gravest(
@@ -259,14 +258,7 @@ _CLOCKS: dict[str, tuple[str, Severity]] = {
 }
 
 
-@partial(
-    Rule,
-    "GPU below its speed",
-    needs=(GPU_COUNTERS,),
-    of_moment=True,
-    thresholds=(LARGE, FAR_BELOW, MOST, SMALL, TRACE),
-    from_outside=True,
-)
+@partial(Rule, "GPU below its speed", needs=(GPU_COUNTERS,), of_moment=True, from_outside=True)
 def throttled(evidence: Evidence) -> Finding | None:
     """The GPU is held below its speed: its clocks, by heat, power, a fault or a setting; or the link to it.
 

@@ -13,13 +13,12 @@ from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, v
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
-from tuimon.diagnosis.rules.gpu.waits import IDLE_BOUNDS
 from tuimon.diagnosis.rules.model import MODEL, needless_work
-from tuimon.diagnosis.rules.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
+from tuimon.diagnosis.rules.optimizer import fused_fix
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
 from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpus import GpuMeans
@@ -45,18 +44,6 @@ _WAITS: tuple[Doing, ...] = ("sync", "gc", "rank", "exchange", "io", "network", 
     Rule,
     "Launches set the pace",
     needs=(GPU_TIMES,),
-    thresholds=(
-        LARGE,
-        TRACE,
-        AUTOCAST_TAKES,
-        TAKES_ERROR,
-        FUSED_OF_SINGLE,
-        FUSED_TAKES,
-        HALF,
-        MOST,
-        SMALL,
-        *IDLE_BOUNDS,
-    ),
     causes=("allocator",),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
@@ -293,7 +280,6 @@ def keeps_busy(rest: Rest) -> Finding | None:
     Rule,
     "The GPU is the bottleneck",
     needs=(GPU_TIMES,),
-    thresholds=(*IDLE_BOUNDS, LARGE, LITTLE_POWER, NEARLY_ALL),
     of_rest=keeps_busy,
     only_in_order=True,
     causes=(
@@ -368,13 +354,7 @@ def _in_half(evidence: Evidence) -> bool:
     return process is not None and not _HALF.isdisjoint(process.matmul_dtypes + process.parameter_dtypes)
 
 
-@partial(
-    Rule,
-    "Tensor cores unused",
-    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-    thresholds=(TRACE, REPORTED, MOST, HALF, OTHER_TRAFFIC),
-    contradicts_order=True,
-)
+@partial(Rule, "Tensor cores unused", needs=(GPU_COUNTERS, TENSOR_ACTIVITY), contradicts_order=True)
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
@@ -427,13 +407,7 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     return Interval(max(0.0, active - others), active)
 
 
-@partial(
-    Rule,
-    "Room for a larger batch",
-    needs=(GPU_COUNTERS, GPU_LOAD),
-    thresholds=(MOST, LARGE, REPORTED),
-    only_in_order=True,
-)
+@partial(Rule, "Room for a larger batch", needs=(GPU_COUNTERS, GPU_LOAD), only_in_order=True)
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 

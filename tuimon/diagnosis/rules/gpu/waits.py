@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.cells import STEP, Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, GpuSteps
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
@@ -33,8 +32,6 @@ FULL_LEAD_US = Threshold(
     "our choice, a quarter of what fits: a stream takes about 1,000 launches of 4-5 us each before one waits"
     " (https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937)",
 )
-#: The thresholds that decide the bounds of the GPU's idle time.
-IDLE_BOUNDS = (REPORTED, MIN_STEPS, MOST, TRACE, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES)
 
 
 def harmless(
@@ -68,7 +65,7 @@ def longest_wait(evidence: Evidence) -> Wait | None:
     return Wait(hot, copied if is_copy else read, is_copy) if hot is not None else None
 
 
-@partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS), thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS))
+@partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS))
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu.steps, evidence.gpu.times.leads if evidence.gpu.times is not None else ()
@@ -86,13 +83,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
     )
 
 
-@partial(
-    Rule,
-    "Busy waiting for the GPU",
-    needs=(GPU_TIMES,),
-    thresholds=(NEARLY_ALL, REPORTED, LARGE),
-    takes=lambda cell, _: cell.doing == "sync",
-)
+@partial(Rule, "Busy waiting for the GPU", needs=(GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync")
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
     threads = evidence.computing
@@ -118,7 +109,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     )
 
 
-@partial(Rule, "GPU idle, cause unknown", needs=(GPU_TIMES,), thresholds=(LARGE, *IDLE_BOUNDS), only_in_order=True)
+@partial(Rule, "GPU idle, cause unknown", needs=(GPU_TIMES,), only_in_order=True)
 def unexplained_idle(evidence: Evidence) -> Finding | None:
     """The GPU idles for much of each step; kept only if no other finding explains it."""
     gpu = evidence.gpu.steps
@@ -152,7 +143,6 @@ _COMPUTE = ("mask", "shape", "check", "clip")
     Rule,
     "Synchronisation with the GPU",
     needs=(GPU_TIMES, GPU_WAITS),
-    thresholds=(SMALL, REPORTED),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase in STEP and _awaits_no_batch(cell),
 )
@@ -230,7 +220,6 @@ PINNED_TAKES_LEAST = Threshold(
     Rule,
     "Copies to the GPU",
     needs=(GPU_TIMES, GPU_WAITS),
-    thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL),
     contradicts_order=True,
     takes=lambda cell, _: cell.doing == "copy",
 )
