@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.records import AnyRecord
+from tuimon.views.comparison.result import Comparison
 from tuimon.views.report_types import Report
 
 FOLDER = Path(__file__).parent / "schema"

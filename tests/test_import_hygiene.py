@@ -72,7 +72,7 @@ def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
 def test_the_full_screen_loads_what_keys_open_when_they_are_pressed() -> None:
     """Each room that it loads costs memory in every run."""
     loaded = modules_after("import tuimon.cli.commands.run, tuimon.views.tui.app")
-    rooms = ("diagnosis.comparison", "diagnosis.explain", "launch.injection", "sources.log.source", "trace")
+    rooms = ("views.comparison", "diagnosis.explain", "launch.injection", "sources.log.source", "trace")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in rooms))]
 
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.comparison.series import correlated, run_records
+from tests.views.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.records import Header, Record, Steps
+from tuimon.views.comparison.result import Comparison
 
 
 def write(path: Path, records: list[Record]) -> str:
@@ -110,8 +110,8 @@ def run_of(path: Path, seed: int, **changed: object) -> str:
     ("changed", "says", "anyway"),
     [
         ({"command": ["torchrun", "--nproc-per-node", "2", "/elsewhere/train.py", "--lr", "0.1"]}, "", "step time"),
-        ({"command": ["python", "other.py"]}, "these are different programs: train.py before", "step time"),
-        ({"command": ["python", "-m", "package.train"]}, "these are different programs: train.py before", "step time"),
+        ({"command": ["python", "other.py"]}, "program train.py before, other.py after", "train.py -> other.py"),
+        ({"command": ["python", "-m", "package.train"]}, "package.train after", "train.py -> package.train"),
         ({"cpu_count": 64}, "cores 2 before, 64 after", "cores: 2 -> 64"),
         (None, "BEFORE and AFTER are the same: ", "step time"),
     ],

@@ -24,12 +24,12 @@ from tests.session.records import session_of
 from tests.truth.kind import Column, Kind
 from tests.truth.running import finished, kept, started, under_tuimon
 from tuimon.agent.ring import layout
-from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.diagnosis.comparison.runs import RUN_DEVIATION, Run, run_of
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
 from tuimon.sources.log.source import read_log
+from tuimon.views.comparison.compare import compare
+from tuimon.views.comparison.result import Comparison
+from tuimon.views.comparison.runs import RUN_DEVIATION, Run, run_of
 
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Doing, Via
-from tuimon.diagnosis.comparison.result import (
+from tuimon.views.comparison.result import (
     Comparison,
     FindingChange,
     LineChange,
@@ -18,8 +18,8 @@ from tuimon.diagnosis.comparison.result import (
     Side,
     Unlike,
 )
-from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.views.diff import text_diff
+from tuimon.views.report_types import RunFacts
 
 SIDE = Side(["runs/before.jsonl"], RunFacts(), 1240, 62.0, 2.0)
 FOUND = Comparison(

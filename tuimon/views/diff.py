@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Doing, Via
-from tuimon.diagnosis.comparison.compare import compare, factor
-from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
-from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.diagnosis.verdicts import fold
 from tuimon.errors import UnreadableLog
 from tuimon.sources.log.runs import Chosen, read_logs
+from tuimon.views.comparison.compare import compare, factor
+from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
+from tuimon.views.comparison.runs import Run, run_of
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size, wrap
 

@@ -5,13 +5,13 @@ Numbers are as they were measured; JSON rounds them. A field with a default may 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from tuimon.diagnosis.finding import Finding, Severity, finding_json
-from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
@@ -287,6 +287,33 @@ class RunJson(Struct, omit_defaults=True, kw_only=True):
     notices: list[NoticeJson]
 
 
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Facts of one run (of several ranks, those of the one in focus); None if unknown."""
+
+    command: list[str] = field(default_factory=list)
+    host: str | None = None
+    nodes: int = 1
+    cpu_count: int | None = None
+    gpus: list[str] = field(default_factory=list)  # names of the GPUs that the run uses on the node in focus
+    ranks: int = 1
+    batch_size: int | None = None  # of one rank's DataLoader
+    workers: int | None = None
+    driver: str | None = None  # of NVIDIA's GPUs
+    cuda: str | None = None  # version that torch was built for
+    torch: str | None = None
+    python: str | None = None
+    tuimon: str | None = None
+    dtypes: list[str] = field(default_factory=list)  # of the parameters
+    tf32: bool | None = None
+    checkpoints_to: str | None = None  # type of their file system: "nfs4"
+
+    @property
+    def gpu_names(self) -> str | None:
+        """``2 × H100``: the GPUs' names with the number of each; None without GPUs."""
+        counts = Counter(self.gpus)
+        return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or None
+
+
 class GpuJson(Struct):
     """A GPU or MIG instance: its latest counters, and their means over the steps."""
 
@@ -549,6 +576,11 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     changes: list[ChangeJson]
     unjudged: list[UnjudgedJson]
     left_out: dict[str, int] = {}
+
+    @property
+    def focus(self) -> Rank | None:
+        """The process in focus; None before any."""
+        return next((rank for rank in self.ranks if rank.in_focus), None)
 
     @property
     def alive(self) -> int:

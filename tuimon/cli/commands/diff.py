@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from tuimon.cli.options import number, parser_of
 from tuimon.cli.writing import Output, add_output
-from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.errors import NotComparable, UnreadableLog
-from tuimon.records import Header
-from tuimon.sources.log.runs import Chosen, choose_all, read_logs
+from tuimon.errors import NotComparable
+from tuimon.sources.log.runs import choose_all
 from tuimon.text import plain
+from tuimon.views.comparison.result import Comparison
 from tuimon.views.diff import WIDTH, compare_logs, text_diff
 from tuimon.views.json_text import json_text
-from tuimon.views.words import started_program
 
 _DOC = """\
 Did it help? Compare what was recorded before a change with what was recorded after it: step time, phases, GPU,
@@ -51,44 +45,16 @@ def main(argv: Sequence[str]) -> int:
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     output = Output(parsed)
-    refusal = _refusal(parsed, before, after)
-    if refusal is not None and not parsed.anyway:
-        raise refusal
+    if os.path.realpath(parsed.before) == os.path.realpath(parsed.after) and not parsed.anyway:
+        raise NotComparable(
+            f"BEFORE and AFTER are the same: {plain(parsed.after)}",
+            "Name the log of another run, or compare this one with itself by --anyway",
+        )
     found = compare_logs(before, after, anyway=parsed.anyway)
-    if refusal is not None:  # a fix of one program promises nothing about another
-        found = replace(found, promise=None)
     on_terminal = parsed.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else WIDTH
     output.write(json_text(found, indent=2) if parsed.format == "json" else text_diff(found, width))
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
-
-
-def _refusal(parsed: argparse.Namespace, before: Sequence[Chosen], after: Sequence[Chosen]) -> NotComparable | None:
-    """The refusal if both sides are one log or one folder, or have no program in common."""
-    if os.path.realpath(parsed.before) == os.path.realpath(parsed.after):
-        return NotComparable(
-            f"BEFORE and AFTER are the same: {plain(parsed.after)}",
-            "Name the log of another run, or compare this one with itself by --anyway",
-        )
-    one, other = _programs(before), _programs(after)
-    if not one or not other or one & other:
-        return None
-    sides = (plain(", ".join(sorted(names))) for names in (one, other))
-    return NotComparable(
-        "these are different programs: {} before, {} after".format(*sides),
-        "Compare runs of one program, or these nevertheless with --anyway",
-    )
-
-
-def _programs(runs: Sequence[Chosen]) -> set[str]:
-    """Names of the scripts or modules that these runs started; unreadable logs are left out, as in the comparison."""
-    found = set()
-    for run in runs:
-        with contextlib.suppress(UnreadableLog):
-            header = next(read_logs(run))
-            if isinstance(header, Header):
-                found.add(started_program(header.command))
-    return found
 
 
 def _judge(found: Comparison, tolerance: float) -> int:

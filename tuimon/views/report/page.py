@@ -143,8 +143,7 @@ def _written(value: object) -> object:
 
 
 def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
-    end = end_of(report.run)
-    focus = next((rank for rank in report.ranks if rank.in_focus), None)
+    end, focus = end_of(report.run), report.focus
     gpus = [gpu for gpu in report.gpus if gpu.used_by_run]
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""

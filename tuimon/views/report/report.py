@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from bisect import bisect_left
 from collections import deque
@@ -15,7 +16,6 @@ from msgspec import structs
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import unjudged
-from tuimon.diagnosis.run_facts import facts_of
 from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
@@ -79,7 +79,7 @@ def report_of(
         schema=1,
         summary="",
         run=_run(session, log),
-        facts=facts_of(session, evidence_of(view, pid) if pid is not None else None),
+        facts=_facts(view, pid),
         gpus=list(_gpus(view)),
         trainings=trainings,
         ranks=[
@@ -146,6 +146,38 @@ def _run(session: Session, log: str) -> types.RunJson:
         raised_at=PlaceJson.of(end.raised_at) if end else None,
         survivors=[own_id(pid) for pid in end.survivors] if end else [],
         notices=[filled(types.NoticeJson, each) for each in session.notices.values()],
+    )
+
+
+def _facts(view: SessionView, pid: int | None) -> types.RunFacts:
+    session, header = view.session, view.session.header
+    process = session.process(pid) if pid is not None else None
+    versions = header.versions if header is not None else {}
+    cuda = re.search(r"\+cu(\d+)(\d)", (process and process.torch) or "")  # of "2.11.0+cu130": 13.0
+    facts = types.RunFacts(
+        command=list(header.command) if header is not None else [],
+        host=header.host or None if header is not None else None,
+        nodes=max(1, len(session.nodes.known)),
+        cpu_count=session.nodes.all_cores.get(session.focus_node),
+        driver=versions.get("driver"),
+        cuda=f"{cuda[1]}.{cuda[2]}" if cuda is not None else None,
+        tuimon=versions.get("tuimon"),
+    )
+    if pid is None or process is None:
+        return facts
+    evidence, saved = evidence_of(view, pid), session.checkpoints(pid)
+    loader = evidence.data.loader.facts if evidence.data.loader is not None else None
+    return structs.replace(
+        facts,
+        gpus=sorted(row.latest.name for row in view.gpus() if row.used_by_run),
+        ranks=evidence.world_size,
+        batch_size=loader.batch_size if loader is not None else None,
+        workers=loader.workers if loader is not None else None,
+        torch=process.torch,
+        python=process.python,
+        dtypes=list(process.parameter_dtypes),
+        tf32=process.tf32,
+        checkpoints_to=(saved.file_system or None) if saved is not None else None,
     )
 
 

@@ -10,7 +10,14 @@ from statistics import fmean
 from typing import NamedTuple, get_args
 
 from tuimon.diagnosis.cells import Cell
-from tuimon.diagnosis.comparison.result import (
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.threshold import SMALL, TRACE
+from tuimon.diagnosis.words import percent
+from tuimon.errors import NotComparable
+from tuimon.records import Place
+from tuimon.session.steps import STACKED
+from tuimon.views.comparison.result import (
     Became,
     Comparison,
     Effect,
@@ -25,7 +32,7 @@ from tuimon.diagnosis.comparison.result import (
     Unit,
     Unlike,
 )
-from tuimon.diagnosis.comparison.runs import (
+from tuimon.views.comparison.runs import (
     LEAST_BATCHES,
     Estimate,
     Figure,
@@ -36,14 +43,8 @@ from tuimon.diagnosis.comparison.runs import (
     phase_ms,
     step_ms,
 )
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.run_facts import RunFacts
-from tuimon.diagnosis.threshold import SMALL, TRACE
-from tuimon.diagnosis.words import percent
-from tuimon.errors import NotComparable
-from tuimon.records import Place
-from tuimon.session.steps import STACKED
+from tuimon.views.report_types import RunFacts
+from tuimon.views.words import started_program
 
 #: Share of the step below which two runs, or their waits for a core, count as equal: our choice, the smallest
 #: difference that a minute of each run can show.
@@ -56,15 +57,6 @@ _UNEVEN = 2
 _LISTED = 8
 #: All rows share one error of 5 %, and so do all lines: each is significant by itself at 5 % over their number.
 _ERROR = 0.05
-_UNITS: dict[str, Unit] = {
-    "GPU utilisation": "%",
-    "host memory": "bytes",
-    "GPU memory": "bytes",
-    "checkpoints": "1",
-    "checkpoint": "ms",
-    "checkpoint size": "bytes",
-    "checkpoint rate": "bytes/s",
-}
 
 
 def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
@@ -146,6 +138,7 @@ def outcome_of(speedup: Range) -> Outcome:
 
 #: Facts by name, with what a difference means.
 _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
+    ("program", lambda facts: started_program(facts.command) or None, "void"),
     ("GPUs", lambda facts: facts.gpu_names, "void"),
     ("cores", lambda facts: facts.cpu_count, "void"),
     ("nodes", lambda facts: facts.nodes, "void"),
@@ -203,6 +196,18 @@ class _Quantity(NamedTuple):
         return estimate(runs, self.figure, unsure_ms**2, is_log=self.widened is not None)
 
 
+#: What a run has once: name, unit, figure.
+_ONCE: tuple[tuple[str, Unit, Callable[[Run], float | None]], ...] = (
+    ("GPU utilisation", "%", lambda run: None if run.gpu_ratio is None else 100 * run.gpu_ratio),
+    ("host memory", "bytes", lambda run: run.host_bytes or None),
+    ("GPU memory", "bytes", lambda run: run.gpu_bytes or None),
+    ("checkpoints", "1", lambda run: getattr(run.checkpoints, "number", None)),
+    ("checkpoint", "ms", lambda run: getattr(run.checkpoints, "each_ms", None)),
+    ("checkpoint size", "bytes", lambda run: getattr(run.checkpoints, "each_bytes", None)),
+    ("checkpoint rate", "bytes/s", lambda run: getattr(run.checkpoints, "bytes_per_s", None)),
+)
+
+
 def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
     """Step time, throughput, phases, CPU, waits; then what a run has once. ``longer`` widens the first two."""
     quantities = [
@@ -221,8 +226,8 @@ def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
     ]
     estimated = {name for run in (*before, *after) for name in run.phase_errors}
     rows = [_row(*each, len(shown), each[0].name in estimated) for each in shown]
-    for name, unit in _UNITS.items():
-        ends = [[run.once[name] for run in runs if name in run.once] for runs in (before, after)]
+    for name, unit, of in _ONCE:
+        ends = [[value for run in runs if (value := of(run)) is not None] for runs in (before, after)]
         if all(ends):
             one, other = map(fmean, ends)
             rows.append(Row(name, unit, one, other, other - one))
@@ -363,8 +368,7 @@ def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
     """
     has_changed = before.workers != after.workers
     made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.what == "workers") == has_changed]
-    one, other = ([word for word in facts.command if word.endswith(".py")] for facts in (before, after))
-    if before.command == after.command or one != other:
+    if before.command == after.command:
         return next(iter(made or finding.fixes), None)
     return made[0] if made and has_changed else None
 

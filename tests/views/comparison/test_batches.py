@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.comparison.series import correlated
-from tuimon.diagnosis.comparison.runs import equal_stretches, warmup_length
+from tests.views.comparison.series import correlated
 from tuimon.session.steps import StepStretch
+from tuimon.views.comparison.runs import equal_stretches, warmup_length
 
 
 def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretch:

@@ -1,4 +1,4 @@
-"""A run as it is compared: its facts, its steps without warm-up, and estimates for a step with their errors.
+"""A run as it is compared: its report, its steps without warm-up, and estimates for a step with their errors.
 
 The steps are grouped into batches of about equal time. Neighbouring batches depend on each other, so the estimates of
 one run rest on five long blocks of them, and on the noise from run to run that a single run cannot show; the
@@ -8,28 +8,29 @@ estimates of several runs rest on how these runs differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import mul
 from statistics import NormalDist, fmean, quantiles, variance
 from typing import NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.evidence.course import grows
-from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.evidence.gpu import utilisation
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.run_facts import RunFacts, facts_of
 from tuimon.records import Place
 from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
+from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
+from tuimon.views.report.report import report_of
+from tuimon.views.report_types import Report, RunFacts
 
 #: Standard deviation of the step time from run to run of the same program, which a single run cannot show: our choice;
 #: without it two runs of one program would often count as different. ``make truth KIND=diff`` tries it.
@@ -68,17 +69,38 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     """What is compared of one run; small enough that dozens of them fit in memory."""
 
     name: str
-    facts: RunFacts = field(default_factory=RunFacts)
+    report: Report
+    findings: Sequence[Finding] = ()  # those of the report, with what their fixes change
     stretches: Sequence[StepStretch] = ()  # of the process in focus
     between_parts: Sequence[float] = between_parts(None)  # how samples divide time that markers cannot, by STACKED
-    phase_errors: Mapping[str, float] = field(default_factory=dict)  # of phases by samples, shares of a step
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
     samples: int = 0  # the number of samples behind the cells
-    findings: Sequence[Finding] = ()  # of the whole run, the first is its verdict
-    once: Mapping[str, float] = field(default_factory=dict)  # figures that a run has only one of, by name
-    gpu_ratio: float = 0.0  # share (0..1) of the steps in which a kernel ran
+    host_bytes: float = 0.0  # memory of the process in focus and its workers
+    gpu_bytes: float = 0.0  # the most memory in use on its GPUs
     starved: float = 0.0  # share (0..1) of its time that the most starved thread waited for a core that others held
     gpu_taken: float = 0.0  # share (0..1) of the time that other programs used the run's most contended GPU
+
+    @property
+    def facts(self) -> RunFacts:
+        """What it ran on."""
+        return self.report.facts
+
+    @property
+    def gpu_ratio(self) -> float | None:
+        """The mean share (0..1) of the steps in which a kernel ran on its GPUs."""
+        return mean_of_known(
+            gpu.means.util_ratio for gpu in self.report.gpus if gpu.used_by_run and gpu.means is not None
+        )
+
+    @property
+    def phase_errors(self) -> dict[str, float]:
+        """The errors of the shares that rest on samples, by phase."""
+        return {phase.name: phase.error or 0.0 for phase in self.report.phases if phase.estimated}
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """Those of the process in focus."""
+        return self.report.focus.checkpoints if self.report.focus is not None else None
 
     @cached_property
     def batches(self) -> list[StepStretch]:
@@ -119,7 +141,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         Work of CPU cores varies more, unless a GPU computes meanwhile; a wait for workers counts as work of theirs.
         """
         busy_ns = self.level.cpu_ns + (self.level.data_ns if self.facts.workers else 0.0)
-        on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - self.gpu_ratio)
+        on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - (self.gpu_ratio or 0.0))
         return RUN_DEVIATION**2 + (_CORES_DEVIATION * on_cores) ** 2
 
     @cached_property
@@ -177,24 +199,23 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     """The part of a fully read run that is compared."""
-    pid = session.trainer()
+    report, pid, view = report_of(session, findings, name), session.trainer(), session.over("whole")
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is None or stats is None:
-        return Run(name=name)
-    evidence = evidence_of(session.over("whole"), pid)
-    table = evidence.steps.phases
-    threads = evidence.run.here.live_threads
+        return Run(name=name, report=report)
+    evidence = evidence_of(view, pid)
+    threads, processes = evidence.run.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
-    gpus, divided = [row for row in evidence.view.gpus() if row.used_by_run], cells(evidence)
+    gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
     return Run(
         name=name,
-        facts=facts_of(session, evidence),
+        report=report,
+        findings=findings,
         stretches=stats.stretches(),
-        between_parts=session.over("whole").between_parts(pid),
-        phase_errors={row.name: row.error or 0.0 for row in (table.rows if table is not None else ()) if row.estimated},
+        between_parts=view.between_parts(pid),
         cells=[
             (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
             for cell in divided
@@ -202,31 +223,11 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
             if cell.phase in PHASE_COLUMNS
         ],
         samples=evidence.samples.total,
-        findings=findings,
-        once=dict(_once(session, evidence)),
-        gpu_ratio=mean_of_known(map(utilisation, gpus)) or 0.0,
+        host_bytes=sum(known.rss_bytes or 0 for each in processes if (known := view.process_threads(each)) is not None),
+        gpu_bytes=sum(max(filter(None, row.history("memory_used_bytes")), default=0.0) for row in gpus),
         starved=evidence.run.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
     )
-
-
-def _once(session: Session, evidence: Evidence) -> dict[str, float]:
-    view, saved = session.over("whole"), session.checkpoints(evidence.pid)
-    gpus = [row for row in evidence.view.gpus() if row.used_by_run]
-    pids = [evidence.pid, *(worker.pid for worker in view.workers(evidence.pid))]
-    threads = [known for pid in pids if (known := view.process_threads(pid)) is not None]
-    held = [max((size for size in row.history("memory_used_bytes") if size is not None), default=0.0) for row in gpus]
-    gpu_ratio = mean_of_known(map(utilisation, gpus))
-    found = {
-        "GPU utilisation": 100 * gpu_ratio if gpu_ratio is not None else None,
-        "host memory": sum(each.rss_bytes or 0 for each in threads) or None,
-        "GPU memory": sum(held) or None,
-        "checkpoints": saved.number if saved is not None else None,
-        "checkpoint": saved.each_ms if saved is not None else None,
-        "checkpoint size": saved.each_bytes if saved is not None else None,
-        "checkpoint rate": saved.bytes_per_s if saved is not None else None,
-    }
-    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 # -- warm-up

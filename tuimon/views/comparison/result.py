@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from tuimon.diagnosis.cells import Doing, Phase, Via
-from tuimon.diagnosis.run_facts import RunFacts
+from tuimon.views.report_types import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
 #: How a measured gain compares with its estimate.

@@ -7,17 +7,19 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
+from tests.diagnosis.gpu import gpu
+from tests.views.comparison.series import FACTS, correlated, report_with, stretches, wandering
 from tuimon.diagnosis.cells import Cell
-from tuimon.diagnosis.comparison.compare import compare, verdict_text
-from tuimon.diagnosis.comparison.result import Comparison, Range, Row
-from tuimon.diagnosis.comparison.runs import NOWHERE, Run
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.errors import NotComparable
 from tuimon.records import Place
+from tuimon.session.gpus import GpuMeans
 from tuimon.session.steps import StepStretch
+from tuimon.views.comparison.compare import compare, verdict_text
+from tuimon.views.comparison.result import Comparison, Range, Row
+from tuimon.views.comparison.runs import NOWHERE, Run
+from tuimon.views.report_types import GpuJson, RunFacts
 
 STARVED = Finding(
     rule="input_bound",
@@ -37,10 +39,11 @@ NOISE = re.compile(
 
 
 def run(seed: int, middle: float = 50.0, number: int = 60, phi: float = 0.3, **more: object) -> Run:
-    steps_ms = more.pop("series", correlated(number, phi, seed, middle))
+    steps_ms, facts = more.pop("series", correlated(number, phi, seed, middle)), more.pop("facts", FACTS)
     return Run(
         name=f"run {seed}",
-        **{"facts": FACTS, "stretches": stretches(steps_ms), **more},  # type: ignore[arg-type]
+        report=report_with(facts),
+        **{"stretches": stretches(steps_ms), **more},  # type: ignore[arg-type]
     )
 
 
@@ -71,7 +74,8 @@ def on_cores(seed: int, middle: float = 50.0, busy: float = 1.0, **more: object)
 
 
 def on_gpu(figures: Run, idle: float) -> Run:
-    return replace(figures, gpu_ratio=1 - idle, once={"GPU utilisation": 100 * (1 - idle)})
+    row = GpuJson(None, True, 0.0, gpu(1.0), None, GpuMeans(util_ratio=1 - idle), [], None)
+    return replace(figures, report=replace(figures.report, gpus=[row]))
 
 
 def test_what_cores_compute_differs_from_process_to_process() -> None:
@@ -319,7 +323,6 @@ def test_the_promise_is_of_the_fix_that_was_made() -> None:
     ("command", "is_kept"),
     [
         (["python", "train.py", "--steps", "9"], False),
-        (["python", "faster.py", "--steps", "9"], True),
         (["python", "train.py"], True),
     ],
 )
