@@ -74,8 +74,7 @@ def suspicion(session: Session) -> Suspicion | None:
         return None
     ranks = []
     for rank in still.ranks:
-        sampled = session.stacks.get(rank.pid)
-        loops = tuple(node.frames for node in sampled.noted_loops()) if sampled is not None else ()
+        loops = tuple(node.frames for node in session.stacks[rank.pid].noted_loops())
         tid = rank.tid if rank.tid != rank.pid else None
         ranks.append(Suspect(rank.pid, "trainer", rank.rank, tid, loops))
     processes = session.run_processes

@@ -233,8 +233,7 @@ def _stacks(session: Session) -> list[dict[str, Any]] | None:  # Any: JSON
 
 
 def _steps(session: Session) -> int:
-    stats = (session.step_stats.get(pid) for pid in session.trainers())
-    return max((each.total for each in stats if each is not None), default=0)
+    return max((session.step_stats[pid].total for pid in session.trainers()), default=0)
 
 
 def _notice(outcome: Outcome, now_s: float) -> Notice:

@@ -111,8 +111,8 @@ def _of_all_steps(view: SessionView, pid: int) -> float:
 
     Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation.
     """
-    stats, per_second = view.session.step_stats.get(pid), view.step_totals(pid).sums.per_second
-    return per_second / stats.total if stats is not None and stats.total and per_second else 0.0
+    total, per_second = view.session.step_stats[pid].total, view.step_totals(pid).sums.per_second
+    return per_second / total if total and per_second else 0.0
 
 
 def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:

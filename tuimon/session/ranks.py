@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.node_ids import node_of
-from tuimon.records import Place, Process
+from tuimon.records import Place, Process, Steps
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView, once
@@ -174,10 +174,6 @@ def _median_of_others(values: Sequence[float]) -> Callable[[float], float]:
 _SILENT_S = 10.0
 
 
-def _no_windows(last: int) -> Sequence[StepStretch]:
-    return ()
-
-
 RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
 
 
@@ -206,7 +202,7 @@ class RankRow(NamedTuple):
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
     on_gpu: bool = False
-    history: Callable[[int], Sequence[StepStretch]] = _no_windows  # its last windows
+    history: Callable[[int], Sequence[StepStretch]] = lambda _: ()  # its last windows
 
     @property
     def wait_ms(self) -> float | None:
@@ -264,8 +260,7 @@ def ranks_end(session: Session) -> bool:
     ended_s = max((process.t for process in ranks if process.ended), default=None)
     if ended_s is None or len(ranks) < 2:
         return False
-    live = [stats for rank in ranks if not rank.ended and (stats := session.step_stats.get(rank.pid)) is not None]
-    return not any(stats.has_stepped_since(ended_s) for stats in live)
+    return not any(session.step_stats[rank.pid].has_stepped_since(ended_s) for rank in ranks if not rank.ended)
 
 
 def superseded(session: Session) -> set[int]:
@@ -284,7 +279,6 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     session, times = view.session, {}
     tables = {rank.pid: table for rank in ranks if (table := view.phases(rank.pid)) is not None}
     inferred = all(table.inferred for table in tables.values())  # else only ranks with markers are compared
-    stepping = {rank.pid: stats for rank in ranks if (stats := session.step_stats.get(rank.pid)) is not None}
     for process in ranks:
         pid, table = process.pid, tables.get(process.pid)
         if table is None or table.inferred is not inferred:
@@ -300,8 +294,8 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         )
         if found.step_ms:
             times[pid] = found
-    first = max(stepping.values(), key=lambda stats: stats.total, default=None)
-    behind = {rank.pid: _behind(first, stepping.get(rank.pid)) for rank in ranks}
+    first = max((session.step_stats[rank.pid] for rank in ranks), key=lambda stats: stats.total)
+    behind = {rank.pid: _behind(first, session.step_stats[rank.pid]) for rank in ranks}
     # one at the end of its data waits for the others outside steps
     together = {pid: found for pid, found in times.items() if not behind[pid]}
     splits = dict(zip(together, split_ranks(list(together.values())), strict=True))
@@ -311,7 +305,7 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     found_rows = []
     for process in ranks:
         pid, rank = process.pid, process.rank or 0
-        stats, sampled, threads = stepping.get(pid), session.stacks.get(pid), view.process_threads(pid)
+        stats, sampled, threads = session.step_stats[pid], session.stacks[pid], view.process_threads(pid)
         own, split = times.get(pid), splits.get(pid)
         held = [each for uuid in process.gpu_uuids if uuid in gpus for each in gpus[uuid].processes if each.pid == pid]
         on_gpus = [each.memory_bytes for each in held if each.memory_bytes is not None]
@@ -319,16 +313,16 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             rank=rank,
             pid=pid,
             host=session.host_of(pid),
-            state=_state(view, process, stats, is_over=is_over),
+            state=_state(view, process, stats.latest, is_over=is_over),
             restarts=restarted.get(rank, 0),
-            steps=stats.total if stats is not None else 0,
+            steps=stats.total,
             behind=behind[pid],
             step_ms=own.step_ms if own is not None and not inferred else None,
             phases=_shares(own.ms, own) if own is not None else (),
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
-            place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
+            place=sampled.threads.place_of(sampled.tid),
             on_gpu=bool(process.gpu_uuids),
-            history=stats.windows if stats is not None else _no_windows,
+            history=stats.windows,
         )
         if own is not None and split is not None:
             row = row._replace(
@@ -350,13 +344,13 @@ def _shares(ms: Mapping[str, float | None], of: RankTimes) -> tuple[tuple[str, f
     return tuple([(name, (each or 0.0) / of.step_ms) for name, each in ms.items()])
 
 
-def _behind(first: StepStats | None, stats: StepStats | None) -> int:
+def _behind(first: StepStats, stats: StepStats) -> int:
     """Steps that a rank is behind the first; 0 if the windows, which end at different moments, explain the difference.
 
     Steps of the open window, which is no longer than earlier ones, may explain it as well. Ranks out of focus have
     windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
     """
-    if first is None or first.latest is None or stats is None or stats.latest is None:
+    if first.latest is None or stats.latest is None:
         return 0
     steps = first.total - stats.total
     if steps <= max(1.0, sum(window.steps for window in stats.windows(2))):
@@ -364,11 +358,10 @@ def _behind(first: StepStats | None, stats: StepStats | None) -> int:
     return steps if steps > 2 * stats.steps_within(first.latest.t - stats.latest.t) else 0
 
 
-def _state(view: SessionView, process: Process, stats: StepStats | None, *, is_over: bool) -> RankState:
+def _state(view: SessionView, process: Process, latest: Steps | None, *, is_over: bool) -> RankState:
     """The state of a rank; it is lost if it ended while other ranks go on."""
     if process.ended:
         return "ended" if is_over else "lost"
-    latest = stats.latest if stats is not None else None
     if latest is None:
         return "starting"
     if view.session.threads.is_stopped(process.pid):

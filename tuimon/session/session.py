@@ -19,7 +19,7 @@ from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
-from tuimon.session.stacks.samples import NO_SAMPLES, Samples
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
 from tuimon.session.tables import Tables
@@ -87,38 +87,36 @@ class Session(Tables):
 
     def training_tid(self, pid: int) -> int:
         """The thread of a process that trains: the main one, unless markers or samples show another."""
-        stats, sampled = self.step_stats.get(pid), self.stacks.get(pid)
-        if stats is not None and stats.latest is not None and stats.has_loop:
-            return stats.latest.tid or pid
-        return sampled.tid if sampled is not None else pid
+        stats = self.step_stats[pid]
+        return (stats.latest.tid or pid) if stats.latest is not None and stats.has_loop else self.stacks[pid].tid
 
     def steady_span(self, pid: int) -> Span:
         """The steady part of a process's steps; without steps of its own, that of the process in focus.
 
         Without markers it begins where samples show the first step.
         """
-        focus = self.trainer()
-        stats = self.step_stats.get(pid) or (self.step_stats.get(focus) if focus is not None else None)
-        if stats is not None:
-            return stats.steady_span()
-        process, sampled = self.process(focus or pid), self.stacks.get(focus or pid)
-        is_shown = sampled is not None and sampled.has_whole_step and process is not None and not process.markers
-        return Span(sampled.begin_s) if sampled is not None and is_shown else Span()
+        focus = self.trainer() or pid
+        own = pid if pid in self.step_stats else focus
+        if own in self.step_stats:
+            return self.step_stats[own].steady_span()
+        process, sampled = self.process(focus), self.stacks[focus]
+        is_shown = sampled.has_whole_step and process is not None and not process.markers
+        return Span(sampled.begin_s) if is_shown else Span()
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds in a process, by device."""
-        stats, process = self.gpu_times.get(pid), self.process(pid)
-        return stats.memory(process.gpu_uuids if process else ()) if stats else []
+        process = self.process(pid)
+        return self.gpu_times[pid].memory(process.gpu_uuids if process else ())
 
     def checkpoints(self, pid: int) -> Checkpoints | None:
         """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints.
 
         Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
         """
-        (bursts, burst_bytes, file_system), sampled = self.threads.written(pid), self.stacks.get(pid)
-        if sampled is None or not burst_bytes or sampled.spent.saves < (bursts or 1):
+        (bursts, burst_bytes, file_system), spent = self.threads.written(pid), self.stacks[pid].spent
+        if not burst_bytes or spent.saves < (bursts or 1):
             return None
-        seconds = sampled.spent.in_loop["checkpoint"] + sampled.spent.since_step["checkpoint"]
+        seconds = spent.in_loop["checkpoint"] + spent.since_step["checkpoint"]
         return Checkpoints(bursts, burst_bytes, seconds, file_system) if seconds else None
 
     # -- the machine; of a run on several nodes, that of the process in focus
@@ -244,17 +242,15 @@ class SessionView:
     @once
     def step_totals(self, pid: int) -> Totals:
         """Sums over the steps; without markers empty."""
-        stats = self.session.step_stats.get(pid)
-        return stats.over(self.span_of(pid)) if stats is not None else Totals()
+        return self.session.step_stats[pid].over(self.span_of(pid))
 
     def steps(self, pid: int) -> StepSummary | None:
         """Step count, rate and times of a process.
 
         Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
         """
-        stats = self.session.step_stats.get(pid)
-        if stats is not None:
-            return stats.summary(self.step_totals(pid))
+        if pid in self.session.step_stats:
+            return self.session.step_stats[pid].summary(self.step_totals(pid))
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)
         if per_second is None or self._has_markers(pid):
             return None
@@ -269,8 +265,7 @@ class SessionView:
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases cover; empty before the first or unmarked."""
         focus = self.session.trainer()
-        stats = self.session.step_stats.get(focus) if focus is not None else None
-        return stats.spans(self.span_of(focus)) if stats is not None and focus is not None else []
+        return self.session.step_stats[focus].spans(self.span_of(focus)) if focus is not None else []
 
     def _has_markers(self, pid: int) -> bool:
         process = self.session.process(pid)
@@ -278,8 +273,8 @@ class SessionView:
 
     def _inferred(self, pid: int) -> PhaseTable | None:
         """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
-        sampled = self.session.stacks.get(pid)
-        if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
+        sampled = self.session.stacks[pid]
+        if self._has_markers(pid) or not sampled.has_whole_step:
             return None
         process, header = self.session.process(pid), self.session.header
         wait_s = 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
@@ -294,13 +289,11 @@ class SessionView:
 
     def samples(self, pid: int, tid: int | None = None) -> Samples:
         """The stack samples of a process's training thread, or of another of its threads."""
-        sampled = self.session.stacks.get(pid)
-        return sampled.over(self.span_of(pid), tid) if sampled is not None else NO_SAMPLES
+        return self.session.stacks[pid].over(self.span_of(pid), tid)
 
     def sampled_tids(self, pid: int) -> list[int]:
         """The threads of a process with samples, the one that trains first."""
-        sampled = self.session.stacks.get(pid)
-        return sampled.tids(self.span_of(pid)) if sampled is not None else []
+        return self.session.stacks[pid].tids(self.span_of(pid))
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
@@ -317,8 +310,7 @@ class SessionView:
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
         """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
-        stats = self.session.step_stats.get(pid)
-        return stats.shared.over(self.span_of(None)) if stats is not None else ()
+        return self.session.step_stats[pid].shared.over(self.span_of(None))
 
     # -- threads and cores
 
@@ -333,8 +325,9 @@ class SessionView:
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
         session = self.session
-        sampled, native = session.stacks.get(pid), self.native(pid)
-        return list(session.threads.rows_of(pid, sampled, session.gil, native, self._in_steps(pid)))
+        return list(
+            session.threads.rows_of(pid, session.stacks[pid], session.gil, self.native(pid), self._in_steps(pid))
+        )
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""
@@ -395,11 +388,9 @@ class SessionView:
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
         """Events of torch.compile in a process over the span, the longest first."""
-        stats = self.session.compilers.get(pid)
-        return stats.events(*whats, span=Span(self.now_s - self.span_of(pid).last_s)) if stats is not None else []
+        return self.session.compilers[pid].events(*whats, span=Span(self.now_s - self.span_of(pid).last_s))
 
     @once
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """A process's steps on the GPU's clock; None where none were timed."""
-        stats = self.session.gpu_times.get(pid)
-        return stats.over(self.span_of(pid), self.now_s) if stats is not None else None
+        return self.session.gpu_times[pid].over(self.span_of(pid), self.now_s)

@@ -6,7 +6,7 @@ It starts, ended before its first step, or has a long step or pause; or a proces
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -65,17 +65,16 @@ def run_state(session: Session) -> RunState:
     One that tuimon attached to may have begun long ago: then no step has been seen.
     """
     pid = session.trainer()
-    stats = session.step_stats.get(pid) if pid is not None else None
-    if pid is not None and stats is not None and (stats.total or stats.open_backwards):
+    stats, sampled = session.step_stats[pid or 0], session.stacks[pid or 0]
+    if pid is not None and (stats.total or stats.open_backwards):
         return _in_steps(session, pid, stats)
-    sampled = session.stacks.get(pid) if pid is not None else None
-    if pid is not None and sampled is not None and session.over("recent").phases(pid) is not None:
+    if pid is not None and session.over("recent").phases(pid) is not None:
         since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
         if since_step_s < LONG_S:
             return RunState("training")
         return RunState("between_steps", since_step_s, place=sampled.threads.place_of(sampled.tid))
     for_s = session.now_s - session.start_s if session.start_s is not None else None
-    doing = sampled.set_up.doing if sampled is not None else None
+    doing = sampled.set_up.doing
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if pid is not None and session.exit is None and session.threads.is_stopped(pid):
@@ -101,11 +100,10 @@ def _stopped(pid: int) -> str:
 
 def stands_still(session: Session) -> bool:
     """True if the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
-    state, pid = run_state(session), session.trainer()
-    stats = session.step_stats.get(pid) if pid is not None else None
+    state, stats = run_state(session), session.step_stats[session.trainer() or 0]
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
         return False
-    if stats is None:
+    if stats.latest is None:
         return (state.for_s or 0.0) >= STILL_S
     if not stats.total:
         return False
@@ -150,15 +148,14 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if stats.has_left_loop:
         return RunState("between_steps", for_s, OVER, for_s)
     phase = latest.open_phase if latest.open_phase != "between" else None
-    doing, doing_for_s, place = f"in {phase}" if phase is not None else None, latest.open_for_s, None
-    if (sampled := session.stacks.get(pid)) is not None:
-        # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
-        since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
-        place = sampled.threads.place_in(sampled.tid, phase, since_s)
-        compiling_since_s = sampled.spent.compiling_since_s
-        if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
-            doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
-            place = place or sampled.threads.place_of(sampled.tid)
+    doing, doing_for_s, sampled = f"in {phase}" if phase is not None else None, latest.open_for_s, session.stacks[pid]
+    # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
+    since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
+    place = sampled.threads.place_in(sampled.tid, phase, since_s)
+    compiling_since_s = sampled.spent.compiling_since_s
+    if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
+        doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
+        place = place or sampled.threads.place_of(sampled.tid)
     past = session.standstills.since(latest.t - open_for_s)
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
@@ -195,9 +192,8 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     waits = run_state(session).name == "waiting"
     found = []
     for process in known:
-        threads, sampled = session.threads.of(process.pid), session.stacks.get(process.pid)
+        threads, doing = session.threads.of(process.pid), session.stacks[process.pid].set_up.doing
         cores = threads.cpu_ratio if threads is not None else None
-        doing = sampled.set_up.doing if sampled is not None else None
         words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
         works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= _BUSY_CORES)
         if works and not words.startswith(_SETTING_UP) and (waits or not process.serves):
@@ -282,9 +278,8 @@ def goodput(session: Session) -> Goodput | None:
     pid, now_s = session.trainer(), session.now_s
     if pid is None or session.start_s is None or now_s <= session.start_s:
         return None
-    stats, sampled = session.step_stats.get(pid), session.stacks.get(pid)
+    stats, spent = session.step_stats[pid], session.stacks[pid].spent
     process, header = session.process(pid), session.header
-    spent = sampled.spent if sampled is not None else Spent()
     begun_s = header.moment_s(process.start_unix_s) if header is not None and process is not None else None
     started_s = session.start_s
     before = [one for each in session.trainers() if each != pid and (one := session.process(each)) is not None]
@@ -293,20 +288,15 @@ def goodput(session: Session) -> Goodput | None:
         started_s = min(now_s, max(started_s, begun_s))
     divided = _Divided()
     divided.add(started_s - session.start_s, {}, "restart")
-    begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
+    begin_s = max(started_s, stats.begin_s) if stats.begin_s is not None else now_s
     # how the process that started this one, such as a job's script, spent the time until then
-    launcher = session.stacks.get(session.launcher_of(process) or 0) if process is not None else None
-    own_s = started_s
-    if launcher is not None and begun_s is not None:
-        own_s = max(started_s, min(begin_s, begun_s))
-    for work, since_s, until_s in (
-        (launcher.spent if launcher is not None else None, started_s, own_s),
-        (spent, own_s, begin_s),
-    ):
-        known = work.before(since_s) if work is not None else Counter()
+    launcher = session.launcher_of(process) if process is not None else 0
+    own_s = max(started_s, min(begin_s, begun_s)) if launcher in session.stacks and begun_s is not None else started_s
+    for work, since_s, until_s in ((session.stacks[launcher].spent, started_s, own_s), (spent, own_s, begin_s)):
+        known = work.before(since_s)
         divided.add(until_s - since_s, {each: known[each] for each in _BEFORE}, "set-up")
     loop: Mapping[Part, float] = {}
-    if stats is not None and stats.begin_s is not None:
+    if stats.begin_s is not None:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         loop = divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
         after: dict[Part, float] = {
@@ -347,9 +337,9 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
 
 def _waited_s(session: Session, stats: StepStats) -> float:
     """How long the thread that trains had waited at one line inside its loop when it was sampled last."""
-    sampled = session.stacks.get(stats.pid)
-    stack = sampled.threads.stack_of(sampled.tid) if sampled is not None else None
-    if sampled is None or stack is None or stack[0].activity not in _WAITS:
+    sampled = session.stacks[stats.pid]
+    stack = sampled.threads.stack_of(sampled.tid)
+    if stack is None or stack[0].activity not in _WAITS:
         return 0.0
     loops = {frame.code for noted in sampled.noted_loops() for frame in noted.frames if frame.loop}
     if not any(frame.loop and frame.code in loops for frame in stack[0].frames):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -42,7 +43,6 @@ from tuimon.session.machines import MachineTables
 from tuimon.session.native import NativeTable
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
-from tuimon.session.series import Span
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
@@ -50,6 +50,7 @@ from tuimon.session.standing import Standstills
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
+T = TypeVar("T")
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
 #: If more processes make steps, the samples of this many at a time are placed in phases.
@@ -58,6 +59,21 @@ _PLACED_AT_ONCE = 16
 _SOURCES = 64
 #: The latest traces that are held: of all ranks, and a few more.
 _TRACES = 64
+
+
+class ByProcess(dict[int, T]):
+    """What is held of each process; of a process without records that is empty, and not held."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, pid: int) -> T:
+        return self._make(pid)
+
+    def held(self, pid: int) -> T:
+        """What is held of a process from now on."""
+        return self.setdefault(pid, self[pid])
 
 
 class Held(Struct):
@@ -87,16 +103,16 @@ class Tables:
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
         self.chosen: int | None = None  # the process in focus, by the user
-        self.step_stats: dict[int, StepStats] = {}
-        self.stacks: dict[int, ProcessStacks] = {}
+        self.step_stats = ByProcess(StepStats)
+        self.stacks = ByProcess(partial(ProcessStacks, trie=self.trie))
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
         self.native = NativeTable()
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.loaders.worker_name)
-        self.gpu_times: defaultdict[int, GpuTimeStats] = defaultdict(GpuTimeStats)
-        self.compilers: defaultdict[int, CompilerStats] = defaultdict(CompilerStats)
+        self.gpu_times = ByProcess(lambda _: GpuTimeStats())
+        self.compilers = ByProcess(lambda _: CompilerStats())
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -113,7 +129,7 @@ class Tables:
             Gpu: lambda record: self.nodes.of_process(record.pid).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
-            Compiler: lambda record: self.compilers[record.pid].add_record(record),
+            Compiler: lambda record: self.compilers.held(record.pid).add_record(record),
             MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             TraceTaken: self.traces.append,
             MachineMemory: self.nodes.add_memory,
@@ -196,8 +212,7 @@ class Tables:
 
     def _begin_s_of(self, pid: int) -> float:
         """When the steps of a process begin, or the end of its warm-up; always before, of one without steps."""
-        stats = self.step_stats.get(pid)
-        return (stats.steady_span() if stats is not None else Span()).begin_s
+        return self.step_stats[pid].steady_span().begin_s
 
     def _note_change(self) -> None:
         """Note that another process trains, or may."""
@@ -231,48 +246,47 @@ class Tables:
 
     def _fold_steps(self, record: Steps) -> None:
         self.standstills.note_steps(record)
-        stats = self.step_stats.get(record.pid)
-        if stats is None or stats.begins_anew(record):
-            stats = self.step_stats[record.pid] = StepStats(record.pid)
+        if self.step_stats[record.pid].begins_anew(record):
+            del self.step_stats[record.pid]
+        stats, stacks = self.step_stats.held(record.pid), self.stacks.held(record.pid)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         processes = 1 if record.pid == self.trainer() else len(self.step_stats)
         stats.add_window(record, self.threads.on_cores(record.pid, record.t - record.window_s, record.t), processes)
         if (stats.trains, stats.has_loop) != before:
             self._note_change()
         if stats.has_loop:
-            self._stacks_of(record.pid).note_training_thread(record.tid or record.pid)
-            self._stacks_of(record.pid).end_steps(record)
+            stacks.note_training_thread(record.tid or record.pid)
+            stacks.end_steps(record)
         if record.outside_s:
-            self._stacks_of(record.pid).leave_out_outside(record)
+            stacks.leave_out_outside(record)
         if record.range_places:
-            self._stacks_of(record.pid).add_range_places(record.range_places)
+            stacks.add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:
-            self._stacks_of(record.pid).leave_out_before(stats.begin_s)
+            stacks.leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
 
-    def launcher_of(self, process: Process) -> int | None:
-        """The process of the run that started this one and waits for it; none where both are ranks."""
+    def launcher_of(self, process: Process) -> int:
+        """The process of the run that started this one and waits for it; 0: none, or both are ranks."""
         parent = self.run_processes.known.get(process.ppid)
         are_ranks = parent is not None and parent.rank is not None and process.rank is not None
-        return None if parent is None or are_ranks else parent.pid
+        return 0 if parent is None or are_ranks else parent.pid
 
     def _begin_steps(self, pid: int, t: float) -> None:
         process = self.run_processes.known.get(pid)
-        launcher = self.stacks.get(self.launcher_of(process) or 0) if process is not None else None
-        if process is not None and launcher is not None and self.header is not None:
-            launcher.spent.begin(self.header.moment_s(process.start_unix_s))
+        if process is not None and self.header is not None:
+            self.stacks[self.launcher_of(process)].spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
         self.nodes.of_process(pid).begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
-        stats = self.step_stats.get(record.pid)
-        latest, made = (stats.latest, stats.total) if stats is not None else (None, 0)
-        held = self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid, made)
+        stats = self.step_stats[record.pid]
+        tid = (stats.latest.tid if stats.latest is not None else None) or record.pid
+        held = self.threads.add_threads(record, tid, stats.total)
         self.nodes.of_process(record.pid).add_threads(record, held or 0)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
-        samples, process = self._stacks_of(record.pid), self.run_processes.known.get(record.pid)
+        samples, process = self.stacks.held(record.pid), self.run_processes.known.get(record.pid)
         if process is not None and process.markers:
             samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
@@ -280,22 +294,15 @@ class Tables:
         samples.add_window(record, max(1, others // _PLACED_AT_ONCE))
         if shown != (samples.has_whole_step, samples.forward_only):
             self._note_change()
-        if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)) is not None:
-            self._stacks_of(launcher).spent.add_awaited(record)
+        if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):
+            self.stacks.held(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
         if (record.fetches or record.counted) and record.role == "train":
-            self._stacks_of(record.pid).learn("loader")
+            self.stacks.held(record.pid).learn("loader")
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
-        stats = self.step_stats.get(record.pid)
-        self.gpu_times[record.pid].add_record(record, stats.first_step_s if stats else None)
-
-    def _stacks_of(self, pid: int) -> ProcessStacks:
-        stacks = self.stacks.get(pid)
-        if stacks is None:
-            stacks = self.stacks[pid] = ProcessStacks(pid, self.trie)
-        return stacks
+        self.gpu_times.held(record.pid).add_record(record, self.step_stats[record.pid].first_step_s)

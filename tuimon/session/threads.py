@@ -416,7 +416,7 @@ class ThreadTable:
     def rows_of(
         self,
         pid: int,
-        sampled: ProcessStacks | None,
+        sampled: ProcessStacks,
         gil: GilTable,
         native: Mapping[int, NativeUse],
         span: Span = LATEST,
@@ -433,18 +433,17 @@ class ThreadTable:
             rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
         for tid, threads in rows.items():
             thread = threads[0] if tid is not None else _fold_threads(threads)
-            name = sampled.threads.name_of(thread.tid) if sampled else None
-            is_training = sampled is not None and thread.tid == sampled.tid
+            name = sampled.threads.name_of(thread.tid)
             yield ThreadRow(
                 pid=pid,
                 tid=thread.tid,
-                role=INTRA_OP if tid is None else self._role(pid, thread, name, trains=is_training),
+                role=INTRA_OP if tid is None else self._role(pid, thread, name, trains=thread.tid == sampled.tid),
                 name=name or thread.name,
                 cpu_ratio=thread.cpu_ratio,
                 ended=self._processes.has_ended(pid),
                 state=thread.state,
                 delay_ratio=thread.delay_ratio,
-                place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
+                place=sampled.threads.place_of(thread.tid) if thread.count == 1 else None,
                 count=thread.count,
                 gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
                 native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
@@ -496,14 +495,14 @@ def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Thread
     )
 
 
-def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | None) -> frozenset[int]:
+def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
     They carry the name that the main thread had when it created them. Other native threads may too, so there must be
     one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
     threads run Python is unknown before the first samples.
     """
-    if sampled is None or sampled.latest_s is None:
+    if sampled.latest_s is None:
         return frozenset()
     main = next((thread.name for thread in latest.threads if thread.tid == latest.pid), "")
     native = [

@@ -26,7 +26,6 @@ from tuimon.records import (
 )
 from tuimon.records import Node as RunNode
 from tuimon.session.session import Session
-from tuimon.session.stacks.phases import placed
 from tuimon.session.stacks.samples import RANGE
 from tuimon.session.stacks.trie import Node
 from tuimon.session.threads import role_kind
@@ -181,8 +180,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
 def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Node, int]]:
     if part is None:
         return counts.items()
-    sampled = session.stacks.get(pid)
-    samples = sampled.placed(counts) if sampled is not None else placed(counts)
+    samples = session.stacks[pid].placed(counts)
     name = part.removeprefix(RANGE)
     if part in PHASES:
         found = [sample for sample in samples if sample.phase == part]
@@ -203,8 +201,7 @@ class _Gathered:
         for record in records:
             self.session.add(record)
             if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
-                stats = self.session.step_stats.get(record.pid)
-                first_s = stats.first_step_s if stats is not None else None
+                first_s = self.session.step_stats[record.pid].first_step_s
                 if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
                     early.append(record)
                 else:
@@ -213,7 +210,7 @@ class _Gathered:
                 rows = self.session.over("recent").threads_of(record.pid)
                 self._roles.update({(row.pid, row.tid): row.role for row in rows})
         for window in early:
-            if self.session.step_stats.get(window.pid) is None:
+            if window.pid not in self.session.step_stats:
                 self._merge(window)
 
     def _merge(self, record: Stacks) -> None:

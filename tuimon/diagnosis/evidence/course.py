@@ -170,8 +170,8 @@ class CourseEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def rows(self) -> list[StepStretch]:
         """Stretches of equal length with a step, oldest first, without warm-up."""
-        stats = self._view.session.step_stats.get(self.pid)
-        return [row for row in stats.stretches() if row.steps][WARMUP_WINDOWS:] if stats is not None else []
+        stretches = self._view.session.step_stats[self.pid].stretches()
+        return [row for row in stretches if row.steps][WARMUP_WINDOWS:]
 
     @cached_property
     def grown(self) -> Grown | None:
@@ -220,12 +220,12 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         (ahead, backward, update), work = grown.passes, grown.work
         if grow_together(ahead, backward, update, work):
             return "forward and backward"
-        sampled = self._view.session.stacks.get(self.pid)
-        parts = [rollout_parts(sampled.over(level.span)) for level in grown] if sampled is not None else []
-        if not parts or parts[0] is None or parts[1] is None:
+        sampled = self._view.session.stacks[self.pid]
+        early, late = (rollout_parts(sampled.over(level.span)) for level in grown)
+        if early is None or late is None:
             return ""
         environment, policy = (
-            TimeGrowth(before * work.before_ms, now * work.now_ms) for before, now in zip(*parts, strict=True)
+            TimeGrowth(before * work.before_ms, now * work.now_ms) for before, now in zip(early, late, strict=True)
         )
         return "environment and policy" if grow_together(environment, policy, update, work) else ""
 
@@ -235,9 +235,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         None without samples of both levels. Most of a function's growth is at a line that may be any one of a loop, so
         functions are compared first.
         """
-        sampled, phase = self._view.session.stacks.get(self.pid), grown.phase
-        if sampled is None:
-            return None
+        sampled, phase = self._view.session.stacks[self.pid], grown.phase
         early, late = (sampled.over(level.span).without_imports.where(phase=phase).lines() for level in grown)
         if not early or not late:
             return None

@@ -198,7 +198,7 @@ class Machine(Struct, frozen=True, dict=True):
         """When the caches of each training process and its workers have filled, by process."""
         session = self._view.session
         live = (pid for pid in self.trainers if session.exit is not None or not session.run_processes.has_ended(pid))
-        first = {pid: session.step_stats[pid].first_step_s for pid in live if pid in session.step_stats}
+        first = {pid: session.step_stats[pid].first_step_s for pid in live}
         begun = {pid: t + _SETTLES_S for pid, t in first.items() if t is not None}
         return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.workers(pid)))}
 
@@ -240,9 +240,9 @@ class Machine(Struct, frozen=True, dict=True):
 
     def threads_at(self, pid: int) -> Place | None:
         """The user's line at which most threads of a process stand, apart from the training thread."""
-        sampled = self._view.session.stacks.get(pid)
-        tids = [tid for tid in sampled.tids(now=True) if tid != sampled.tid] if sampled is not None else []
-        places = Counter(place for tid in tids if sampled and (place := sampled.threads.place_of(tid)) is not None)
+        sampled = self._view.session.stacks[pid]
+        tids = [tid for tid in sampled.tids(now=True) if tid != sampled.tid]
+        places = Counter(place for tid in tids if (place := sampled.threads.place_of(tid)) is not None)
         return places.most_common(1)[0][0] if places else None
 
     @cached_property

@@ -94,7 +94,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     @property
     def is_still(self) -> bool | None:
         """True if its training thread has shown the same stack all the time; None if unknown."""
-        return self._sampled.threads.is_still(self.tid, self.begun_s) if self._sampled is not None else None
+        return self._sampled.threads.is_still(self.tid, self.begun_s)
 
     @property
     def is_stopped(self) -> bool:
@@ -105,13 +105,12 @@ class StandingRank(Struct, frozen=True, dict=True):
     @property
     def main_moves(self) -> bool:
         """True if a main thread that does not train goes on, such as one that draws a progress bar."""
-        sampled = self._sampled
-        return self.tid != self.pid and sampled is not None and sampled.threads.same_stack_s(self.pid) == 0.0
+        return self.tid != self.pid and self._sampled.threads.same_stack_s(self.pid) == 0.0
 
     @property
     def place(self) -> Place | None:
         """The user's line at which it trains."""
-        return self._sampled.threads.place_of(self.tid) if self._sampled is not None else None
+        return self._sampled.threads.place_of(self.tid)
 
     @property
     def peers(self) -> list[int]:
@@ -145,8 +144,8 @@ class StandingRank(Struct, frozen=True, dict=True):
         return [worker.pid for worker in self._view.workers(self.pid)]
 
     @property
-    def _sampled(self) -> ProcessStacks | None:
-        return self._session.stacks.get(self.pid)
+    def _sampled(self) -> ProcessStacks:
+        return self._session.stacks[self.pid]
 
     @cached_property
     def _own(self) -> list[Frame]:
@@ -170,16 +169,14 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     def _sampled_stack(self, pid: int, tid: int) -> list[Frame]:
         """The most frequent stack of a thread in the latest window."""
-        sampled = self._session.stacks.get(pid)
-        latest = sampled.threads.stack_of(tid) if sampled is not None else None
+        latest = self._session.stacks[pid].threads.stack_of(tid)
         return list(latest[0].frames) if latest is not None else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
         """The stack of a thread since the process began to stand still."""
         if found := self._taken_stack(pid, tid):
             return found
-        sampled = self._session.stacks.get(pid)
-        is_of_now = sampled is not None and sampled.threads.is_still(tid, self.begun_s) is not None
+        is_of_now = self._session.stacks[pid].threads.is_still(tid, self.begun_s) is not None
         return self._sampled_stack(pid, tid) if is_of_now else []
 
     @cached_property
@@ -232,7 +229,7 @@ class StandingRank(Struct, frozen=True, dict=True):
             receives = own[-1].user and not _RECEIVES.isdisjoint(outer_calls(own[-1].source))
             if waits_for_work(own) or receives:  # for something that need not come: no batch, rank or lock
                 return "work"
-        is_outside = waits_for_work(own) and self._sampled is not None and self._sampled.calls_backward(own) is False
+        is_outside = waits_for_work(own) and self._sampled.calls_backward(own) is False
         if self.tid == self.pid:
             return "unknown" if self.taken is None and is_outside else None
         if self._thread_has_ended():
@@ -274,7 +271,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         """
         pid, stack = self.pid, self._sampled_stack(self.pid, self.tid)
         at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
-        if self._sampled is not None and waits_for_thread(stack):
+        if waits_for_thread(stack):
             others = [(pid, each) for each in self._sampled.tids(now=True) if each != self.tid]
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
@@ -401,8 +398,7 @@ def last_seen(pid: int, view: SessionView) -> tuple[dict[int, Place], Gone | Non
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
     places = {}
     for each, tid in ((pid, session.training_tid(pid)), *((worker, worker) for worker in workers)):
-        sampled = session.stacks.get(each)
-        place = sampled.threads.place_of(tid) if sampled is not None else None
+        place = session.stacks[each].threads.place_of(tid)
         if place is not None:
             places[each] = place
     sampled, begun_s = session.stacks.get(pid), session.now_s - _open_for_s(view, pid)
@@ -425,12 +421,11 @@ def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) ->
         last = max(ended, key=lambda each: each.t, default=None)
         if last is None or last.t < begun_s - _GONE_S:
             return None
-        own = session.stacks.get(last.pid)
-        place = user_place(own.last_of(last.pid)) if own is not None else None
+        place = user_place(session.stacks[last.pid].last_of(last.pid))
         return Gone(f"process {own_id(last.pid)}", place, queue)
-    sampled = session.stacks.get(pid)
-    if sampled is None or not waits_for_thread(stack):
+    if not waits_for_thread(stack):
         return None
+    sampled = session.stacks[pid]
     gone = {tid: t for t, tid in session.threads.ended.get(pid, ())}
     live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
     works = {place.function for place in live if place is not None}

@@ -182,8 +182,8 @@ class PhasesPane(Pane[PhasesState]):
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
         phases, gpu = steps_on_gpu(run, pid)
-        process, stats = session.process(pid), session.step_stats.get(pid)
-        rows = stats.windows(WIDEST_CHART if session.exit is None else None) if stats is not None else []
+        process, windows = session.process(pid), session.step_stats[pid].windows
+        rows = windows(WIDEST_CHART if session.exit is None else None)
         between = run.between_parts(pid)
         height, ranks = self.size.height, by_lateness(rank_rows(run))
         return PhasesState(

@@ -86,7 +86,7 @@ class VerdictPane(Pane[Verdict]):
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
-            sampled=pid is not None and session.stacks.get(pid) is not None,
+            sampled=pid in session.stacks,
             trains=table is None or table.trains,
             before_torch=ended_before_torch(session),
             measuring_s=self.measuring_s,

@@ -61,10 +61,8 @@ class Scope(NamedTuple):
         """The selected threads' samples of the last 30 s; outside the training processes the phase is "none"."""
         trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
-            sampled = session.stacks.get(pid)
-            if sampled is not None:
-                own = sampled.over(tid=tid, now=True)
-                found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
+            own = session.stacks[pid].over(tid=tid, now=True)
+            found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
         return Samples.joined(found)
 
 
@@ -74,8 +72,7 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    spots = [(pid, session.stacks.get(pid)) for pid in pids]
-    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids(now=True)]
+    return [(pid, tid) for pid in pids for tid in session.stacks[pid].tids(now=True)]
 
 
 #: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.

@@ -173,12 +173,12 @@ class LatestStack(NamedTuple):
 
 def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     """The latest stack of a thread; None where no sample is known."""
-    sampled = session.stacks.get(row.pid)
-    found = sampled.threads.stack_of(row.tid) if sampled is not None else None
-    if sampled is None or found is None:
+    latest = session.stacks[row.pid].threads
+    found = latest.stack_of(row.tid)
+    if found is None:
         return None
     node, share = found
-    return LatestStack(tuple(reversed(program_part(node.frames))), share, sampled.threads.same_stack_s(row.tid))
+    return LatestStack(tuple(reversed(program_part(node.frames))), share, latest.same_stack_s(row.tid))
 
 
 def own_line(stack: LatestStack | None) -> Frame | None:
@@ -230,6 +230,5 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         code = self._code.of(own.file, own.line, self._session.process(self._row.pid)) if own is not None else ()
         drawn = stack_lines(stack, code, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
-        sampled = self._session.stacks.get(self._row.pid)
-        hot_lines = sampled.over(now=True).without_imports.lines() if sampled is not None else []
+        hot_lines = self._session.stacks[self._row.pid].over(now=True).without_imports.lines()
         return thread_lines(self._row, hot_lines, width, drawn)
