@@ -179,7 +179,7 @@ READ_IN = {
     "RankCollective": "session/standing.py",
     "RankRow": "views/tui/panes/ranks_pane.py",
     "ResourceUse": "diagnosis/evidence/run.py session/machines.py",
-    "RunProcesses": "session/loaders.py session/tables.py session/threads.py",
+    "RunProcesses": "session/loaders.py session/session.py session/tables.py session/threads.py",
     "Sample": "session/stacks/samples.py",
     "SamplerTable": "session/tables.py",
     "Samples": "views/tui/profile/views.py views/tui/profile/profile_pane.py",
@@ -194,7 +194,6 @@ READ_IN = {
     "Steps": "records.py",
     "Stuck": "session/standing.py views/words.py",
     "ThreadRow": "views/tui/panes/threads_pane.py",
-    "ThreadTable": "diagnosis/evidence/run.py session/tables.py",
     "TracedSync": "views/words.py views/tui/sheets/trace_sheet.py",
     "Turns": "diagnosis/rules/ranks.py",
     "Uncaught": "monitor/monitor.py",
@@ -207,7 +206,7 @@ READ_IN = {
     "_Leads": "session/series.py",
     "_Tally": "session/stacks/samples.py",
     "_Times": "session/series.py",
-    "_Use": "session/threads.py",
+    "_Use": "session/series.py session/threads.py",
 }
 _BY_POSITION = "read as one of all columns, by position"
 #: Members that nobody reads by their name, and why they are there.

@@ -9,10 +9,9 @@ from tests.session.records import header, process, session_of, steps, thread, th
 from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
 from tuimon.session.gpus import Device
 from tuimon.session.machines import MachineTable
-from tuimon.session.processes import RunProcesses
 from tuimon.session.series import LATEST, Span
 from tuimon.session.steps import SteppingSpan, StepStretch, stepping_spans
-from tuimon.session.threads import ThreadTable
+from tuimon.session.threads import ProcessThreads
 
 S = 1e9
 
@@ -125,17 +124,17 @@ def test_evaluation_and_what_a_trace_held_up_take_their_share():
 Rows = list[tuple[int, float | None, float | None]]
 
 
-def table_of(*windows: tuple[float, Rows]) -> ThreadTable:
+def table_of(*windows: tuple[float, Rows]) -> ProcessThreads:
     """Of windows of a second: when each ends, and its threads; the process used as much as its first thread."""
-    found = ThreadTable(RunProcesses(), {}, str)
+    found = ProcessThreads(100)
     for end_s, rows in windows:
         listed = [(tid, "python", cpu, "running", wait) for tid, cpu, wait in rows]
-        found.add_threads(threads(end_s, *listed, cpu_ratio=rows[0][1]), 100)
+        found.add_window(threads(end_s, *listed, cpu_ratio=rows[0][1]), 100)
     return found
 
 
-def mean(table: ThreadTable, span: Span = Span()) -> dict[int, ThreadCpu]:  # noqa: B008  (immutable)
-    found = table.of(100, span)
+def mean(table: ProcessThreads, span: Span = Span()) -> dict[int, ThreadCpu]:  # noqa: B008  (immutable)
+    found = table.over(span)
     return {row.tid: row for row in found.threads} if found is not None else {}
 
 
@@ -164,49 +163,49 @@ HELPER, COMPUTING = (7, 0.02, 0.2), (8, 0.5, 0.4)
 def test_how_a_process_was_on_cores_in_a_window_of_its_steps(
     windows: list[tuple[float, Rows]], span: tuple[float, float], waited: float, cpu: float, busy: float
 ) -> None:
-    found = table_of(*windows).on_cores(100, *span)
+    found = table_of(*windows).on_cores(*span)
     assert found == pytest.approx((waited, cpu, 0.0, busy))
 
 
 def test_means_over_any_span() -> None:
     table = table_of(*((float(t), [(100, 0.2 if t <= 10 else 0.6, 0.1), (7, 0.5, None)]) for t in range(1, 21)))
-    table.begin_steps(10.0)
+    table.keep_apart(10.0)
     for t in range(21, 101):
-        table.add_threads(threads(float(t), (100, "python", 0.6, "running", 0.1), (7, "x", 0.5, "running", None)), 100)
+        table.add_window(threads(float(t), (100, "python", 0.6, "running", 0.1), (7, "x", 0.5, "running", None)), 100)
     assert mean(table)[100].cpu_ratio == pytest.approx(0.2 * 0.1 + 0.6 * 0.9)
     assert mean(table, Span(10.0))[100].cpu_ratio == pytest.approx(0.6)
     assert (mean(table, Span(10.0))[7].cpu_ratio, mean(table)[7].delay_ratio) == (pytest.approx(0.5), None)
     assert mean(table, Span(200.0)) == {}
-    assert table.training_thread(100, Span(last_s=30.0)).busy_ratio == pytest.approx(0.7)
+    assert table.training(Span(last_s=30.0)).busy_ratio == pytest.approx(0.7)
 
 
 def test_memory_is_that_before_the_process_gave_it_back_at_its_exit() -> None:
     table = table_of()
     for t, rss_bytes in ((1.0, 300 << 20), (2.0, 0), (3.0, None)):
         record: Threads = threads(t, (100, "python", 0.5, "waiting"), rss_bytes=rss_bytes)
-        table.add_threads(record, 100)
-    for found in (table.of(100), table.of(100, Span())):
+        table.add_window(record, 100)
+    for found in (table.latest, table.over(Span())):
         assert found is not None and found.rss_bytes == 300 << 20
 
 
 def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown() -> None:
     table = table_of()
-    assert table.of(100, Span()) is None
-    table.add_threads(threads(1, (100, "python", 1.0, "disk", None), (7, "x", 1.0, "running", 0.1)), 100)
+    assert table.over(Span()) is None
+    table.add_window(threads(1, (100, "python", 1.0, "disk", None), (7, "x", 1.0, "running", 0.1)), 100)
     for t in (2, 3):
-        table.add_threads(threads(t, (100, "python", 1.0, "stopped", None)), 100)
-    table.add_threads(threads(4, (100, "python", None, "running", None)), 100)
+        table.add_window(threads(t, (100, "python", 1.0, "stopped", None)), 100)
+    table.add_window(threads(4, (100, "python", None, "running", None)), 100)
     (only,) = mean(table).values()
     assert (only.tid, only.cpu_ratio, only.delay_ratio) == (100, 1.0, None)
-    assert (table.disk_ratio(100, Span()), table.disk_ratio(100)) == (0.25, 0.0)
-    assert table.training_thread(100, Span()).stopped_ratio == 0.5
+    assert (table.disk_ratio(Span()), table.disk_ratio(LATEST)) == (0.25, 0.0)
+    assert table.training(Span()).stopped_ratio == 0.5
 
 
 def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() -> None:
     table = table_of(*((float(t), [(100, 0.1, None), (7, 0.8, None)]) for t in range(1, 9)), (9.0, [(100, 1.0, None)]))
     assert mean(table)[7].cpu_ratio == pytest.approx(0.8 * 8 / 9)
     for t in range(10, 30):
-        table.add_threads(thread(float(t), 1.0), 100)
+        table.add_window(thread(float(t), 1.0), 100)
     assert list(mean(table)) == [100]
 
 

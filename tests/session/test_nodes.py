@@ -118,7 +118,7 @@ def grown(sizes_mb, every_s=5.0):
 
 
 def growth(session):
-    return growth_going_on(session.threads.held(100))
+    return growth_going_on(session.threads[100].held())
 
 
 def test_a_process_that_grows_from_look_to_look():
@@ -131,5 +131,5 @@ def test_one_that_goes_up_and_down_does_not_grow():
 
 def test_many_looks_a_second_are_thinned():
     session = grown(list(range(100, 400)), every_s=0.1)
-    assert len(session.threads.held(100)) < 40
+    assert len(session.threads[100].held()) < 40
     assert round(growth(session).per_s / MB) == 10

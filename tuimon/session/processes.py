@@ -168,6 +168,12 @@ class RunProcesses:
             succession.append(pid)
         return found
 
+    def shown(self, pids: Iterable[int]) -> list[int]:
+        """Those of some processes that live; when none is left, those that ended last."""
+        last_s, given = max((process.t for process in self.known.values()), default=0.0) - LAST_MOMENT_S, list(pids)
+        live = [pid for pid in given if not self.has_ended(pid)]
+        return live or [pid for pid in given if self.known[pid].t >= last_s]
+
     def _had_ended(self, pid: int, t: float) -> bool:
         return self.known[pid].ended and self.known[pid].t <= t
 

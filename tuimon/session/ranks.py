@@ -364,7 +364,7 @@ def _state(view: SessionView, process: Process, latest: Steps | None, *, is_over
         return "ended" if is_over else "lost"
     if latest is None:
         return "starting"
-    if view.session.threads.is_stopped(process.pid):
+    if view.session.threads[process.pid].is_stopped:
         return "stopped"
     silent = view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not is_over else "training"

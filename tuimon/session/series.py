@@ -17,15 +17,14 @@ recorded, and what is long ago is coarse. No sum changes by that.
 [(0.0, 4.0), (4.0, 6.0), (6.0, 7.0)]
 >>> series.over(Span(4.0, 7.0))
 Fetches(begin_s=4.0, end_s=7.0, batches=30.0, longest_ms=30.0)
+>>> series.part(4.5, 6.5).batches
+20.0
 >>> series.counts(Span(4.0, 7.0))
 {0: 2, 1: 1}
 >>> series.over(Span(last_s=1.5))
 Fetches(begin_s=6.0, end_s=7.0, batches=10.0, longest_ms=30.0)
 >>> [(row.begin_s, row.end_s) for row in series.even_rows()]
 [(0.0, 4.0), (4.0, 7.0)]
->>> series.split(1.0)
->>> [(row.begin_s, row.end_s, row.batches) for row in series.rows()][:2], series.counts(Span(0.0, 1.0))
-([(0.0, 1.0, 10.0), (1.0, 4.0, 30.0)], {0: 0, 1: 0})
 """
 
 from __future__ import annotations
@@ -106,6 +105,8 @@ Joins = Callable[[Sequence[float]], float]
 ROWS = 512
 #: Most sums and counts that are cached, each from one row on, to be continued when rows have been added.
 _HELD = 4
+#: Rows that are joined anew each time, as that takes less room than to hold their sums.
+_FEW = 8
 #: Most moments at which rows are kept apart.
 _APART = 64
 
@@ -198,24 +199,6 @@ class Series(Generic[R]):
         if t not in self._apart:
             self._apart = (*self._apart[1 - _APART :], t)
 
-    def split(self, t: float) -> None:
-        """Divide the row that a moment lies in, as if its sums were spread evenly over it, and keep the parts apart."""
-        width, numbers = self._width, self._numbers
-        at = bisect_right(range(len(self)), t, key=lambda row: numbers[row * width]) - 1
-        self.keep_apart(t)
-        if at < 0 or not numbers[at * width] < t < numbers[at * width + 1]:
-            return
-        one, counts = [*numbers[at * width : (at + 1) * width]], _added({}, [self._counts[at]])
-        part, other = (t - one[0]) / (one[1] - one[0]), one[:]
-        for column in self._summed:
-            one[column], other[column] = part * one[column], (1 - part) * one[column]
-        one[1] = other[0] = t
-        before = {key: round(part * count) for key, count in counts.items()}
-        numbers[at * width : (at + 1) * width] = array("d", one + other)
-        self._counts[at : at + 1] = [_packed(before), _packed({key: n - before[key] for key, n in counts.items()})]
-        self._levels.insert(at, self._levels[at])
-        self._held.clear()
-
     def drop(self, is_dropped: Callable[[R], bool]) -> None:
         """Forget the rows of which this is true."""
         self._held.clear()
@@ -257,12 +240,29 @@ class Series(Generic[R]):
 
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None where it has no row."""
-        sums: R | None = self._held_over(span, are_counts=False)
+        sums: R | None = self._held_over(*self._within(span), are_counts=False)
         return sums
+
+    def part(self, begin_s: float, end_s: float) -> R | None:
+        """The sums of a stretch of time; a row that lies partly in it counts for that part, as if it were even."""
+        numbers, width, rows = self._numbers, self._width, range(len(self))
+        begin = bisect_right(rows, begin_s, key=lambda row: numbers[row * width + 1])
+        end = bisect_left(rows, end_s, key=lambda row: numbers[row * width])
+        if begin >= end or begin_s >= end_s:
+            return None
+        whole, until = begin + (numbers[begin * width] < begin_s), end - (numbers[(end - 1) * width + 1] > end_s)
+        few = until - whole <= _FEW
+        found = self._rows(whole, until) if few else [self._held_over(whole, until, are_counts=False)]
+        for edge in {*range(begin, whole), *range(until, end)}:
+            (row,) = self._rows(edge, edge + 1)
+            part = (min(row[1], end_s) - max(row[0], begin_s)) / (row[1] - row[0])
+            cut = self._make(part * x if column in self._summed else x for column, x in enumerate(row))
+            found.insert(0 if edge == begin else len(found), cut)
+        return self.joined(found)
 
     def counts(self, span: Span = EVER) -> dict[Any, int]:
         """The counts of a span by key."""
-        return self._held_over(span, are_counts=True) or {}
+        return self._held_over(*self._within(span), are_counts=True) or {}
 
     def joined(self, rows: Sequence[R]) -> R:
         """One or more neighbouring rows, joined into one."""
@@ -298,8 +298,7 @@ class Series(Generic[R]):
         numbers, width = self._numbers, self._width
         return [numbers[at : end * width : width] for at in range(begin * width, (begin + 1) * width)]
 
-    def _held_over(self, span: Span, *, are_counts: bool) -> Any:  # noqa: ANN401  (a row or counts)
-        begin, end = self._within(span)
+    def _held_over(self, begin: int, end: int, *, are_counts: bool) -> Any:  # noqa: ANN401  (a row or counts)
         if begin == end:
             return None
         until, sums = self._held.pop((begin, are_counts), (begin, None))

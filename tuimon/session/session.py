@@ -23,7 +23,7 @@ from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
 from tuimon.session.tables import Tables
-from tuimon.session.threads import MainThread, ThreadRow
+from tuimon.session.threads import MainThread, ThreadRow, mean_threads, thread_rows
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
@@ -113,11 +113,12 @@ class Session(Tables):
 
         Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
         """
-        (bursts, burst_bytes, file_system), spent = self.threads.written(pid), self.stacks[pid].spent
+        threads, spent = self.threads[pid], self.stacks[pid].spent
+        bursts, burst_bytes = threads.written()
         if not burst_bytes or spent.saves < (bursts or 1):
             return None
         seconds = spent.in_loop["checkpoint"] + spent.since_step["checkpoint"]
-        return Checkpoints(bursts, burst_bytes, seconds, file_system) if seconds else None
+        return Checkpoints(bursts, burst_bytes, seconds, threads.written_to) if seconds else None
 
     # -- the machine; of a run on several nodes, that of the process in focus
 
@@ -316,32 +317,47 @@ class SessionView:
 
     def threads(self) -> list[ThreadRow]:
         """All threads on the node in focus: trainers' first, their workers next, then the rest."""
-        session = self.session
+        session, known = self.session, self.session.run_processes
         order: list[int] = []
         for pid in session.trainers_here():
-            order += [pid, *(worker.pid for worker in session.run_processes.workers(pid))]
-        return [row for pid in session.threads.shown(order, session.focus_node) for row in self.threads_of(pid)]
+            order += [pid, *(worker.pid for worker in known.workers(pid))]
+        listed = [pid for pid in dict.fromkeys((*order, *session.threads)) if node_of(pid) == session.focus_node]
+        return [row for pid in known.shown(listed) for row in self.threads_of(pid)]
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
-        session = self.session
-        return list(
-            session.threads.rows_of(pid, session.stacks[pid], session.gil, self.native(pid), self._in_steps(pid))
-        )
+        return thread_rows(self.session, pid, self.native(pid), self._in_steps(pid))
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""
-        return self.session.threads.of(pid, self._in_steps(pid))
+        return self.session.threads[pid].over(self._in_steps(pid))
 
     def training_thread(self, pid: int) -> MainThread:
         """Means of the thread of a process that trains, since its first step."""
         span = self._in_steps(pid, WINDOW_S)
         begin_s = max(span.begin_s, self.session.steady_span(pid).begin_s)
-        return self.session.threads.training_thread(pid, span._replace(begin_s=begin_s))
+        return self.session.threads[pid].training(span._replace(begin_s=begin_s))
 
     def live_threads(self, node: int | None = None) -> list[Threads]:
-        """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run."""
-        return self.session.threads.of_all(self.session.pids_on(self._node(node)), self._in_steps(None), self.now_s)
+        """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run.
+
+        One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, are
+        one: the last of them.
+        """
+        known, span, own = self.session.run_processes, self._in_steps(None), self.session.threads
+        pids = [pid for pid in self.session.pids_on(self._node(node)) if pid in own]
+        if span == LATEST:
+            live = (own[pid].latest for pid in pids if not known.has_ended(pid))
+            return [threads for threads in live if threads is not None]
+        seconds = {pid: sums.seconds for pid in pids if (sums := own[pid].use.over(span)) is not None}
+        longest_s = min(max(seconds.values(), default=0.0), span.end_s - span.begin_s)
+        found = []
+        for succession in known.successions(seconds) if longest_s > 0 else ():
+            lived_s = seconds[succession[0]]
+            if len(succession) > 1:
+                lived_s = sum(known.lived_s(pid, span.begin_s, min(self.now_s, span.end_s)) for pid in succession)
+            found.append(mean_threads([own[pid] for pid in succession], span, min(1.0, lived_s / longest_s)))
+        return [threads for threads in found if threads is not None]
 
     @once
     def native(self, pid: int) -> dict[int, NativeUse]:
@@ -350,7 +366,7 @@ class SessionView:
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
-        return self.session.threads.disk_ratio(pid, self._in_steps(pid))
+        return self.session.threads[pid].disk_ratio(self._in_steps(pid))
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
         """Cores of a node (None: the one in focus) that the run could not have: lately, or over its steps."""

@@ -77,7 +77,7 @@ def run_state(session: Session) -> RunState:
     doing = sampled.set_up.doing
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
-    if pid is not None and session.exit is None and session.threads.is_stopped(pid):
+    if pid is not None and session.exit is None and session.threads[pid].is_stopped:
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     known = session.processes()
     if session.exit is not None and not (doing is not None and doing.words.startswith("importing")):
@@ -88,7 +88,7 @@ def run_state(session: Session) -> RunState:
         return RunState(name, for_s, _without_python(session, for_s))
     doing_s = session.now_s - doing.since_s
     if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
-        others = (session.threads.of(each.pid) for each in known if each.pid != pid and not each.ended)
+        others = (session.threads[each.pid].latest for each in known if each.pid != pid and not each.ended)
         cores = sum(threads.cpu_ratio or 0.0 for threads in others if threads is not None)
         return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None)
     return RunState(name, for_s, doing.words, doing_s, doing.place)
@@ -159,7 +159,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     past = session.standstills.since(latest.t - open_for_s)
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
-    if session.threads.is_stopped(pid):
+    if session.threads[pid].is_stopped:
         doing = ", ".join(filter(None, (_stopped(pid), doing)))
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
@@ -192,7 +192,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     waits = run_state(session).name == "waiting"
     found = []
     for process in known:
-        threads, doing = session.threads.of(process.pid), session.stacks[process.pid].set_up.doing
+        threads, doing = session.threads[process.pid].latest, session.stacks[process.pid].set_up.doing
         cores = threads.cpu_ratio if threads is not None else None
         words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
         works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= _BUSY_CORES)
@@ -238,7 +238,15 @@ PARTS: tuple[Part, ...] = get_args(Part)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
 _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks")
 #: The parts of the time before the loop that samples show.
-_BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "network", "program", "prompt", "first batch")
+_BEFORE: tuple[Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch"], ...] = (
+    "import",
+    "compile",
+    "checkpoint",
+    "network",
+    "program",
+    "prompt",
+    "first batch",
+)
 
 
 class Goodput(Struct, frozen=True, gc=False):

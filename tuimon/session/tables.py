@@ -48,7 +48,7 @@ from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing import Standstills
 from tuimon.session.steps import StepStats
-from tuimon.session.threads import ThreadTable
+from tuimon.session.threads import ProcessThreads
 
 T = TypeVar("T")
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
@@ -110,7 +110,8 @@ class Tables:
         self.native = NativeTable()
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
-        self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.loaders.worker_name)
+        self.threads = ByProcess(ProcessThreads)
+        self._has_own_bytes = False  # whether the log has what is a process's own memory
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
         self.compilers = ByProcess(lambda _: CompilerStats())
         self.held = Held()
@@ -233,13 +234,13 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            *(self.step_stats, self.stacks, self.gpu_times, self.compilers, self.memory_history, self.uncaught),
+            *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
+            *(self.uncaught,),
             *(self.sampler.by_pid, self.gil.by_pid, self.native.by_pid, self.loaders.by_pid),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
         self.run_processes.forget(pid)
-        self.threads.forget(pid)
 
     def _fold_standstill(self, record: Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))
@@ -251,7 +252,9 @@ class Tables:
         stats, stacks = self.step_stats.held(record.pid), self.stacks.held(record.pid)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         processes = 1 if record.pid == self.trainer() else len(self.step_stats)
-        stats.add_window(record, self.threads.on_cores(record.pid, record.t - record.window_s, record.t), processes)
+        workers = (self.threads[worker.pid].latest for worker in self.run_processes.workers(record.pid))
+        on_cores = self.threads[record.pid].on_cores(record.t - record.window_s, record.t, workers)
+        stats.add_window(record, on_cores, processes)
         if (stats.trains, stats.has_loop) != before:
             self._note_change()
         if stats.has_loop:
@@ -275,14 +278,17 @@ class Tables:
         process = self.run_processes.known.get(pid)
         if process is not None and self.header is not None:
             self.stacks[self.launcher_of(process)].spent.begin(self.header.moment_s(process.start_unix_s))
-        self.threads.begin_steps(t)
+        for threads in self.threads.values():
+            threads.keep_apart(t)
         self.nodes.of_process(pid).begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
         stats = self.step_stats[record.pid]
         tid = (stats.latest.tid if stats.latest is not None else None) or record.pid
-        held = self.threads.add_threads(record, tid, stats.total)
-        self.nodes.of_process(record.pid).add_threads(record, held or 0)
+        self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
+        held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
+        self.threads.held(record.pid).add_window(record, tid, held_bytes, stats.total)
+        self.nodes.of_process(record.pid).add_threads(record, held_bytes or 0)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field, structs
 
@@ -14,11 +14,12 @@ from tuimon.node_ids import node_of
 from tuimon.records import Place, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.native import NativeUse
-from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
-from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
+
+if TYPE_CHECKING:
+    from tuimon.session.tables import Tables
 
 
 class ThreadRow(Struct, frozen=True):
@@ -86,8 +87,6 @@ WANTS_TO_RUN = 0.30
 _ROWS, _THREAD_ROWS = 32, 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
-#: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
-_AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
@@ -153,15 +152,16 @@ class MainThread(Struct, frozen=True, gc=False):
         return min(1.0, self.cpu_ratio + self.delay_ratio)
 
 
-class _Process:
+class ProcessThreads:
     """The threads of one process.
 
     Once a thread has ended, the next one of its name takes its place: what each epoch starts anew is one.
     """
 
-    def __init__(self, first: Threads) -> None:
-        self.latest = first
-        self.tid = first.pid  # of the thread that trains
+    def __init__(self, pid: int) -> None:
+        self.latest: Threads | None = None
+        self.tid = pid  # of the thread that trains
+        self.ended: tuple[tuple[float, int], ...] = ()  # the latest threads, and when each one's last window ended
         self.use = Series(_Use, _ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
@@ -171,13 +171,15 @@ class _Process:
         self._figures = Keys[int](4, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
-    def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
+    def add_window(self, record: Threads, tid: int, held_bytes: int | None = None, steps: int = 0) -> None:
         """Add a window; ``tid``: the thread that trains; ``held_bytes``: what it holds; ``steps``: made so far."""
         # 0 of memory: it exits; files are not read each time
-        held, files = record.rss_bytes or self.latest.rss_bytes, record.open_files or self.latest.open_files
+        before = self.latest or record
+        held, files = record.rss_bytes or before.rss_bytes, record.open_files or before.open_files
         is_whole = (held, files) == (record.rss_bytes, record.open_files)
         self.latest = record if is_whole else structs.replace(record, rss_bytes=held, open_files=files)
         self.tid = tid
+        self.ended = (*self.ended, *((record.t, each) for each in record.ended))[-_ENDED:]
         self._add_use(record, held_bytes, steps)
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
@@ -207,6 +209,7 @@ class _Process:
     def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
         window_s, rows = record.window_s, {row.tid: row for row in record.threads}
         main, training = rows.get(record.pid), rows.get(self.tid)
+        cpu, delay = (training.cpu_ratio, training.delay_ratio) if training is not None else (None, None)
         waits = [
             row.delay_ratio
             for row in record.threads
@@ -217,8 +220,8 @@ class _Process:
         measured = {
             "cpu": record.cpu_ratio,
             "waited": max(waits, default=None),
-            "training_cpu": training.cpu_ratio if training is not None else None,
-            "training_delay": training.delay_ratio if training is not None else None,
+            "training_cpu": cpu,
+            "training_delay": delay,
         }
         self.use.fold(
             record,
@@ -240,100 +243,13 @@ class _Process:
         self.use.keep_apart(t)
         self._windows.keep_apart(t)
 
-    def figures(self, span: Span) -> dict[int, tuple[int, ...]]:
-        """The figures by place."""
-        return self._figures.figures(self._windows.counts(span))
+    def over(self, span: Span) -> Threads | None:
+        """Its threads over a span; None if no window lies in it."""
+        return self.latest if span == LATEST else mean_threads([self], span)
 
-    def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
-        """Its threads over a span, by name, and by number among those of this name; those that live first."""
-        figures, numbers, found = self.figures(span), Counter[str](), {}
-        live = {row.tid: at for at, row in enumerate(self.latest.threads)}
-        for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
-            own = figures.get(place, (0, 0, 0, 0))
-            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *own)
-            numbers[row.name] += 1
-        return found
-
-
-def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
-    return presence * part / whole if whole else None
-
-
-class ThreadTable:
-    """Folds Threads records."""
-
-    def __init__(
-        self, processes: RunProcesses, cpu_counts: Mapping[int, int], worker_name: Callable[[int], str]
-    ) -> None:
-        """``cpu_counts``: the cores of each node, once they are known; ``worker_name``: of a DataLoader worker."""
-        self._worker_name = worker_name
-        self._cpu_counts = cpu_counts
-        self._processes = processes
-        self._known: dict[int, _Process] = {}
-        self.ended: dict[
-            int, list[tuple[float, int]]
-        ] = {}  # by process, the latest threads, and when each window ended
-        self._has_own_bytes = False  # whether the log has what is a process's own
-
-    def add_threads(self, record: Threads, tid: int, steps: int = 0) -> int | None:
-        """Fold the threads of a process over a window; ``tid``: the one that trains; ``steps``: made so far.
-
-        Returns the bytes of its own memory, which are read now and then; in an older log all that is resident.
-        """
-        own = self._known.get(record.pid)
-        if own is None:
-            own = self._known[record.pid] = _Process(record)
-        self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
-        held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
-        own.add_window(record, tid, held_bytes, steps)
-        if record.ended:
-            ended = [*self.ended.get(record.pid, ()), *((record.t, each) for each in record.ended)]
-            self.ended[record.pid] = ended[-_ENDED:]
-        return held_bytes
-
-    def begin_steps(self, t: float) -> None:
-        """A training of the run has begun to make steps."""
-        for process in self._known.values():
-            process.keep_apart(t)
-
-    def forget(self, pid: int) -> None:
-        """Drop the threads of a process that ended long ago."""
-        self._known.pop(pid, None)
-        self.ended.pop(pid, None)
-
-    def of(self, pid: int, span: Span = LATEST) -> Threads | None:
-        """The threads of a process over a span; None if no window lies in it."""
-        own = self._known.get(pid)
-        if own is None:
-            return None
-        return own.latest if span == LATEST else _mean([own], span)
-
-    def of_all(self, pids: Iterable[int], span: Span, now_s: float) -> list[Threads]:
-        """Every process that lived in a span, or lives; one that came late or went early counts for less.
-
-        Workers that lived one after the other, epoch by epoch, are one: the last of them.
-        """
-        if span == LATEST:
-            live = (self.of(pid) for pid in pids if not self._processes.has_ended(pid))
-            return [threads for threads in live if threads is not None]
-        seconds = {pid: sums.seconds for pid in pids if (sums := self._sums(pid, span)) is not None}
-        longest_s = min(max(seconds.values(), default=0.0), span.end_s - span.begin_s)
-        found = []
-        for succession in self._processes.successions(seconds) if longest_s > 0 else ():
-            lived_s = seconds[succession[0]]
-            if len(succession) > 1:
-                until_s = min(now_s, span.end_s)
-                lived_s = sum(self._processes.lived_s(pid, span.begin_s, until_s) for pid in succession)
-            found.append(_mean([self._known[pid] for pid in succession], span, min(1.0, lived_s / longest_s)))
-        return [threads for threads in found if threads is not None]
-
-    def _sums(self, pid: int, span: Span) -> _Use | None:
-        own = self._known.get(pid)
-        return own.use.over(span) if own is not None else None
-
-    def training_thread(self, pid: int, span: Span) -> MainThread:
-        """The thread of a process that trains, over a span."""
-        sums = self._sums(pid, span)
+    def training(self, span: Span) -> MainThread:
+        """The thread that trains, over a span."""
+        sums = self.use.over(span)
         if sums is None:
             return MainThread()
         return MainThread(
@@ -342,140 +258,78 @@ class ThreadTable:
             sums.stopped_s / sums.seconds,
         )
 
-    def is_stopped(self, pid: int) -> bool:
-        """True if the thread of a process that trains was stopped at the end of its latest window."""
-        own = self._known.get(pid)
-        return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
+    @property
+    def is_stopped(self) -> bool:
+        """True if the thread that trains was stopped at the end of the latest window."""
+        rows = self.latest.threads if self.latest is not None else ()
+        return any(row.tid == self.tid and row.state == "stopped" for row in rows)
 
-    def held(self, pid: int, what: Held = "held_bytes") -> list[Reading]:
-        """How much a process held in the last two minutes, one reading in about a second."""
-        if pid not in self._known:
-            return []
-        columns = self._known[pid].use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
+    def held(self, what: Held = "held_bytes") -> list[Reading]:
+        """How much it held in the last two minutes, one reading in about a second."""
+        columns = self.use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
         return readings_of(columns["end_s"], columns[what], columns["steps"])
 
-    def written(self, pid: int, span: Span = EVER) -> tuple[int | None, int, str]:
-        """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
+    def written(self, span: Span = EVER) -> tuple[int | None, int]:
+        """Bursts of writing since the first steps, or None if they are too close to be told apart; and their bytes."""
+        windows, of_bursts, bursts, burst_bytes = self._figures_over(span).get(_WRITES, (0, 0, 0, 0))
+        return bursts if 2 * of_bursts <= windows else None, burst_bytes
 
-        And their bytes, and the file system that they went to.
-        """
-        own = self._known.get(pid)
-        figures = own.figures(span).get(_WRITES) if own is not None else None
-        if own is None or figures is None:
-            return 0, 0, ""
-        windows, of_bursts, bursts, burst_bytes = figures
-        return bursts if 2 * of_bursts <= windows else None, burst_bytes, own.written_to
-
-    def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
-        """Share of a span's windows at whose end a process's main thread waited for the disk."""
-        sums = self._sums(pid, span)
+    def disk_ratio(self, span: Span) -> float | None:
+        """Share of a span's windows at whose end the main thread waited for the disk."""
+        sums = self.use.over(span)
         return sums.disk_s / sums.seconds if sums is not None else None
 
-    def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
-        """How a process and its workers waited for cores and used them in a window of its steps.
+    def on_cores(self, begin_s: float, end_s: float, workers: Iterable[Threads | None] = ()) -> OnCores:
+        """How it and its workers waited for cores and used them in a window of its steps.
 
         Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to
         11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. If no window lies in
         it, the latest counts.
         """
-        own = self._known.get(pid)
-        rows = own.use.rows(last=_AROUND_STEPS) if own is not None else []
-        parts = [max(0.0, min(row.end_s, end_s) - max(row.begin_s, begin_s)) / (row.seconds or 1.0) for row in rows]
-
-        def mean(measured: Sequence[tuple[float, float]]) -> float:
-            of_s = sum(part * of for part, (_, of) in zip(parts, measured, strict=True))
-            if of_s:
-                return sum(part * value for part, (value, _) in zip(parts, measured, strict=True)) / of_s
-            return next((value / of for value, of in reversed(measured) if of), 0.0)
-
-        cpu = delay = 0.0  # of its workers
-        for worker in self._processes.workers(pid):
-            latest = self.of(worker.pid)
-            for thread in latest.threads if latest else ():
-                if thread.cpu_ratio is not None and thread.delay_ratio is not None:
-                    cpu += thread.cpu_ratio * thread.count
-                    delay += thread.delay_ratio * thread.count
-        both = [(row, row.training_cpu_of_s if row.training_delay_of_s else 0.0) for row in rows]
-        return OnCores(
-            waited=mean([(row.waited_s, row.waited_of_s) for row in rows]),
-            cpu=mean([(row.cpu_s, row.cpu_of_s) for row in rows]),
-            workers_waited=delay / (cpu + delay) if delay else 0.0,
-            busy=min(
-                1.0, mean([(row.training_cpu_s + row.training_delay_s if of_s else 0.0, of_s) for row, of_s in both])
-            ),
-        )
-
-    def shown(self, order: list[int], node: int = 0) -> list[int]:
-        """The live processes of a node, those in ``order`` first; when none is left, those that ended last."""
-        known = self._processes.known
-        listed = [pid for pid in dict.fromkeys((*order, *self._known)) if pid in self._known and node_of(pid) == node]
-        live = [pid for pid in listed if not self._processes.has_ended(pid)]
-        last_s = max((process.t for process in known.values()), default=0.0)
-        return live or [pid for pid in listed if known[pid].t >= last_s - LAST_MOMENT_S]
-
-    def rows_of(
-        self,
-        pid: int,
-        sampled: ProcessStacks,
-        gil: GilTable,
-        native: Mapping[int, NativeUse],
-        span: Span = LATEST,
-    ) -> Iterator[ThreadRow]:
-        """The threads of one process over a span, or as they are; its intra-op pool is one row."""
-        figures = self.of(pid, span) or self.of(pid)
-        if figures is None:
-            return
-        process = self._processes.known.get(pid)
-        trains = process is not None and process.torch is not None
-        pool = intra_op_pool(figures, sampled, self._cpu_counts.get(node_of(pid))) if trains else frozenset()
-        rows: dict[int | None, list[ThreadCpu]] = {}
-        for thread in figures.threads:
-            rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
-        for tid, threads in rows.items():
-            thread = threads[0] if tid is not None else _fold_threads(threads)
-            name = sampled.threads.name_of(thread.tid)
-            yield ThreadRow(
-                pid=pid,
-                tid=thread.tid,
-                role=INTRA_OP if tid is None else self._role(pid, thread, name, trains=thread.tid == sampled.tid),
-                name=name or thread.name,
-                cpu_ratio=thread.cpu_ratio,
-                ended=self._processes.has_ended(pid),
-                state=thread.state,
-                delay_ratio=thread.delay_ratio,
-                place=sampled.threads.place_of(thread.tid) if thread.count == 1 else None,
-                count=thread.count,
-                gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
-                native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
-                rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
+        near = [sums for sums in (self.use.part(begin_s, end_s), *self.use.rows(last=1)) if sums is not None]
+        waited, cpu, ran, wanted = (
+            next((part / of for part, of in each if of), None)
+            for each in (
+                [(sums.waited_s, sums.waited_of_s) for sums in near],
+                [(sums.cpu_s, sums.cpu_of_s) for sums in near],
+                [(sums.training_cpu_s, sums.training_cpu_of_s) for sums in near],
+                [(sums.training_delay_s, sums.training_delay_of_s) for sums in near],
             )
+        )
+        rows = [row for worker in workers if worker is not None for row in worker.threads]
+        known = [row for row in rows if row.cpu_ratio is not None and row.delay_ratio is not None]
+        delay = sum((row.delay_ratio or 0.0) * row.count for row in known)
+        both = sum(row.wanted_ratio * row.count for row in known)
+        busy = 0.0 if ran is None or wanted is None else min(1.0, ran + wanted)
+        return OnCores(waited or 0.0, cpu or 0.0, delay / both if delay else 0.0, busy)
 
-    def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
-        process = self._processes.known.get(pid)
-        kind = process.role if process else "other"
-        if thread.tid == pid:
-            if kind == "worker":
-                return self._worker_name(pid)
-            if kind == "trainer":
-                return "main"
-            return process.command[0].rpartition("/")[2] if process and process.command else "other"
-        if trains:
-            return "training"
-        for pattern, role in _ROLES:
-            if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
-                return role
-        return "native" if python_name is None else "thread"
+    def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
+        """Its threads over a span, by name, and by number among those of this name; those that live first."""
+        figures, numbers, found = self._figures_over(span), Counter[str](), {}
+        live = {row.tid: at for at, row in enumerate(self.latest.threads if self.latest is not None else ())}
+        for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
+            own = figures.get(place, (0, 0, 0, 0))
+            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *own)
+            numbers[row.name] += 1
+        return found
+
+    def _figures_over(self, span: Span) -> dict[int, tuple[int, ...]]:
+        return self._figures.figures(self._windows.counts(span))
 
 
-def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
+def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
+    return presence * part / whole if whole else None
+
+
+def mean_threads(each: Sequence[ProcessThreads], span: Span, presence: float = 1.0) -> Threads | None:
     """The means of processes that succeeded each other at the same work, under the last one's id.
 
-    ``presence``: the share of the span that they lived for.
+    ``presence``: the share of the span that they lived for. None if no window lies in it.
     """
-    uses = [sums for process in each if (sums := process.use.over(span)) is not None]
-    if not uses:
+    last, uses = each[-1], [sums for process in each if (sums := process.use.over(span)) is not None]
+    if not uses or last.latest is None:
         return None
-    last, sums = each[-1], each[-1].use.joined(uses)
+    sums = last.use.joined(uses)
     before, rows = [process.threads(span) for process in each[:-1]], []
     of_us = 1e6 * (last.use.over(span) or sums).cpu_of_s
     for name, own in last.threads(span).items():
@@ -493,6 +347,58 @@ def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Thread
         threads=rows,
         ended_cpu_s=presence * sums.childrens_s,
     )
+
+
+def thread_rows(session: Tables, pid: int, native: Mapping[int, NativeUse], span: Span = LATEST) -> list[ThreadRow]:
+    """The threads of one process over a span, or as they are; its intra-op pool is one row."""
+    own, sampled, process = session.threads[pid], session.stacks[pid], session.run_processes.known.get(pid)
+    figures = own.over(span) or own.latest
+    if figures is None:
+        return []
+    trains = process is not None and process.torch is not None
+    pool = intra_op_pool(figures, sampled, session.nodes.cpu_counts.get(node_of(pid))) if trains else frozenset()
+    rows: dict[int | None, list[ThreadCpu]] = {}
+    for thread in figures.threads:
+        rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
+    found = []
+    for tid, threads in rows.items():
+        thread = threads[0] if tid is not None else _fold_threads(threads)
+        name, is_one = sampled.threads.name_of(thread.tid), thread.count == 1
+        found.append(
+            ThreadRow(
+                pid=pid,
+                tid=thread.tid,
+                role=INTRA_OP if tid is None else _role(session, pid, thread, name),
+                name=name or thread.name,
+                cpu_ratio=thread.cpu_ratio,
+                ended=session.run_processes.has_ended(pid),
+                state=thread.state,
+                delay_ratio=thread.delay_ratio,
+                place=sampled.threads.place_of(thread.tid) if is_one else None,
+                count=thread.count,
+                gil_ratio=session.gil.ratio(pid, thread.tid) if is_one else None,
+                native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
+                rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
+            )
+        )
+    return found
+
+
+def _role(session: Tables, pid: int, thread: ThreadCpu, python_name: str | None) -> str:
+    process = session.run_processes.known.get(pid)
+    kind = process.role if process else "other"
+    if thread.tid == pid:
+        if kind == "worker":
+            return session.loaders.worker_name(pid)
+        if kind == "trainer":
+            return "main"
+        return process.command[0].rpartition("/")[2] if process and process.command else "other"
+    if thread.tid == session.stacks[pid].tid:
+        return "training"
+    for pattern, role in _ROLES:
+        if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
+            return role
+    return "native" if python_name is None else "thread"
 
 
 def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from statistics import median
 from typing import Literal, NamedTuple
@@ -28,7 +28,7 @@ from tuimon.session.machines import (
 from tuimon.session.native import NativeUse
 from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
-from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ThreadTable
+from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ProcessThreads
 
 WANTED_RATIO = Threshold(
     1.3,
@@ -164,7 +164,7 @@ class Machine(Struct, frozen=True, dict=True):
                 Store(_RESOURCES.get(each.name, "disk"), each.limit, max(0, each.limit - each.used), each.name)
             )
         for pid in self._begun:
-            latest = self._threads.of(pid)
+            latest = self._threads[pid].latest
             if latest is not None and (files := latest.open_files) is not None:
                 found.append(Store("files", files[1], max(0, files[1] - files[0]), pid=pid))
         return tuple(sorted(found, key=lambda each: -each.left))
@@ -188,7 +188,7 @@ class Machine(Struct, frozen=True, dict=True):
         for span in spans:  # the whole run as well, as checkpoints are written far apart
             growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
             lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
-            written = sum(self._threads.written(pid, lately)[1] for pid in self.trainers)
+            written = sum(self._threads[pid].written(lately)[1] for pid in self.trainers)
             if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
                 return Filling(store, growth, growth.per_s)
         return None
@@ -207,7 +207,7 @@ class Machine(Struct, frozen=True, dict=True):
 
         If the program's text shows what it keeps, the pace need not be steady, only the growth must go on.
         """
-        readings, since_s = self._threads.held(pid, column), max(since_s, self._begun.get(pid, math.inf))
+        readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
         goes_on = column == "held_bytes" and pid in self.trainers and self.sure_keeping
         return steady_growth(readings, since_s) or (growth_going_on(readings, since_s) if goes_on else None)
 
@@ -219,7 +219,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def growing(self) -> tuple[int, Growth] | None:
         """The process whose memory grows fastest, even if the growth began before the first steps."""
-        grown = ((pid, growth_going_on(self._threads.held(pid))) for pid in self._live)
+        grown = ((pid, growth_going_on(self._threads[pid].held())) for pid in self._live)
         found = [(pid, growth) for pid, growth in grown if growth is not None]
         return max(found, key=lambda each: each[1].per_s, default=None)
 
@@ -231,8 +231,8 @@ class Machine(Struct, frozen=True, dict=True):
         """
         for pid in self._live if self._begun else ():
             since_s = max(self._begun.values())
-            growth = growth_going_on(self._threads.held(pid, "private_bytes"), since_s)
-            held = self._threads.held(pid) if growth is not None else []
+            growth = growth_going_on(self._threads[pid].held("private_bytes"), since_s)
+            held = self._threads[pid].held() if growth is not None else []
             grown = growth_going_on(held, since_s)
             if growth is not None and held and (grown is None or 2 * grown.risen < growth.risen):
                 return pid, growth, max(0, int(held[-1].held - growth.held))
@@ -383,7 +383,7 @@ class Machine(Struct, frozen=True, dict=True):
         return median(known) if known else None
 
     @property
-    def _threads(self) -> ThreadTable:
+    def _threads(self) -> Mapping[int, ProcessThreads]:
         return self._view.session.threads
 
     @property

@@ -192,7 +192,7 @@ class StandingRank(Struct, frozen=True, dict=True):
         beside = next((row.cpu_ratio or 0.0 for row in threads.threads if row.tid == self.pid != self.tid), 0.0)
         if beside > MOST and (not self._own or waits_for_thread(self._own)):
             beside = 0.0
-        workers = [worker for pid in self._worker_pids if (worker := self._session.threads.of(pid)) is not None]
+        workers = [worker for pid in self._worker_pids if (worker := self._session.threads[pid].latest) is not None]
         return max(threads.cpu_ratio - beside, *(worker.cpu_ratio or 0.0 for worker in workers), 0.0)
 
     # -- what it waits for
@@ -426,7 +426,7 @@ def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) ->
     if not waits_for_thread(stack):
         return None
     sampled = session.stacks[pid]
-    gone = {tid: t for t, tid in session.threads.ended.get(pid, ())}
+    gone = {tid: t for t, tid in session.threads[pid].ended}
     live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
     works = {place.function for place in live if place is not None}
     for tid, t in sorted(gone.items(), key=lambda each: -each[1]):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
-from tuimon.session.series import EVER, Keys, Series, Span, Stretch
+from tuimon.session.series import EVER, Keys, Series, Span, Stretch, row_of
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -209,8 +209,10 @@ def _function(words: str, place: Place | None) -> tuple[str, str, str]:
     return (words, place.file, place.function) if place is not None else (words, "", "")
 
 
-#: The kinds of work; windows count the nanoseconds of each by its number here.
-_WORKS = get_args(Work)
+#: The kinds of work.
+_WORKS: tuple[Work, ...] = get_args(Work)
+#: The seconds of each.
+_Seconds = row_of(*(f"{work.replace(' ', '_')}_s" for work in _WORKS))
 
 
 class Spent:
@@ -220,7 +222,7 @@ class Spent:
     """
 
     def __init__(self) -> None:
-        self._series = Series(Stretch)
+        self._series = Series(_Seconds)
         self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
         self.begun_s: float | None = None
@@ -249,17 +251,15 @@ class Spent:
             self.compiling_since_s = None
         elif self.compiling_since_s is None:
             self.compiling_since_s = begin_s
-        ns = (t - begin_s) * 1e9 / total
-        self._series.append(Stretch(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
+        self._series.append(_Seconds(begin_s, t, *((t - begin_s) * counts.get(work, 0) / total for work in _WORKS)))
         if self.begun_s is not None:
             self.saves += counts.get("checkpoint", 0)
-            self._series.split(self.begun_s)
 
     def begin(self, t: float) -> None:
         """The loop has begun at a moment, or a process that this one started has begun to train."""
         if self.begun_s is None:
             self.begun_s = t
-            self._series.split(t)
+            self._series.keep_apart(t)
 
     def end_steps(self, record: Steps) -> None:
         """Steps have ended; that a loop's last step has may be known only at the end of the process."""
@@ -267,21 +267,21 @@ class Spent:
             self._stepped_s = self.end_s
 
     @property
-    def in_loop(self) -> dict[str, float]:
+    def in_loop(self) -> dict[Work, float]:
         """Seconds by work, from the beginning of the loop to the end of the latest step."""
-        return self._over(Span(self._loop_s, self._stepped_s))
+        return self._over(self._loop_s, self._stepped_s)
 
     @property
-    def since_step(self) -> dict[str, float]:
+    def since_step(self) -> dict[Work, float]:
         """Seconds by work since the latest step."""
-        return self._over(Span(max(self._loop_s, self._stepped_s)))
+        return self._over(max(self._loop_s, self._stepped_s))
 
-    def before(self, started_s: float) -> dict[str, float]:
+    def before(self, started_s: float) -> dict[Work, float]:
         """Seconds by work from the start of the process to its loop; until that begins, all."""
-        seconds, first = self._over(Span(end_s=self._loop_s)), next(iter(self._series.rows()), None)
+        seconds, first = self._over(-math.inf, self._loop_s), next(iter(self._series.rows()), None)
         if first is not None and started_s < first.begin_s:
             part = (first.begin_s - started_s) / (first.end_s - first.begin_s)
-            for work, took_s in self._over(Span(end_s=first.end_s)).items():
+            for work, took_s in self._over(-math.inf, first.end_s).items():
                 seconds[work] += part * took_s
         return seconds
 
@@ -289,6 +289,6 @@ class Spent:
     def _loop_s(self) -> float:
         return math.inf if self.begun_s is None else self.begun_s
 
-    def _over(self, span: Span) -> dict[str, float]:
-        counts = self._series.counts(span)
-        return {work: counts.get(number, 0) / 1e9 for number, work in enumerate(_WORKS)}
+    def _over(self, begin_s: float, end_s: float = math.inf) -> dict[Work, float]:
+        row = self._series.part(begin_s, end_s)
+        return dict(zip(_WORKS, row[2:], strict=True)) if row is not None else dict.fromkeys(_WORKS, 0.0)
