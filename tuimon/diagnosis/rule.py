@@ -83,8 +83,7 @@ def _no_boundaries(evidence: Evidence) -> str | None:
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    sampled = evidence.view.session.stacks.get(evidence.pid)
-    if sampled is not None and sampled.latest_s is not None:
+    if evidence.view.session.stacks[evidence.pid].latest_s is not None:
         return None
     notice, missing = evidence.view.session.notices.get("stacks"), "no stack samples"
     if notice is None:

@@ -160,10 +160,9 @@ class FirstVerdict:
 
 def _begin_s(session: Session) -> float:
     """When the steps began; without markers, when tuimon began to watch."""
-    pid = session.trainer()
-    stats = session.step_stats.get(pid) if pid is not None else None
-    if stats is not None and stats.begin_s is not None:
-        return stats.begin_s
+    begin_s = session.step_stats[session.trainer() or 0].begin_s
+    if begin_s is not None:
+        return begin_s
     return session.start_s if session.start_s is not None else session.now_s
 
 

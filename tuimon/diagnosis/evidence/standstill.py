@@ -401,9 +401,8 @@ def last_seen(pid: int, view: SessionView) -> tuple[dict[int, Place], Gone | Non
         place = session.stacks[each].threads.place_of(tid)
         if place is not None:
             places[each] = place
-    sampled, begun_s = session.stacks.get(pid), session.now_s - _open_for_s(view, pid)
-    stack = sampled.last_of(session.training_tid(pid)) if sampled is not None else ()
-    return places, _gone(pid, session, stack, begun_s)
+    stack = session.stacks[pid].last_of(session.training_tid(pid))
+    return places, _gone(pid, session, stack, session.now_s - _open_for_s(view, pid))
 
 
 def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) -> Gone | None:

@@ -83,4 +83,4 @@ class StepEvidence(Struct, frozen=True, dict=True):
 
 def stats_of(view: SessionView, pid: int) -> StepStats:
     """The steps of a process since the marker stream began; none without markers."""
-    return view.session.step_stats.get(pid) or StepStats(pid)
+    return view.session.step_stats[pid]

@@ -183,9 +183,9 @@ def _facts(view: SessionView, pid: int | None) -> types.RunFacts:
 
 def _span(session: Session, pid: int | None) -> types.SpanJson | None:
     """The steps that phases, findings and their evidence cover; None without markers."""
-    stats = session.step_stats.get(pid) if pid is not None else None
-    totals = stats.over() if stats is not None else None
-    if stats is None or totals is None or not totals.steps:
+    stats = session.step_stats[pid or 0]
+    totals = stats.over()
+    if not totals.steps:
         return None
     return types.SpanJson(stats.steady_index, stats.total - 1, totals.sums.span_s)
 
@@ -407,8 +407,8 @@ def page_of(session: Session, findings: Iterable[Finding], log: str = "", change
 
 def _mean_steps(view: SessionView, pid: int) -> Iterator[types.MeanStep]:
     """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
-    stats, start_s = view.session.step_stats.get(pid), view.session.start_s or 0.0
-    stretches, between = stats.stretches() if stats is not None else [], view.between_parts(pid)
+    start_s, between = view.session.start_s or 0.0, view.between_parts(pid)
+    stretches = view.session.step_stats[pid].stretches()
     together = -(-len(stretches) // _BARS)
     for at in range(0, len(stretches), together or 1):
         stretch = joined(stretches[at : at + together])
