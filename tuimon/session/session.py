@@ -326,7 +326,13 @@ class SessionView:
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
-        return thread_rows(self.session, pid, self.native(pid), self._in_steps(pid))
+        session, own = self.session, self.session.threads[pid]
+        figures = own.over(self._in_steps(pid)) or own.latest
+        if figures is None:
+            return []
+        cores, name_of = session.nodes.cpu_counts.get(node_of(pid)), session.loaders.worker_name
+        process, sampled = session.process(pid), session.stacks[pid]
+        return thread_rows(figures, process, sampled, self.native(pid), session.gil, cores, name_of)
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, field, structs
 
-from tuimon.node_ids import node_of
-from tuimon.records import Place, ThreadCpu, Threads
+from tuimon.records import Place, Process, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.native import NativeUse
+from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
-
-if TYPE_CHECKING:
-    from tuimon.session.tables import Tables
 
 
 class ThreadRow(Struct, frozen=True):
@@ -349,14 +346,18 @@ def mean_threads(each: Sequence[ProcessThreads], span: Span, presence: float = 1
     )
 
 
-def thread_rows(session: Tables, pid: int, native: Mapping[int, NativeUse], span: Span = LATEST) -> list[ThreadRow]:
-    """The threads of one process over a span, or as they are; its intra-op pool is one row."""
-    own, sampled, process = session.threads[pid], session.stacks[pid], session.run_processes.known.get(pid)
-    figures = own.over(span) or own.latest
-    if figures is None:
-        return []
-    trains = process is not None and process.torch is not None
-    pool = intra_op_pool(figures, sampled, session.nodes.cpu_counts.get(node_of(pid))) if trains else frozenset()
+def thread_rows(
+    figures: Threads,
+    process: Process | None,
+    sampled: ProcessStacks,
+    native: Mapping[int, NativeUse],
+    gil: GilTable,
+    cores: int | None,
+    name_of: Callable[[int], str],
+) -> list[ThreadRow]:
+    """The threads of one process; its intra-op pool is one row. ``cores``: of its node; ``name_of`` a worker."""
+    pid, trains = figures.pid, process is not None and process.torch is not None
+    pool = intra_op_pool(figures, sampled, cores) if trains else frozenset()
     rows: dict[int | None, list[ThreadCpu]] = {}
     for thread in figures.threads:
         rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
@@ -368,15 +369,15 @@ def thread_rows(session: Tables, pid: int, native: Mapping[int, NativeUse], span
             ThreadRow(
                 pid=pid,
                 tid=thread.tid,
-                role=INTRA_OP if tid is None else _role(session, pid, thread, name),
+                role=INTRA_OP if tid is None else _role(pid, process, thread, name, sampled.tid, name_of),
                 name=name or thread.name,
                 cpu_ratio=thread.cpu_ratio,
-                ended=session.run_processes.has_ended(pid),
+                ended=process is not None and process.ended,
                 state=thread.state,
                 delay_ratio=thread.delay_ratio,
                 place=sampled.threads.place_of(thread.tid) if is_one else None,
                 count=thread.count,
-                gil_ratio=session.gil.ratio(pid, thread.tid) if is_one else None,
+                gil_ratio=gil.ratio(pid, thread.tid) if is_one else None,
                 native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
                 rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
             )
@@ -384,16 +385,22 @@ def thread_rows(session: Tables, pid: int, native: Mapping[int, NativeUse], span
     return found
 
 
-def _role(session: Tables, pid: int, thread: ThreadCpu, python_name: str | None) -> str:
-    process = session.run_processes.known.get(pid)
+def _role(
+    pid: int,
+    process: Process | None,
+    thread: ThreadCpu,
+    python_name: str | None,
+    training_tid: int,
+    name_of: Callable[[int], str],
+) -> str:
     kind = process.role if process else "other"
     if thread.tid == pid:
         if kind == "worker":
-            return session.loaders.worker_name(pid)
+            return name_of(pid)
         if kind == "trainer":
             return "main"
         return process.command[0].rpartition("/")[2] if process and process.command else "other"
-    if thread.tid == session.stacks[pid].tid:
+    if thread.tid == training_tid:
         return "training"
     for pattern, role in _ROLES:
         if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
