@@ -155,9 +155,9 @@ open("heard", "w").write(f"{word} {secret} {heard}")
 VERDICT = """\
 INPUT-BOUND: 62 % of every step waits for data: augment()
   transforms.py:31 keeps both workers at 100 %
-  fix: num_workers=2 -> 6 on this 16-core machine; or make augment()
-    transforms.py:31 cheaper
-  gain: up to 2.1x faster
+- at `augment() transforms.py:31`: `out = cv(img, kernel)`
+- fix: num_workers=2 -> 6 on this 16-core machine; or make augment()
+  transforms.py:31 cheaper (up to 2.1x faster)
 """
 
 

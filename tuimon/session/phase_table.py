@@ -51,6 +51,13 @@ class PhaseTable(NamedTuple):
     ranges: tuple[RangeRow, ...] = ()
 
     @property
+    def mean_ms(self) -> float | None:
+        """The mean time of a step; None where that of one of its phases is not measured."""
+        parts_ms = [row.ms_per_step for row in self.rows if row.name != "eval"]
+        known_ms = [part for part in parts_ms if part is not None]
+        return sum(known_ms) if known_ms and len(known_ms) == len(parts_ms) else None
+
+    @property
     def trains(self) -> bool:
         """True if a batch, a forward or backward pass or an update was seen in its steps."""
         return any(row.share for row in self.rows if row.name not in ("other", "eval"))

@@ -120,6 +120,16 @@ def fix_text(fix: FixJson) -> str:
     return plain(fix.action) + (f" ({gained})" if (gained := gain_text(fix)) else "")
 
 
+def markdown_lines(finding: FindingJson) -> list[str]:
+    """A finding, its place and its first fixes as Markdown that is as easy to read as it is."""
+    lines = [f"{rule_title(finding.rule)}: {plain(finding.headline)}"]
+    for where in finding.where[:1]:
+        source = f": `{plain(where.source).strip()}`" if where.source else ""
+        lines.append(f"- at `{at(Place(where.file, where.line, where.function))}`{source}")
+    fixes = [fix_text(fix) for fix in finding.fixes[:MOST_FIXES] if fix.action]
+    return lines + [f"- {'or' if number else 'fix'}: {text}" for number, text in enumerate(fixes)]
+
+
 def times_text(estimated: float, low: float | None, high: float | None) -> str:
     """``2.2x to 4.5x faster``, ``up to 4.5x faster``, or ``at least 3.8x faster`` if no upper end is known."""
     least, most = _range(low or estimated, estimated if is_open(high) else high or estimated)

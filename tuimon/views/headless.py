@@ -11,13 +11,10 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.progress import run_progress
 from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
-    MOST_FIXES,
-    fix_text,
-    gain_text,
     headline_text,
     is_probable,
+    markdown_lines,
     only_minor,
-    place_text,
     rule_title,
 )
 from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
@@ -233,7 +230,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
 
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:
-    """The primary finding, its place, fixes and gain, a line each; empty without a finding."""
+    """The primary finding as Markdown; empty without a finding."""
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (only at the end of a run)
 
     if not findings:
@@ -241,11 +238,4 @@ def first_finding(findings: Sequence[Finding]) -> list[str]:
     first = FindingJson.of(findings[0])
     if is_minor(first.rule, first.severity):
         return [only_minor(first)]
-    place = place_text(first.headline, first.where)
-    head = f"{rule_title(first.rule)}: {plain(first.headline)}"
-    lines = [head, *([f"  {place}"] if place else [])]
-    fixes = [fix for fix in first.fixes if fix.action]
-    if fixes:
-        gained = gain_text(fixes[0])
-        lines += [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return lines + [f"  or: {fix_text(fix)}" for fix in fixes[1:MOST_FIXES]]
+    return markdown_lines(first)

@@ -111,10 +111,15 @@ def how_ended(end: Exit, *, with_place: bool = True) -> str:
     return how + (f" at {at(end.raised_at)}" if with_place and end.raised_at is not None else "")
 
 
+#: Modules that launch another one.
+_LAUNCHERS = ("torch.distributed.", "accelerate.commands.", "deepspeed.")
+
+
 def started_program(command: Sequence[str]) -> str:
     """The script or module that was started, whatever launched it: ``train.py``, ``pkg.train``; empty without any."""
     script = next((word for word in command if word.endswith(".py")), None)
-    module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
+    modules = [name for flag, name in pairwise(command) if flag in ("-m", "--module")]
+    module = next((name for name in modules if not name.startswith(_LAUNCHERS)), next(iter(modules), None))
     return plain(os.path.basename(script or module or (command[0] if command else "")))
 
 

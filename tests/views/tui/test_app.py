@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -9,15 +10,17 @@ from importlib.metadata import version
 
 import pytest
 import textual
+from msgspec import structs
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.errors import CannotInject
-from tuimon.records import Notice
+from tuimon.records import Exit, Notice, Place
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, WantedRows, lay_out
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.hand_off import editor_command
 from tuimon.views.tui.sheets.dialogs import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -41,7 +44,7 @@ async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monk
     names = [name for name, _ in painted]
     first = {name: painted[names.index(name)][1] for name in set(names)}
     assert "Step" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
-    assert "quit" in first["keys"] and "tuimon" in first["title"]
+    assert "quit" in first["keys"] and "tuimon" in first["keys"]
     assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
 
 
@@ -70,10 +73,10 @@ async def test_digits_hide_and_show_panes(key, name):
 
 async def test_zoom_and_back():
     async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("z")
+        await pilot.press("up", "z")  # without a focus, an arrow goes to the threads
         assert visible(app) == {"verdict", "threads"}
         await pilot.press("escape")
-        assert visible(app) == ALL
+        assert visible(app) == ALL and app.focused is app.board.threads
         await pilot.press("tab", "tab", "enter")  # threads -> verdict -> phases
         assert visible(app) == {"verdict", "phases"}
         await pilot.press("z")
@@ -83,12 +86,102 @@ async def test_zoom_and_back():
 async def test_tab_goes_round():
     async with running(streams.input_bound(5)) as (app, pilot):
         seen = []
-        for _ in range(5):
-            seen.append(app.focused.id)
+        assert app.focused is None
+        for _ in range(6):
             await pilot.press("tab")
-        assert seen == ["threads", "verdict", "phases", "gpu", "output"]
+            seen.append(app.focused.id)
+        assert seen == ["verdict", "phases", "gpu", "output", "threads", "verdict"]
         await pilot.press("shift+tab")
-        assert app.focused.id == "output"
+        assert app.focused.id == "threads"
+
+
+RECORDED = {"ranks": "one process trains here", "trace": "the log has no trace", "zoom": "Tab chooses a pane"}
+ENDED = {"pause": "the run has ended"}
+
+
+@pytest.mark.parametrize(
+    ("stream", "live", "idle"),
+    [
+        ("input_bound", True, {key: RECORDED[key] for key in ("ranks", "zoom")}),
+        ("input_bound", False, RECORDED),
+        ("ended", False, {**RECORDED, **ENDED}),
+        ("ranks", True, {"zoom": RECORDED["zoom"]}),
+    ],
+)
+async def test_a_key_with_nothing_to_do_is_not_offered_and_says_why(stream, live, idle):
+    monitor = streams.input_bound(20) if stream == "ended" else getattr(streams, stream)()
+    monitor.is_live = live
+    if stream == "ended":
+        monitor.session.add(Exit(t=21.0, pid=streams.MAIN, exit_code=0))
+    async with running(monitor, size=(200, 60)) as (app, pilot):
+        keys = {"ranks": "r", "trace": "K", "pause": "space", "zoom": "z"}
+        offered = {name for name in keys if f"{keys[name]} {name}" in text(app, "keys")}
+        assert offered == keys.keys() - idle.keys()
+        for name, reason in idle.items():
+            await pilot.press(keys[name])
+            assert reason in notices(app)[-1]
+
+
+# -- handing a finding on
+
+
+@pytest.mark.parametrize(
+    ("environ", "command"),
+    [
+        ({"EDITOR": "nano -l"}, ["nano", "-l", "+31", "a b.py"]),
+        ({"EDITOR": "nano", "VISUAL": "/usr/bin/code --wait"}, ["/usr/bin/code", "--wait", "--goto", "a b.py:31"]),
+        ({"EDITOR": "hx"}, ["hx", "a b.py:31"]),
+        ({"PATH": "/nowhere"}, None),
+    ],
+)
+def test_the_editor_is_the_one_of_the_environment(environ, command):
+    assert editor_command(environ, "a b.py", 31) == command
+
+
+async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path, monkeypatch):
+    line, monitor = tmp_path / "train.py", streams.input_bound(5)
+    line.write_text("x\n")
+    opened = tmp_path / "opened"
+    monkeypatch.setenv("VISUAL", f"sh -c 'echo $1 > {opened}' sh")
+    monkeypatch.setattr(TuimonApp, "suspend", contextlib.nullcontext)
+    (found,) = monitor.findings = [structs.replace(streams.INPUT_BOUND, where=(Place(str(line), 31, "f"),))]
+    async with running(monitor) as (app, pilot):
+        for keys in (("o",), ("v", "o")):
+            await pilot.press(*keys)
+            await app.workers.wait_for_complete()
+            assert opened.read_text() == "+31\n"
+            opened.unlink()
+        monitor.findings = [structs.replace(found, where=(Place("/gone/train.py", 31, "f"),))]
+        await pilot.press("escape", "o")
+        assert notices(app)[-1] == "not on this machine: /gone/train.py"
+        monitor.findings = []
+        await pilot.press("o")
+        assert "no verdict names a line" in notices(app)[-1]
+
+
+@pytest.mark.parametrize(
+    ("glyphs", "links"), [("braille", {"file://node/data/my%20code/train.py#31"}), ("ascii", set())]
+)
+async def test_the_place_of_a_verdict_is_a_link_where_the_terminal_has_links(glyphs, links):
+    monitor = streams.input_bound(5)
+    monitor.session.add(structs.replace(monitor.session.header, host="node"))
+    place = Place("/data/my code/train.py", 31, "f")
+    monitor.findings = [structs.replace(streams.INPUT_BOUND, where=(place,))]
+    async with running(monitor, capabilities=Capabilities(glyphs=glyphs)) as (app, pilot):
+        strips = [app.board.verdict.render_line(y) for y in range(4)]
+        assert {segment.style.link for strip in strips for segment in strip if segment.style.link} == links
+        await pilot.press("v")
+        assert {span.style.link for span in app.screen.text.render().spans if span.style.link} == links
+
+
+async def test_a_finding_is_copied_as_markdown():
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        for keys in (("y",), ("v", "y")):
+            app.copy_to_clipboard("")
+            await pilot.press(*keys)
+            head, place, fix = app.clipboard.splitlines()
+            assert head.startswith("INPUT-BOUND: ") and place.startswith("- at `") and fix.startswith("- fix: ")
 
 
 async def test_filter_threads_by_typing():
@@ -123,7 +216,7 @@ async def test_pause_freezes_the_picture_and_goes_on_folding(key):
     async with running(monitor) as (app, pilot):
         before = text(app, "phases")
         await pilot.press(key)
-        assert " PAUSED " in text(app, "title")
+        assert " PAUSED" in text(app, "title")
         monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
         app.tick()
         await pilot.pause()
@@ -133,7 +226,7 @@ async def test_pause_freezes_the_picture_and_goes_on_folding(key):
         await pilot.press(key)
         app.tick()
         await pilot.pause()
-        assert text(app, "phases") != before and " PAUSED " not in text(app, "title")
+        assert text(app, "phases") != before and " PAUSED" not in text(app, "title")
 
 
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from tuimon.views.scale import ceiling, spread
 from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of, terminal_has_unicode
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
+    Span,
     cells,
     clip,
     clipped,
@@ -37,8 +38,8 @@ def test_a_column_has_exactly_its_width_in_cells(text, width):
 
 def test_clip_keeps_roles_and_says_what_was_cut():
     spans = clip(line(("abcdef", "data"), ("ghi", "dim")), 4)
-    assert [tuple(span) for span in spans] == [("abc…", "data")]
-    assert clip(line(("abc", "data"), ("def", "dim")), 4)[-1] == ("…", "dim")
+    assert [(span.text, span.role) for span in spans] == [("abc…", "data")]
+    assert clip(line(("abc", "data"), ("def", "dim")), 4)[-1] == Span("…", "dim")
     assert text_of(clip(line("abc", "def"), 3)) == "ab…"
 
 
@@ -114,7 +115,7 @@ def test_the_user_has_the_last_word_on_characters(environ, glyphs):
 
 @pytest.mark.parametrize("width", range(9, 60, 3))
 def test_a_place_fills_its_column_and_keeps_its_line(width):
-    shown = place_column(*LONG, width)
+    shown = text_of(place_column(*LONG, width))
     assert len(shown) == width and shown.endswith("  ")
     assert shown.rstrip().endswith(":1234")
 

@@ -313,6 +313,8 @@ async def test_an_ascii_terminal_gets_ascii():
 
 
 async def test_without_colours_the_cursor_is_reversed():
-    async with running(streams.input_bound(5), capabilities=Capabilities(colours="none")) as (app, _):
+    async with running(streams.input_bound(5), capabilities=Capabilities(colours="none")) as (app, pilot):
+        await pilot.press("up")
+        await pilot.pause()
         strip = app.board.threads.render_line(1)
         assert any(segment.style.reverse for segment in strip)

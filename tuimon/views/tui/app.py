@@ -8,17 +8,21 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from textual.actions import ActionParseResult
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
 from tuimon.views.format import duration, plain
 from tuimon.views.tui.board import PANES, Board, Pacing
+from tuimon.views.tui.drawing.canvas import Canvas
+from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.profile.profile_pane import Mode
@@ -50,29 +54,32 @@ def what_goes_on(monitor: Monitor) -> str | None:
 class TuimonApp(TerminalApp[Leave]):
     """Watches one run, which goes on when the app is left unless the user has it ended."""
 
-    AUTO_FOCUS = "#threads"
+    AUTO_FOCUS = None
     #: The last line shows the bindings that have a description, the most important first.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit"),
         Binding("ctrl+q", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("question_mark,f1", "help", "help", key_display="?"),
-        Binding("r", "ranks", "ranks"),
-        Binding("space,p", "pause", "pause"),
-        Binding("z,enter", "zoom", "zoom"),
-        Binding("slash", "filter", "filter", key_display="/"),
-        Binding("s", "sort", "sort"),
         Binding("v", "findings", "verdicts"),
         Binding("h", "profile('lines')", "hot lines"),
+        Binding("o", "edit", "open"),
+        Binding("y", "copy", "copy"),
+        Binding("r", "ranks", "ranks"),
         Binding("c", "profile('tree')", "calls"),
         Binding("K,k", "trace", "trace"),  # k alone moves up where a list has the focus
+        Binding("z,enter", "zoom", "zoom"),
+        Binding("space,p", "pause", "pause"),
         Binding("1", "toggle_pane('phases')", "panes", key_display="1-6 Tab"),
         Binding("d", "theme", "light/dark"),
         Binding("e", "export", "export"),
         Binding("escape", "step_back", show=False),
+        Binding("slash", "filter", show=False),
+        Binding("s", "sort", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
         Binding("I", "inject", show=False),
+        *(Binding(key, f"move({rows_down})", show=False) for key, rows_down in MOVES.items()),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES[1:], 2)),
     ]
 
@@ -166,10 +173,42 @@ class TuimonApp(TerminalApp[Leave]):
             self.screen.update()
 
     def _show(self) -> None:
+        header = self.monitor.session.header
+        Canvas.host = header.host if header is not None and Canvas.characters != "ascii" else None
         self.board.title_line.followed = self.monitor.is_followed(time.time())
         self.board.verdict.measuring_s = self.monitor.measuring_s(time.time())
         self.board.title_line.read_ratio = self.monitor.read_ratio
-        self.board.show(self.monitor.session, self.monitor.findings)
+        self.board.show(self.monitor.session, self.monitor.findings, frozenset(self.idle_keys()))
+
+    def idle_keys(self) -> dict[str, str]:
+        """The actions that have nothing to do here, and why."""
+        monitor, session, findings = self.monitor, self.monitor.session, self.monitor.findings
+        runs = monitor.is_live and session.trainer() is not None and session.exit is None
+        paused, zoomed = self.board.title_line.paused, self.board.zoomed
+        reasons = (
+            ("ranks", not which_training(session).text, "one process trains here: there are no ranks to compare"),
+            ("trace", not (runs or session.traces), "no training runs here, and the log has no trace"),
+            ("pause", monitor.ended and not paused, "the run has ended: nothing moves any more"),
+            ("zoom", self.focused is None and not zoomed, "Tab chooses a pane; z then shows it alone"),
+            ("copy", not findings, "there is no verdict to copy yet"),
+            ("edit", not (findings and findings[0].where), "no verdict names a line of code yet"),
+            ("move", self.focused is not None, "nothing to scroll in this pane; Tab goes to the next one"),
+        )
+        return {action: reason for action, is_idle, reason in reasons if is_idle}
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Run an action, or notify the user why it has nothing to do."""
+        name = action.partition("(")[0] if isinstance(action, str) else action[1]
+        reason = self.idle_keys().get(name) if default_namespace in (None, self) else None
+        if reason is None:
+            return await super().run_action(action, default_namespace, namespaces)
+        self.notify(reason, markup=False)
+        return True
 
     def action_help(self) -> None:
         """Show the keys; Enter there explains every number."""
@@ -215,11 +254,7 @@ class TuimonApp(TerminalApp[Leave]):
         """Record the next steps of the training whose figures are shown, or show what a log has of the latest trace."""
         from tuimon.views.tui.sheets.trace_sheet import trace_sheet
 
-        sheet = trace_sheet(self.monitor.session, runs=self.monitor.is_live)
-        if sheet is None:
-            self.notify("no training runs here, and the log has no trace", severity="warning", markup=False)
-        else:
-            self.push_screen(sheet)
+        self.push_screen(trace_sheet(self.monitor.session, runs=self.monitor.is_live))
 
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""
@@ -264,9 +299,6 @@ class TuimonApp(TerminalApp[Leave]):
         if self.board.zoomed == "ranks":
             await self.action_step_back()
             return
-        if not which_training(session).text:
-            self.notify("one process trains here: there are no ranks to compare", markup=False)
-            return
         self.board.zoom("ranks")
         ranks.open(session, self.monitor.findings)
         ranks.focus()
@@ -276,6 +308,23 @@ class TuimonApp(TerminalApp[Leave]):
         self.monitor.session.focus_on(message.pid)
         await self.action_step_back()
         self._show()
+
+    def action_move(self, rows_down: int) -> None:
+        """Without a focus, move among the threads."""
+        self.board.threads.focus()
+        self.board.threads.action_move(rows_down)
+
+    def action_copy(self) -> None:
+        """Copy the verdict as Markdown."""
+        from tuimon.views.tui.hand_off import copy_finding
+
+        copy_finding(self, self.monitor.findings[0])
+
+    def action_edit(self) -> None:
+        """Open the place of the verdict in the user's editor."""
+        from tuimon.views.tui.hand_off import open_place
+
+        open_place(self, self.monitor.findings[0].where[0])
 
     def action_pause(self) -> None:
         """Freeze the screen, or let it go on."""
@@ -300,7 +349,6 @@ class TuimonApp(TerminalApp[Leave]):
         """End the zoom, else clear the filter and close its input."""
         if self.board.zoomed and not self.board.query("#filter"):
             self.board.zoom(None)
-            self.board.threads.focus()
         else:
             self.board.threads.filter_by("")
             await self.board.close_filter()

@@ -13,10 +13,11 @@ from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from tuimon.records import Cost
 from tuimon.session.session import Session
-from tuimon.views.format import plain
+from tuimon.views.format import percent, plain, size
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
-from tuimon.views.tui.drawing.lines import Line, Span, cells
+from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
@@ -233,25 +234,38 @@ class Pacing:
 
 
 class KeysLine(Canvas):
-    """The last line: keys in the words of their bindings, those of the focused pane first; a click presses one."""
+    """The last line: keys in the words of their bindings, those of the focused pane first; a click presses one.
+
+    At its right is what tuimon itself costs.
+    """
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._left_out: str | None = None
+        self._shown: tuple[frozenset[str], Cost | None] = (frozenset(), None)
 
     def on_mount(self) -> None:
         """Show the focused pane's keys from now on."""
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.fit())
 
-    def leave_out(self, action: str | None) -> None:
-        """Show all keys but that of this action."""
-        if action != self._left_out:
-            self._left_out = action
+    def show(self, idle: frozenset[str], cost: Cost | None) -> None:
+        """Show all keys but those of ``idle`` actions, and what tuimon costs."""
+        if (idle, cost) != self._shown:
+            self._shown = idle, cost
             self.fit()
 
     def fit(self) -> None:
-        """Show as many keys as fit."""
-        self.show_lines([self._line([])])
+        """Show as many keys as fit beside the cost."""
+        width = self.content_size.width
+        self.show_lines([justified(self._line([]), line((self._cost(), "dim"), " "), width)])
+
+    def _cost(self) -> str:
+        """tuimon's own cost, as wordy as the width allows."""
+        cost = self._shown[1]
+        if cost is None:
+            return ""
+        wide = self.content_size.width >= NARROW_BELOW
+        lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
+        return f"tuimon {percent(cost.cpu_ratio)}{f' cpu, {size(cost.rss_bytes)}' if wide else ''}{lost}"
 
     def on_click(self, event: Click) -> None:
         """Press the key under the pointer."""
@@ -264,14 +278,15 @@ class KeysLine(Canvas):
     def _line(self, ends: list[tuple[int, Binding]]) -> Line:
         """``q quit  ? help …``; adds the end column and the binding of each key to ``ends``."""
         spans: list[Span] = [Span(" ")]
+        room = self.content_size.width - len(self._cost()) - 2
         bindings: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
-            if active.binding.show and active.binding.action != self._left_out:
+            if active.binding.show and active.binding.action not in self._shown[0]:
                 bindings.setdefault(active.binding.action, active.binding)
         for binding in bindings.values():
             key = Span(self.app.get_key_display(binding), "key bold")
             part = (key, Span(f" {binding.description}", "dim"), Span("  "))
-            if cells(spans) + cells(part) - 2 > self.content_size.width:
+            if cells(spans) + cells(part) - 2 > room:
                 break
             spans += part
             ends.append((cells(spans) - 2, binding))
@@ -300,6 +315,7 @@ class Board(Widget):
             self.threads, self.profile, self.ranks,
         )  # fmt: skip
         self.zoomed: str | None = None
+        self._before: Widget | None = None  # what had the focus before a pane was zoomed
         self._shown = set(PANES)
         self._loaders_chosen: bool | None = None  # True or False once its key has shown or hidden them
         self._most_threads = 0
@@ -313,13 +329,12 @@ class Board(Widget):
         self._place(widgets, self.app.size)
         yield from widgets
 
-    def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Show the session as it is now in all panes."""
+    def show(self, session: Session, findings: Sequence[Finding], idle: frozenset[str] = frozenset()) -> None:
+        """Show the session as it is now in all panes, and the keys of all actions that are not ``idle``."""
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
-        facts = self.title_line.state
-        self.keys_line.leave_out(None if facts is not None and facts.training.text else "ranks")
+        self.keys_line.show(idle, session.cost)
         for pane in self.panes:
             pane.redraw()
         # show notices that no pane shows, each once, in a corner of the screen
@@ -380,8 +395,12 @@ class Board(Widget):
 
     def zoom(self, name: str | None) -> None:
         """Show one pane alone; with None, all again."""
-        self.zoomed = name
+        before, self.zoomed = self.zoomed, name
+        if name is not None and before is None:
+            self._before = self.screen.focused
         self.place_panes()
+        if name is None and before is not None:
+            self.screen.set_focus(self._before)
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""

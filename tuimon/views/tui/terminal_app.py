@@ -236,7 +236,7 @@ class TerminalDriver(LinuxDriver):
         After SIGSTOP the terminal was never given back: its modes are no longer tuimon's, and Textual would start a
         second pair of threads and take tuimon's modes for the shell's.
         """
-        if not self._app.is_running:
+        if not self._app.is_running or not self._auto_restart:  # an editor has the terminal
             return
         if self._is_started:
             self.suspend_application_mode()

@@ -19,7 +19,7 @@ def shown(*chunks, count=50):
 def test_colours_are_roles():
     screen = OutputScreen()
     screen.feed_bytes(b"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[0m \x1b[93my\x1b[0m")
-    assert [tuple(span) for span in screen.tail(1)[0]] == [
+    assert [(span.text, span.role) for span in screen.tail(1)[0]] == [
         ("red", "fg:color(1) bold"),
         (" ", ""),
         ("rgb", "fg:#010203"),

@@ -14,7 +14,7 @@ from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.verdicts import FirstVerdict
-from tuimon.records import NO_TORCH_YET, Cost, Exit, Place
+from tuimon.records import NO_TORCH_YET, Exit, Place
 from tuimon.session.loaders import EpochRow
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.ranks import Which
@@ -219,8 +219,7 @@ async def test_meanwhile_a_probable_verdict_is_dim(measured_s, findings, name):
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
-COST = Cost(t=1, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
-FACTS = TitleFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
+FACTS = TitleFacts("train.py", 4242, Which(), 192.0, STEPS, 69.0, None, paused=False)
 
 
 def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
@@ -253,12 +252,12 @@ def test_an_ended_run_is_titled_so(end, text, role):
 def test_title_fits_and_keeps_what_matters(width):
     row = title_line(FACTS, width)
     assert cells(row) == width
-    assert "train.py" in text_of(row) and "67.0 ms" in text_of(row)
+    assert "train.py" in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 
 def test_in_a_narrow_title_a_figure_is_left_out_whole():
     row = text_of(title_line(FACTS._replace(name="a_long_name_of_a_script.py", exit=Exit(t=1, pid=1, exit_code=0)), 44))
-    assert "ENDED ok" in row and "67" not in row and "…" not in row
+    assert "ENDED ok" in row and "69" not in row and "…" not in row
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -266,7 +265,7 @@ def test_the_title_names_a_node_that_writes_nothing(width):
     facts = FACTS._replace(nodes="node007 silent for 28s", training=Which(256), followed=True)
     row = title_line(facts, width)
     assert cells(row) == width
-    assert "node007 silent for 28s · " in text_of(row) and "67.0 ms" in text_of(row)
+    assert "node007 silent for 28s · " in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 
 def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_not_that_it_is_live():
@@ -282,6 +281,9 @@ def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_no
         (["/usr/bin/python3.11", "-m", "pkg.train"], "pkg.train"),
         (["python", "-c", "import x"], "python"),
         (["torchrun", "--nproc-per-node", "2", "x.py"], "x.py"),
+        (["python", "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "pkg.train"], "pkg.train"),
+        (["python", "-m", "torch.distributed.run", "--nproc-per-node=2", "x.py"], "x.py"),
+        (["python", "-m", "pkg.train", "-m", "10"], "pkg.train"),
         (["timeout", "40", "nice", "python", "train.py"], "train.py"),
         (["bash", "train.sh"], "bash"),
         ([], "–"),

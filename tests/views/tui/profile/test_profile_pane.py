@@ -37,7 +37,7 @@ async def test_h_and_c_show_two_views_of_one_thread():
         await pilot.press("c")
         assert "▾ main" in text(app, "profile")
         await pilot.press("escape")
-        assert not profile.display and app.focused is app.board.threads and app.board.phases.display
+        assert not profile.display and app.focused is None and app.board.phases.display
 
 
 async def test_t_widens_the_scope():

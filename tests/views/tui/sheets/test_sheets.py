@@ -34,6 +34,7 @@ from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.sheets.help import help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
@@ -113,6 +114,7 @@ def test_every_key_of_the_app_is_listed(width):
         "k": "",
         "ctrl+q": "",
         "ctrl+c": "Ctrl-C",
+        **dict.fromkeys(MOVES, ""),
     }
     for binding in TuimonApp.BINDINGS:
         for key in binding.key.split(","):
@@ -153,7 +155,7 @@ async def test_the_latest_stack_with_code_around_its_line():
     monitor = play()
     monitor.closeup = FakeCloseUp()
     async with running(monitor, (120, 60)) as (app, pilot):
-        await pilot.press("enter")
+        await pilot.press("up", "enter")
         await settled(app, pilot)
         app.tick()
         assert isinstance(app.screen, ThreadSheet)

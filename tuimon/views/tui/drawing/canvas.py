@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
+from urllib.parse import quote
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -83,6 +84,7 @@ class Canvas(Widget):
     ALLOW_SELECT = False  # panes change every second; the text of sheets can be selected
     characters: ClassVar[Glyphs] = "braille"
     mono: ClassVar[bool] = False  # True: no colours
+    host: ClassVar[str | None] = None  # whose files the terminal may open; None: no links
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -141,7 +143,9 @@ class Canvas(Widget):
         if strip is None or strip.cell_length != self.content_size.width:
             width = self.content_size.width
             spans = clip(self._lines[y], width) if y < len(self._lines) else ()
-            segments = [Segment(shown_text(span.text), self._style(span.role)) for span in spans if span.text]
+            segments = [
+                Segment(shown_text(span.text), self._style(span.role) + link_to(span)) for span in spans if span.text
+            ]
             fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
             strip = Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
             self._strips[y] = strip
@@ -170,11 +174,22 @@ def shown_text(text: str) -> str:
     return text.translate(_BLOCKS) if Canvas.characters == "blocks" else ascii_only(text)
 
 
+def link_to(span: Span) -> Style:
+    """The link (OSC 8) to the line of code that a span names: ``file://host/path#line``; empty without one."""
+    if span.at is None or Canvas.host is None or not span.at[0].startswith("/"):
+        return Style.null()
+    file, line = span.at
+    return Style(link=f"file://{quote(Canvas.host)}{quote(file)}#{line}")
+
+
 def content_of(lines: Sequence[Line], variables: Mapping[str, str]) -> Content:
     """Lines as Textual's own widgets and titles show them, one below the other."""
-    roles = {span.role for row in lines for span in row}
-    styles = {role: ContentStyle.from_rich_style(style_of(role, variables, mono=Canvas.mono)) for role in roles}
-    rows = [Content.assemble(*((shown_text(span.text), styles[span.role]) for span in row)) for row in lines]
+    looks = {(span.role, span.at): span for row in lines for span in row}
+    styles = {
+        look: ContentStyle.from_rich_style(style_of(span.role, variables, mono=Canvas.mono) + link_to(span))
+        for look, span in looks.items()
+    }
+    rows = [Content.assemble(*((shown_text(span.text), styles[span.role, span.at]) for span in row)) for row in lines]
     return Content("\n").join(rows)
 
 
@@ -221,12 +236,9 @@ class Pane(Canvas, Generic[State], can_focus=True):
             if height:
                 self.show_lines(self.draw(self.state, width, height))
 
-    def on_focus(self) -> None:
-        """Show the cursor."""
-        self.redraw(force=True)
-
-    def on_blur(self) -> None:
-        """Hide the cursor."""
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Show or hide the cursor."""
+        super().watch_has_focus(_has_focus)
         self.redraw(force=True)
 
     def fit(self) -> None:

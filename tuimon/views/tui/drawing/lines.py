@@ -20,7 +20,7 @@ class Column(Struct, Generic[Row], frozen=True):
 
     name: str
     width: int
-    cell: Callable[[Row], tuple[str, str] | Line]
+    cell: Callable[[Row], tuple[str, str] | Span | Line]
     align: str = "<"
     gap: int = 0
     role: str = "dim"  # of its name
@@ -59,10 +59,11 @@ def row_line(columns: Sequence[Column[Row]], row: Row, *, cursor: bool = False) 
     spans: list[Span] = []
     for each in columns:
         cell = each.cell(row)
-        if len(cell) == 2 and isinstance(cell[0], str):
-            spans.append(Span(column(cell[0], each.width, each.align) + " " * each.gap, str(cell[1])))
-        else:
-            spans += [*cell, Span(" " * each.gap)]
+        match cell:
+            case (str(text), str(role), *_):
+                spans.append(Span(column(text, each.width, each.align) + " " * each.gap, role))
+            case _:
+                spans += [*line(*cell), Span(" " * each.gap)]
     return with_cursor(spans) if cursor else tuple(spans)
 
 
@@ -71,6 +72,7 @@ class Span(NamedTuple):
 
     text: str
     role: str = ""
+    at: tuple[str, int] | None = None  # file and line that it names, which the terminal may open
 
 
 Line = tuple[Span, ...]
@@ -134,7 +136,7 @@ def clip(spans: Sequence[Span], width: int) -> Line:
     for span in spans:
         size = cell_len(span.text)
         if size >= room:  # the last span that shows: it is too long, or more follow
-            kept.append(Span(clipped(span.text + "…", room), span.role))
+            kept.append(span._replace(text=clipped(span.text + "…", room)))
             break
         kept.append(span)
         room -= size
@@ -160,7 +162,7 @@ def chained(parts: Iterable[Line], gap: Span) -> Line:
 
 def with_cursor(spans: Sequence[Span]) -> Line:
     """The line on the background of the cursor."""
-    return tuple(Span(span.text, f"{span.role} cursor") for span in spans)
+    return tuple(span._replace(role=f"{span.role} cursor") for span in spans)
 
 
 def filled(lines: Sequence[Line], height: int) -> list[Line]:
@@ -229,6 +231,12 @@ def places_width(places: Iterable[tuple[str, int]], most: int) -> int:
     return min(max((cell_len(place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
 
 
-def place_column(file: str, line: int, width: int) -> str:
+def place_span(file: str, line: int, role: str, width: int | None = None) -> Span:
+    """A line of code as ``train.py:44``, which the terminal may open; see ``place``."""
+    return Span(place(file, line, width=width), role, (file, line))
+
+
+def place_column(file: str, line: int, width: int, role: str = "key") -> Line:
     """A place in exactly ``width`` cells, including the gap behind it."""
-    return column(place(file, line, width=max(width - _GAP, 0)), width)
+    span = place_span(file, line, role, max(width - _GAP, 0))
+    return (span, Span(" " * (width - cell_len(span.text))))

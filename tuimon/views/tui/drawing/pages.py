@@ -63,7 +63,7 @@ def plain_page(page: Page, width: int = _WIDTH, *, coloured: bool = False) -> st
     return "".join(
         "".join(
             f"\x1b[{_ANSI[role]}m{text}\x1b[0m" if coloured and role in _ANSI else text.replace("▏", " ")
-            for text, role in row
+            for text, role, _ in row
         ).rstrip()
         + "\n"
         for row in (title, (), *page_lines(page, width))

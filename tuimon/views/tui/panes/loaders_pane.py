@@ -244,7 +244,7 @@ def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
         return line((column(ABSENT, spot + room), "faint"))
     place = worker.hot.place
     source = column(code(place.source, place.function), room)
-    return line((place_column(place.file, place.line, spot), "key"), (source, "text"))
+    return (*place_column(place.file, place.line, spot), Span(source, "text"))
 
 
 def _waits_for(worker: LoaderWorkerRow) -> str:

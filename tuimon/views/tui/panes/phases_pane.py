@@ -211,10 +211,8 @@ class PhasesPane(Pane[PhasesState]):
         spans = [Span("1 ", "key"), Span("Step", "text bold")]
         if table is None:
             return tuple(spans)
-        parts_ms = [row.ms_per_step for row in table.rows if row.name != "eval"]
-        known_ms = [part for part in parts_ms if part is not None]
-        if known_ms and len(known_ms) == len(parts_ms):
-            spans += [Span(" · mean ", "dim"), Span(ms(sum(known_ms)), "strong")]
+        if table.mean_ms is not None:
+            spans += [Span(" · mean ", "dim"), Span(ms(table.mean_ms), "strong")]
         span = "whole run," if state.ended else "last"
         about = f"{span} {duration(table.window_s)}" if table.window_s else ""
         if state.whose:

@@ -122,7 +122,7 @@ def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Li
     source = plain(row.place.source).strip()
     function = f"{plain(row.place.function)}()" if row.place.function else ""
     code = (column(source or function, room), "text" if source else "dim")
-    return line((place_column(row.place.file, row.place.line, spot), "key"), code)
+    return (*place_column(row.place.file, row.place.line, spot), *line(code))
 
 
 def role_text(row: ThreadRow) -> str:
@@ -154,9 +154,10 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
     lines += _native_lines(row.native, width) if row.native else []
     if row.place is None:
-        where = ("no Python frame seen: a native thread, or not sampled yet", "dim")
+        where = Span("no Python frame seen: a native thread, or not sampled yet", "dim")
     else:
-        where = (clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10)), "key")
+        path = clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10))
+        where = Span(path, "key", (row.place.file, row.place.line))
     lines += [line((column("where", 10), "dim"), where), *stack]
     if hot:
         lines += [(), line(("lines with most samples in this process", "strong"))]
@@ -185,7 +186,7 @@ def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
             (column(percent(row.share), 5, ">"), "strong"),
             *(line(" ", (bar(row.share, gauge), "chart-edge")) if gauge else ()),
             "  ",
-            (place_column(row.place.file, row.place.line, spot), "key"),
+            *place_column(row.place.file, row.place.line, spot),
             (code(row.place.source, row.place.function), "text"),
         )
         for row in hot

@@ -1,4 +1,4 @@
-"""The first line: what runs, since when, how fast, and what tuimon itself costs."""
+"""The first line: what runs, since when, and how fast."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import Cost, Exit
+from tuimon.records import Exit
 from tuimon.session.gpus import GpuRow
 from tuimon.session.progress import RunProgress, run_progress
 from tuimon.session.ranks import Which, which_training
 from tuimon.session.state import stands_still
 from tuimon.session.steps import StepSummary
-from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate, size
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
@@ -44,7 +44,7 @@ class TitleFacts(NamedTuple):
     training: Which
     elapsed_s: float | None
     steps: StepSummary | None
-    cost: Cost | None
+    mean_ms: float | None  # of a step, as its phases add up
     exit: Exit | None
     paused: bool = False
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
@@ -65,9 +65,9 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
     read_ratio: float | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> TitleFacts:
-        """Facts about the run and tuimon; pace and GPUs of the last 30 s, or of the whole run once it has ended."""
+        """Facts about the run; pace and GPUs of the last 30 s, or of the whole run once it has ended."""
         pid, run = session.trainer(), session.shown()
-        gpus = run.gpus()
+        gpus, table = run.gpus(), run.phases(pid) if pid is not None else None
         own = next((process.command for process in session.processes() if process.pid == pid), ())
         return TitleFacts(
             name=started_program(session.header.command if session.header else own) or ABSENT,
@@ -75,7 +75,7 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
             training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
             steps=run.steps(pid) if pid is not None else None,
-            cost=session.cost,
+            mean_ms=table.mean_ms if table is not None else None,
             exit=session.exit,
             followed=self.followed,
             read_ratio=self.read_ratio,
@@ -101,14 +101,12 @@ def title_line(facts: TitleFacts, width: int) -> Line:
         right += line((" LIVE ", "benign badge"), " ")
     if facts.paused:
         right += line((" PAUSED ", "warning badge"), " ")
-    items, costs = _items(facts), _costs(facts.cost)
+    items = _items(facts)
     for drop in range(9, -1, -1):
         left = (*line(" "), *_joined([item for item in items if item[0] <= drop]))
-        for cost in [text for least, text in costs if drop >= least and (text or drop <= 1)]:
-            tail = (*right, Span(cost, "dim"), Span(" "))
-            if cells(left) + cells(tail) + 2 <= width:
-                return justified(left, tail, width)
-    return justified(left, (*right, Span(" ")), width)
+        if cells(left) + cells(right) + 2 <= width:
+            break
+    return justified(left, right or line(" "), width)
 
 
 def _items(facts: TitleFacts) -> list[_Item]:
@@ -169,8 +167,8 @@ def _pace(facts: TitleFacts) -> list[_Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"median {ms(steps.median_ms)}", "strong"),
-        (9, f", p95 {number(steps.p95_ms)}", "dim"),
+        (1, f"mean {ms(facts.mean_ms)}", "strong"),
+        (9, f", median {number(steps.median_ms)}, p95 {number(steps.p95_ms)}", "dim"),
         (4, "no step lately" if facts.still else rate(steps.per_second), "text"),
     ]
 
@@ -202,15 +200,6 @@ def _joined(items: list[_Item]) -> list[Span]:
             spans.append(Span("  "))
         spans.append(Span(text, role))
     return spans
-
-
-def _costs(cost: Cost | None) -> list[tuple[int, str]]:
-    """tuimon's own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
-    if cost is None:
-        return [(6, "tuimon – cpu"), (0, "")]
-    cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
-    lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
-    return [(9, f"tuimon {cpu} cpu, {rss}{lost}"), (4, f"tuimon {cpu}, {rss}"), (2, f"tuimon {cpu}"), (0, "")]
 
 
 def elapsed_s(session: Session, pid: int | None) -> float | None:

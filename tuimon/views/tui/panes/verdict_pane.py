@@ -24,6 +24,7 @@ from tuimon.views.tui.drawing.lines import (
     filled,
     justified,
     line,
+    place_span,
     wrapped,
 )
 from tuimon.views.words import end_tip, how_ended, state_details, state_name, survivors_text, unseen_reason, unseen_text
@@ -199,7 +200,7 @@ def where_line(finding: FindingJson, width: int) -> Line:
     if not finding.where:
         return ()
     where = finding.where[0]
-    left = line((place(where.file, where.line, width=width), "key bold"))
+    left = line(place_span(where.file, where.line, "key bold", width))
     unnamed = not where.function or where.function.startswith("<")
     named = left if unnamed else (*left, Span(f"  {plain(where.function)}()"))
     left = named if cells(named) <= width else left

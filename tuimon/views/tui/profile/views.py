@@ -12,7 +12,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.call_tree import Call, CallTree
 from tuimon.session.stacks.samples import LineShare, LineTable, Samples
-from tuimon.views.format import code, percent, place, plain
+from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -25,6 +25,7 @@ from tuimon.views.tui.drawing.lines import (
     head_line,
     line,
     place_column,
+    place_span,
     places_width,
     row_line,
 )
@@ -77,7 +78,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
         Column("", gauge, lambda row: (f" {bar(own(row), gauge - 2)}", activity(row).role if row.own else "track")),
         Column("total", 7, lambda row: (percent(row.total / samples if samples else 0.0), "dim"), ">", 1),
         Column("doing", doing, lambda row: activity(row)._replace(text=activity(row).text if row.own else "")),
-        Column("line", spot, lambda row: (place_column(row.place.file, row.place.line, spot), "key")),
+        Column("line", spot, lambda row: place_column(row.place.file, row.place.line, spot)),
         Column(
             "code",
             rest - spot,
@@ -191,7 +192,7 @@ def _tree_columns(tree: CallTree, opened: AbstractSet[int], width: int) -> list[
             (("▾ " if node.id in opened else "▸ ") if node.children else "  ", "dim"),
             (plain(node.function), "strong" if node.user else "text"),
             "  ",
-            (place(node.file, node.place().line), "key" if node.user else "dim"),
+            place_span(node.file, node.place().line, "key" if node.user else "dim"),
             "  ",
             *_node_code(node),
         )
@@ -231,7 +232,7 @@ def _node_detail(tree: CallTree, node: Call, width: int) -> Line:
     spot = f"{plain(node.file)}:{here.line}" if node.file else "all samples"
     phase, call = node.phase(), node.call()
     in_phase = line("  ", (phase, phase)) if phase else ()
-    caller = line(("  ← ", "faint"), (place(call.file, call.line), "dim")) if call else ()
+    caller = line(("  ← ", "faint"), place_span(call.file, call.line, "dim")) if call else ()
     name = line((plain(node.function), "strong"), "  ", (shares, "text"))
     room = width - cells(name) - cells(in_phase) - 2
     caller = caller if cells(caller) + len(spot) <= room else ()

@@ -13,14 +13,26 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
-from tuimon.views.format import ABSENT, count, duration, place, plain
+from tuimon.views.format import ABSENT, count, duration, plain
 from tuimon.views.report.report import goodput_of
 from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.drawing.lines import (
+    Line,
+    apart,
+    cells,
+    column,
+    hanging,
+    justified,
+    line,
+    paragraph,
+    place_span,
+    wrapped,
+)
 from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
+from tuimon.views.tui.hand_off import copy_finding, open_place
 from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import goodput_bar
 
@@ -38,18 +50,20 @@ _CHANGES = 20
 class FindingsSheet(Sheet):
     """Findings first, then how the verdict changed, then what could not be judged; files are read on another thread.
 
-    One finding is chosen: Tab goes to the next, Enter explains its rule.
+    One finding is chosen: Tab goes to the next, Enter explains its rule, o opens its place, y copies it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "dismiss", show=False),
         Binding("enter", "explain", show=False),
+        Binding("o", "edit", show=False),
+        Binding("y", "copy", show=False),
         Binding("tab", "choose(1)", show=False),
         Binding("shift+tab", "choose(-1)", show=False),
     ]
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__("Findings · Tab chooses, Enter explains", self.sheet_lines)
+        super().__init__("Findings · Tab chooses, Enter explains, o opens, y copies", self.sheet_lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup, self.text.update)
         self._rows: Rows[Finding] = Rows(lambda finding: finding.rule)
@@ -60,6 +74,16 @@ class FindingsSheet(Sheet):
         if chosen is not None:
             page = page_of(chosen.rule, chosen.cause)
             self.app.push_screen(Sheet(f"{rule_title(chosen.rule)}: {page.title}", partial(page_lines, page)))
+
+    def action_edit(self) -> None:
+        """Open the place of the chosen finding in the user's editor."""
+        for where in (self._rows.selected.where if self._rows.selected is not None else ())[:1]:
+            open_place(self.app, where)
+
+    def action_copy(self) -> None:
+        """Copy the chosen finding as Markdown."""
+        if self._rows.selected is not None:
+            copy_finding(self.app, self._rows.selected)
 
     def action_choose(self, further: int) -> None:
         """Choose the next or the previous finding, and bring it into view."""
@@ -208,9 +232,9 @@ def _words(name: str, gap: str = " ") -> str:
 
 def _where(where: Place, code: Code, width: int) -> list[Line]:
     """A place with the lines around it, if these can be read; else with the line that samples have recorded."""
-    spot = place(where.file, where.line, width=width - 1)
+    spot = place_span(where.file, where.line, "key bold", width - 1)
     function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
-    rows: list[Line] = [(), line(" ", (spot, "key bold"), "  ", (function, "text"))]
+    rows: list[Line] = [(), line(" ", spot, "  ", (function, "text"))]
     near = [(n, text) for n, text in code if abs(n - where.line) <= AROUND]
     if not near and where.source:
         near = [(where.line, plain(where.source).strip())]

@@ -22,6 +22,8 @@ The verdict
   v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
   h    | hot lines of the thread that the verdict blames, or of the one under the cursor
   c    | the same samples as a call tree
+  o    | open the line of the verdict, or of the finding chosen in v, in $EDITOR; the training goes on
+  y    | copy the same finding as Markdown: verdict, place, fix
   f  t | within h and c: f chooses a phase or range; t this thread, all like it, its process, the run
   K    | trace the next 5 steps with torch.profiler
   m    | torch's memory: which lines allocate memory that is not freed
@@ -57,8 +59,9 @@ Numbers
   –           | not measured; tuimon never shows a 0 instead
   ~           | an estimate from stack samples; ± is its 95 % interval
   inferred    | no markers in the process: phases are read from stack samples alone
-  step        | median time of one iteration of the training loop in the last 30 s, or in the whole run once it has
-              | ended; p95: 95 % are faster
+  mean        | time of one iteration of the training loop in the last 30 s, or in the whole run once it has ended;
+              | its phases add up to it. median: half of the steps are faster, p95: 95 % are. A median far below the
+              | mean: a few steps are long
   step time   | the chart: mean step time, one column for each window (1 s by default)
   cpu         | CPU time of a thread; 100 % is one core all the time
   delay       | share of time a thread was ready to run but found no free core

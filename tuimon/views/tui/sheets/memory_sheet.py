@@ -34,14 +34,14 @@ def memory_lines(
     for each in history.lines:
         growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
         role, name = ("key", "strong") if each.user else ("dim", "dim")
-        where = place_column(each.file, each.line, spot) if each.file else column("not known", spot)
+        where = place_column(each.file, each.line, spot, role) if each.file else line((column("not known", spot), role))
         lines.append(
             line(
                 (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
                 (f"{each.blocks:>{_NUMBER}}", "text"),
                 (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
                 ("  ", ""),
-                (where, role),
+                *where,
                 (f"{plain(each.function)}()" if each.function else "", name),
                 (f"  {plain(each.source).strip()}", "text"),
             )

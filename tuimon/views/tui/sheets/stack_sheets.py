@@ -55,7 +55,7 @@ def frame_line(frame: Frame, spot: int, before: Span) -> Line:
     at, name = ("key", "strong") if frame.user else ("dim", "dim")
     return line(
         before,
-        (place_column(frame.file, frame.line, spot), at),
+        *place_column(frame.file, frame.line, spot, at),
         (f"{plain(frame.function)}()", name),
         (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
     )

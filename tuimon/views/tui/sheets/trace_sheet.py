@@ -249,12 +249,12 @@ def texts_lines(width: int, *texts: tuple[str, str]) -> list[Line]:
     return lines
 
 
-def trace_sheet(session: Session, *, runs: bool) -> TraceSheet | None:
+def trace_sheet(session: Session, *, runs: bool) -> TraceSheet:
     """The sheet that key K opens: the next steps of a training that ``runs``, else the latest trace of its log."""
     pid = session.trainer()
     if runs and pid is not None and session.exit is None:
         return TraceSheet(known_before(session, pid), os.getcwd())
-    return _RecordedTraceSheet(session.traces[-1]) if session.traces else None
+    return _RecordedTraceSheet(session.traces[-1])
 
 
 class _RecordedTraceSheet(TraceSheet):
