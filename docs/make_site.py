@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -24,18 +25,21 @@ from unittest.mock import patch
 from tests.recorded_logs import ROOT
 from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import Page, all_pages
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rulebook import RULES
 from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, parts_of
 from tuimon.views.finding_text import rule_title
 
-#: Sections and their pages, as they are below docs; "rules/*" and "cli/*" stand for the generated ones.
+#: Sections and their pages, as they are below docs; "rules/Input" is a part of the generated ones of rules, and "cli/*"
+#: stands for those of commands.
 NAV = {
     "Start": ["index.md", "questions.md", "gallery.md"],
     "Use": [
         "start.md", "read-the-screen.md", "cpu-in-backward.md", "logs.md", "did-it-help.md", "hangs.md",
-        "traces.md", "ranges.md", "many-machines.md", "slurm.md", "docker.md", "kubernetes.md", "ssh.md",
+        "traces.md", "ranges.md", "parallel.md", "many-machines.md", "slurm.md", "docker.md", "kubernetes.md", "ssh.md",
         "notebooks.md", "metrics.md", "assistants.md", "python.md", "environment.md",
     ],
-    "Rules": ["rules/*"],
+    "Rules": ["rules/index.md", "rules/Input", "rules/CPU", "rules/GPU", "rules/Ranks", "rules/The run"],
     "Commands": ["cli/*"],
     "How it works": [
         "how-it-works.md", "internals/markers.md", "internals/stacks.md", "internals/gpu-clock.md",
@@ -45,6 +49,18 @@ NAV = {
     "Trust": ["measured.md", "accuracy.md", "costs.md", "reliability.md", "limits.md", "security.md"],
     "Contribute": ["contributing.md"],
 }  # fmt: skip
+#: The part of the rules that a family's pages are in, by the beginning of its name; the first that fits counts.
+_PARTS = {
+    "input": "Input", "gpu": "GPU", "ranks": "Ranks", "course": "The run", "hang": "The run", "memory": "The run",
+    "": "CPU",
+}  # fmt: skip
+#: What tuimon says of recorded runs, in the order in which a rule's sample verdict is looked for in it.
+_REPORTS = [
+    ROOT / "tests/data/verdicts" / f"{name}.reports.txt" for name in ("logs", "gpu_recordings", "pairs", "altered")
+]
+_SAMPLE = re.compile(
+    r"^[A-Z]+(?:-[A-Z]+)* \((?:critical|warning|info|benign)(?:, \w+)?\): .*?(?=\n\n)", re.DOTALL | re.MULTILINE
+)
 #: Pages that lie elsewhere in the repository.
 ELSEWHERE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 _SUFFIXES = (".md", ".svg", ".json")
@@ -120,9 +136,31 @@ def moved(text: str, source: str, site: dict[str, str]) -> str:
     return _ORDER.sub("", text)
 
 
+def part_of(rule: Rule) -> str:
+    """The part of the rules that a rule's page is in."""
+    family = rule.judge.__module__.partition(".rules.")[2]
+    return next(part for begin, part in _PARTS.items() if family.startswith(begin))
+
+
+@cache
+def samples() -> dict[str, str]:
+    """By rule, a verdict of a recorded run: the first with a place and a gain, else with a place, else the first."""
+    found: dict[str, list[str]] = {}
+    for path in _REPORTS:
+        for match in _SAMPLE.finditer(path.read_text(encoding="utf-8")):
+            found.setdefault(match[0].partition(" ")[0], []).append(match[0])
+    return {
+        title: max(texts, key=lambda text: ("\n  at " in text) * (1 + ("\n  Gain: " in text)))
+        for title, texts in found.items()
+    }
+
+
 def rule_page(page: Page) -> str:
-    """A rule's page as Markdown."""
-    lines = [f"# {rule_title(page.rule)}", "", f"*{_markdown(page.title)}*", ""]
+    """A rule's page as Markdown, from a verdict of a recorded run on."""
+    title = rule_title(page.rule)
+    lines = [f"# {title}", "", f"*{_markdown(page.title)}*", ""]
+    if title in samples():
+        lines += ["```text", samples()[title], "```", ""]
     for kind, parts in groupby(parts_of(page), key=type):
         lines += [line for part in parts for line in _part(part)]
         lines += [""] if kind is Item else []
@@ -216,6 +254,9 @@ def navigation(found: dict[str, str]) -> list[dict[str, list[Any]]]:  # a page, 
     """The sections of the site, each with its pages in order."""
 
     def entries(name: str) -> list[Any]:
+        if name.startswith("rules/") and not name.endswith(".md"):
+            part = name.removeprefix("rules/")
+            return [{part: [f"rules/{rule.name}.md" for rule in RULES if part_of(rule) == part]}]
         if not name.endswith("*"):
             return [name] if name in found else []
         return [path for path in found if path.startswith(name[:-1])]
