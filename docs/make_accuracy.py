@@ -1,4 +1,4 @@
-"""How often the verdicts on labelled programs are right: the tables of docs/accuracy.md, for docs.make_figures."""
+"""How often the verdicts are right: sums and tables of the accuracy pages, for docs.make_figures."""
 
 from __future__ import annotations
 
@@ -65,8 +65,13 @@ def _of_log(program: Program, log: Path) -> Judgement:
 _GROUPS: dict[str, Callable[[], Iterator[Judgement]]] = {"scripts": _scripts, "simulated": _simulated, "h100": _h100}
 
 
-def accuracy(group: str) -> str:
-    """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown."""
+def accuracy(group: str, part: str = "") -> str:
+    """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown.
+
+    The first line has the sums, and is all there is if ``part`` is ``sums``.
+    """
+    if part == "sums":
+        return accuracy(group).partition("\n")[0] + "\n"
     if group == "gains":
         return _gains()
     if group == "causes":

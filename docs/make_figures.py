@@ -20,7 +20,7 @@ from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import fix_text, rule_title, times_text
 from tuimon.views.report_types import FixJson
 
-PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md")
+PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md", "docs/internals/accuracy.md")
 _END = "<!-- end -->"
 _BLOCK = re.compile(
     rf"^(?P<order><!-- (?P<what>verdict|cases|accuracy) (?P<words>[^>]+?) -->)\n.*?^{_END}$", re.DOTALL | re.MULTILINE

@@ -44,7 +44,7 @@ NAV = {
     "How it works": [
         "how-it-works.md", "internals/markers.md", "internals/stacks.md", "internals/gpu-clock.md",
         "internals/verdicts.md", "internals/comparisons.md", "internals/hangs.md",
-        "internals/orders.md", "internals/log.md",
+        "internals/orders.md", "internals/log.md", "internals/accuracy.md", "internals/faults.md",
     ],
     "Trust": ["measured.md", "accuracy.md", "costs.md", "reliability.md", "limits.md", "security.md"],
     "Contribute": ["contributing.md"],

@@ -26,14 +26,14 @@ def _tests_of(file: str) -> frozenset[str]:
     return frozenset(re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "docs/reliability.md"])
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = _NAMED.findall((ROOT / page).read_text())
     assert len(named) > 10
     assert [f"{file}::{name}" for file, name in named if name not in _tests_of(file)] == []
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "docs/reliability.md"])
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
 def test_every_row_names_a_test(page: str) -> None:
     """Rows of tables, but for their heads, and for the one row that says against whom there is no defence."""
     rows = [line for line in (ROOT / page).read_text().splitlines() if re.match(r"\| (?!fault|#|who)", line)]
@@ -114,9 +114,11 @@ def test_code_on_the_sites_first_page_fits_its_column() -> None:
 
 def test_every_page_of_the_site_is_in_its_navigation() -> None:
     def paths(entry: Any) -> list[str]:  # a page, or sections of pages
-        return [entry] if isinstance(entry, str) else [path for part in entry for path in paths(part)]
+        if isinstance(entry, str):
+            return [entry]
+        return [path for part in (entry.values() if isinstance(entry, dict) else entry) for path in paths(part)]
 
-    listed = [path for section in navigation(_site()) for entries in section.values() for path in paths(entries)]
+    listed = paths(navigation(_site()))
     assert sorted(listed) == sorted(_site())
 
 

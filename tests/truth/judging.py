@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
 
 
 class Judgement(Struct, frozen=True):
-    """A run against its truth, as a row of tables, and as JSON for docs/accuracy.md."""
+    """A run against its truth, as a row of tables, and as JSON for docs/internals/accuracy.md."""
 
     name: str
     expected: str

@@ -194,7 +194,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
 
 
-#: The rows of docs/accuracy.md: a line of JSON for each leak.
+#: The rows of docs/internals/accuracy.md: a line of JSON for each leak.
 LEAKS = TESTS / "data" / "leaks.jsonl"
 
 
@@ -262,7 +262,7 @@ class Leaks(Programs):
         ]
 
 
-#: The rows of docs/accuracy.md: a line of JSON for each program.
+#: The rows of docs/internals/accuracy.md: a line of JSON for each program.
 ACCURACY = TESTS / "data" / "accuracy.jsonl"
 
 

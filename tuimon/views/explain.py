@@ -64,8 +64,6 @@ Part = Heading | Paragraph | Item | CodeBlock
 def parts_of(page: Page) -> Iterator[Part]:
     """The page without its title."""
     yield Paragraph(page.meaning)
-    for name, text in page.causes.items():
-        yield Item(name, text)
     yield Heading("What to do")
     yield Paragraph(page.advice)
     for pair in page.code:
@@ -74,6 +72,10 @@ def parts_of(page: Page) -> Iterator[Part]:
         yield CodeBlock("after", pair.language, pair.after)
     if page.no_code is not None:
         yield Paragraph(page.no_code)
+    if page.causes:
+        yield Heading("Causes")
+    for name, text in page.causes.items():
+        yield Item(name, text)
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
     yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
