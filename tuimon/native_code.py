@@ -25,16 +25,15 @@ class Library(NamedTuple):
     pattern: str
 
 
-#: The kernel, at work for the thread.
-KERNEL = Library("kernel", "kernel", "")
-#: Code that was made at run time, and is mapped from no file: by oneDNN and MKL, for torch's operations on the CPU ...
-GENERATED = Library("generated kernels", "math", "")
-#: ... and by numba, where that has loaded its compiler.
-NUMBA = Library("numba", "jit", "")
-#: Addresses in no known library, and samples that found the kernel's ring full.
-UNKNOWN = Library("unknown", "own", "")
+#: What runs without a library: the kernel at work for the thread; code that oneDNN and MKL make for torch's operations
+#: on the CPU, mapped from no file; addresses in nothing known, and samples that found the kernel's ring full.
+KERNEL, GENERATED, UNKNOWN = "kernel", "generated kernels", "unknown"
+#: What makes code as well, if it is loaded: in that process such code is its own.
+NUMBA = "numba"
 #: The first that matches counts.
 LIBRARIES: tuple[Library, ...] = (
+    Library(KERNEL, "kernel", r"^kernel$"),
+    Library(GENERATED, "math", r"^$|^/(memfd:|dev/zero)|^\[(heap|stack|anon)"),
     # a pool's threads run loop bodies in the library that called it: in the pool's own they share out work, and wait
     Library("OpenMP", "pool", r"/lib(gomp|iomp5|omp)\b"),
     Library("CUDA driver", "driver", r"/lib(cuda|nvidia-ptxjitcompiler|nvidia-nvvm)\.so"),
@@ -48,7 +47,7 @@ LIBRARIES: tuple[Library, ...] = (
     Library("OpenBLAS", "math", r"/lib(scipy_)?openblas"),
     Library("oneDNN", "math", r"/lib(dnnl|mkldnn)\b"),
     Library("compiled kernels", "jit", r"/torchinductor_|/\.triton/|/triton/|__triton_launcher"),
-    Library("numba", "jit", r"/(numba|llvmlite)/"),
+    Library(NUMBA, "jit", r"/(numba|llvmlite)/"),
     Library("torchvision images", "codec", r"/torchvision/image"),
     Library("libjpeg", "codec", r"/lib(turbo)?jpeg"),
     Library("libpng", "codec", r"/libpng"),
@@ -85,7 +84,7 @@ LIBRARIES: tuple[Library, ...] = (
     Library("libm", "math", r"/libm[-.]"),
     Library("libc", "memory", r"/(libc|libpthread|ld-linux\S*|libstdc\+\+|libgcc_s)[-.]|^\[vdso\]$|/ld-musl"),
 )  # fmt: skip
-_KINDS: dict[str, Kind] = {each.name: each.kind for each in (*LIBRARIES, KERNEL, GENERATED, NUMBA, UNKNOWN)}
+_KINDS = {each.name: each.kind for each in LIBRARIES}
 _EXTENSION = re.compile(r"(\.(cpython|abi3|pypy)[^/]*)?\.so[.\d]*$")
 
 

@@ -18,6 +18,8 @@ SCHEMA = 1
 #: (from an update to the next backward in a loop without a DataLoader); the Session divides it by stack samples.
 PHASES = ("data", "forward", "backward", "optimizer", "other", "eval")
 BETWEEN = "between"
+#: The phases that samples divide it into.
+DIVIDED = ("data", "forward", "other")
 
 Phase = Literal["data", "forward", "backward", "optimizer", "other", "eval", "between"]
 #: ``child``: forked or spawned by a trainer in Python, and not seen to load for a DataLoader.

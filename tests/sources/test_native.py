@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.records import Native, ThreadCpu
-from tuimon.sources.native import Libraries, NativeSource, why_none
+from tuimon.sources.native import NativeSource, SampledProcess, why_none
 from tuimon.sources.process_table import ProcessTable
 
 DENIED = why_none()
@@ -222,8 +222,8 @@ MAPS = b"""\
 
 
 def test_an_address_is_in_what_is_mapped_there_and_may_be_executed() -> None:
-    libraries = Libraries(0)  # of no process: what is mapped is told
-    libraries.replace(MAPS)
+    process = SampledProcess(0, deque())
+    process.map(MAPS)
     at = {
         0x55D0C0000010: "unknown",  # not executable
         0x55D0C0001000: "interpreter",
@@ -233,8 +233,6 @@ def test_an_address_is_in_what_is_mapped_there_and_may_be_executed() -> None:
         0x7F0000300010: "generated kernels",
         0x7FFC00000010: "libc",
     }
-    for address, name in at.items():
-        libraries.replace(MAPS)  # an address in none has it read again, and a process that is gone maps nothing
-        assert libraries.at(address) == name, hex(address)
-    libraries.replace(MAPS + b"7ffc00003000-7ffc00004000 r-xp 00000000 08:01 14 /x/llvmlite/binding/libllvmlite.so\n")
-    assert libraries.at(0x7F0000100010) == "numba"
+    assert {address: process.library_at(address) for address in at} == at
+    process.map(MAPS + b"7ffc00003000-7ffc00004000 r-xp 00000000 08:01 14 /x/llvmlite/binding/libllvmlite.so\n")
+    assert process.library_at(0x7F0000100010) == "numba"

@@ -230,8 +230,8 @@ BY_LIBRARY: dict[str, str] = {
     "python": "vectorise it",
     "torch": "do it for all at once, by one operation over a dimension in place of a loop of small ones",
     "arrays": "cache it, or compute less: it is vectorised",
-    "memory": "copy less (write into one buffer in place or by out=, take views, keep uint8): it moves memory, and does"
-    " not compute",
+    "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or by out=, take"
+    " views, keep uint8)",
     "kernel": "read less, or from nearer, and keep large arrays instead of making new ones",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
@@ -255,7 +255,8 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             ways.append((user, ("torch", "python")))  # its operations are small: calls and room for results take long
     for use, kinds in ways:
         if (use.share(*kinds) or 0.0) >= MOST:
-            name, share = next(each for each in use.by_library().items() if kind_of(each[0]) in kinds)
+            told = kinds[:1] if (use.share(kinds[0]) or 0.0) >= LARGE else kinds  # the first says most
+            name, share = next(each for each in use.by_library().items() if kind_of(each[0]) in told)
             what = f"{'the ' * (name in ('interpreter', 'kernel'))}{name}"
             faster = BY_LIBRARY.get(name) or BY_LIBRARY[kind_of(name)]
             part = " that is not the kernel's" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""

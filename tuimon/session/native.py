@@ -28,6 +28,11 @@ class NativeUse(Counter[tuple[str, str]]):
         """The part of it that lies in these phases."""
         return NativeUse({key: count for key, count in self.items() if key[1] in phases})
 
+    def without(self, part: float, *kinds: Kind) -> NativeUse:
+        """What is left if this part of it (0..1) is not its own, as far as it lies in these kinds of libraries."""
+        left = 1.0 - min(1.0, part / (self.share(*kinds) or 1.0))
+        return NativeUse({key: round(n * left) if kind_of(key[0]) in kinds else n for key, n in self.items()})
+
     @property
     def in_user_code(self) -> NativeUse:
         """The part of it that is not the kernel's."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.records import BETWEEN, PHASES
+from tuimon.records import BETWEEN, DIVIDED, PHASES
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.series import sampling_error
 from tuimon.session.steps import STACKED, StepStretch, Totals
@@ -68,8 +68,6 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
 
 
-#: The phases among which samples divide the time that markers leave open.
-_DIVIDED = ("data", "forward", "other")
 #: The phases of a step if only samples show them.
 _INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
@@ -107,7 +105,7 @@ def phase_table(
             continue
         part = split.shares.get(name, 0.0)
         ns = measured.get(name, 0) + between_ns * part + moved_ns.get(name, 0.0)
-        seldom = not ns and split.samples and name in _DIVIDED  # no sample found it: it takes little, not nothing
+        seldom = not ns and split.samples and name in DIVIDED  # no sample found it: it takes little, not nothing
         estimated = between_ns * max(part, split.error(name) if seldom else split.unsure_of(name)) > 0.01 * whole_ns
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in errors:

@@ -17,11 +17,8 @@ import sys
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
-
-from msgspec import Struct, field
 
 from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN, library_of
 from tuimon.proc import procfs
@@ -37,8 +34,8 @@ _LEAST_RATIO = 0.02
 _WAIT_NS = 10_000_000_000
 #: Most phases of a training process that wait for samples: those of half a minute of a fast loop.
 _PHASES = 1 << 16
-#: perf_event_open(2), by machine.
-_SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}.get(platform.machine())
+#: perf_event_open(2), by machine; elsewhere a call that no kernel has.
+_SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}.get(platform.machine(), -1)
 #: Samples a second of CPU time. One takes 13 to 43 us from a training on a virtual machine (measured): 0.1 % at most.
 RATE_HZ = 23
 PERIOD_NS = 1_000_000_000 // RATE_HZ
@@ -53,7 +50,8 @@ _HEAD, _TAIL = 128, 129
 _LOST, _SAMPLE = 2, 9
 #: Bytes of the kernel's ring: five seconds of a busy thread.
 _SIZE = mmap.PAGESIZE
-#: In place of the address of a sample: the thread was in the kernel, or the ring was full.
+#: When a thread was sampled (ns, monotonic), and at which address; in its place: in the kernel, or the ring was full.
+Sample = tuple[int, int]
 IN_KERNEL, LOST = 1 << 64, -1
 #: Up to this level users may sample their own processes; it is the kernel's default, Debian and Ubuntu have a higher.
 _ALLOWS = 2
@@ -61,20 +59,11 @@ _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Sample(NamedTuple):
-    """Where a thread was, at a moment."""
-
-    when_ns: int  # monotonic
-    address: int  # or IN_KERNEL, LOST
-
-
 class ThreadClock:
     """Samples where a thread is, 23 times in each second that it runs, until ``close``."""
 
     def __init__(self, tid: int) -> None:
         """Raises OSError where the kernel does not allow it, or the thread is gone."""
-        if _SYSCALL is None:
-            raise OSError(38, os.strerror(38))
         attributes = _ATTRIBUTES.pack(
             _SOFTWARE, _ATTRIBUTES.size, _CPU_CLOCK, PERIOD_NS, _SAMPLED, 0, _FLAGS, _SIZE, 0, 0, 0, 0, 0, 0,
             time.CLOCK_MONOTONIC,
@@ -111,10 +100,10 @@ class ThreadClock:
             kind = header & 0xFFFFFFFF
             if kind == _SAMPLE:
                 samples += self._in_kernel(when_ns, used_ns - PERIOD_NS)
-                samples.append(Sample(when_ns, address))
+                samples.append((when_ns, address))
                 self._count += 1
             elif kind == _LOST:  # the second word counts them
-                samples += [Sample(self._read_ns, LOST)] * when_ns
+                samples += [(self._read_ns, LOST)] * when_ns
                 self._count += when_ns
             at += max(1, header >> 51)  # its size is in the upper 16 bits, in bytes
         words[_TAIL] = head
@@ -125,7 +114,7 @@ class ThreadClock:
         missing, since_ns = max(0, cpu_ns // PERIOD_NS - self._count), self._read_ns
         self._count, self._read_ns = self._count + missing, until_ns
         spacing_ns = (until_ns - since_ns) // (missing + 1)
-        return [Sample(since_ns + spacing_ns * (number + 1), IN_KERNEL) for number in range(missing)]
+        return [(since_ns + spacing_ns * (number + 1), IN_KERNEL) for number in range(missing)]
 
 
 def why_none() -> tuple[str, str] | None:
@@ -148,56 +137,47 @@ def why_none() -> tuple[str, str] | None:
     return None
 
 
-class Libraries:
-    """The libraries of one process, as it has mapped them."""
+class SampledProcess:
+    """A process whose threads are sampled: the libraries that it has mapped, its phases, and what awaits these."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._mapped: list[tuple[int, int, str]] = []  # begin, end and name of each
-        self.is_due = True  # the mappings may be read again
+    def __init__(self, pid: int, phases: deque[Phase]) -> None:
+        """``phases``: those in which samples may still lie, if it trains."""
+        self._pid, self._phases = pid, phases
+        self._mapped: list[tuple[int, int, str]] = []  # begin, end and library of each part that can be executed
+        self._waiting: list[tuple[int, int, str]] = []  # when, thread and library of samples without a phase yet
 
-    def at(self, address: int) -> str:
-        """The name of the library that an address lies in; if it is in none, what is mapped now is read."""
-        name = self._find(address)
-        if name is None and self.is_due:
-            self.is_due = False
-            self.replace(procfs.read_maps(self._pid))
-            name = self._find(address)
-        return name or UNKNOWN.name
+    def add_samples(self, tid: int, samples: Sequence[Sample]) -> None:
+        """Add samples of a thread; if one is in nothing that was mapped, what is mapped now is read."""
+        is_new = any(self.library_at(address) == UNKNOWN for _, address in samples)
+        if is_new and (maps := procfs.read_maps(self._pid)):  # none of one that has ended
+            self.map(maps)
+        self._waiting += [(when_ns, tid, self.library_at(address)) for when_ns, address in samples]
 
-    def _find(self, address: int) -> str | None:
+    def library_at(self, address: int) -> str:
+        """The name of the library that an address lies in."""
         if address == IN_KERNEL:
-            return KERNEL.name
+            return KERNEL
         at = bisect_right(self._mapped, (address, math.inf)) - 1
-        return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else None
+        return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else UNKNOWN
 
-    def replace(self, maps: bytes) -> None:
+    def map(self, maps: bytes) -> None:
         """Take the lines of /proc/PID/maps, in order of their addresses, for what is mapped now."""
-        generated = (NUMBA if b"libllvmlite" in maps else GENERATED).name
+        made_by_numba = b"libllvmlite" in maps
         self._mapped.clear()
         for line in maps.splitlines():
             addresses, rights, _, _, _, *path = line.split(maxsplit=5)
             if b"x" in rights:
                 begin, end = (int(address, 16) for address in addresses.split(b"-"))
-                file = path[0].decode("utf-8", "replace").removesuffix(" (deleted)") if path else ""
-                is_file = file.startswith(("/", "[vdso]")) and not file.startswith(("/memfd:", "/dev/zero"))
-                self._mapped.append((begin, end, library_of(file) if is_file else generated))
-
-
-class _Process(Struct):
-    """A process whose threads are sampled."""
-
-    libraries: Libraries
-    phases: deque[Phase]  # if it trains: those in which samples may still lie
-    waiting: list[tuple[int, int, str]] = field(default_factory=list)  # when, thread, library: no phase known yet
+                name = library_of(b"".join(path).decode("utf-8", "replace").removesuffix(" (deleted)"))
+                self._mapped.append((begin, end, NUMBA if made_by_numba and name == GENERATED else name))
 
     def take_code(self, late_ns: int) -> Counter[tuple[int, str, str]]:
         """Samples by thread, library and phase: those whose phase is known by now, and all before ``late_ns``."""
-        code, taken, self.waiting = Counter[tuple[int, str, str]](), sorted(self.waiting), []
+        code, taken, self._waiting = Counter[tuple[int, str, str]](), sorted(self._waiting), []
         for when_ns, tid, library in taken:
             begin_ns, end_ns, phase = self._phase_at(when_ns)
             if when_ns > max(end_ns, late_ns):
-                self.waiting.append((when_ns, tid, library))
+                self._waiting.append((when_ns, tid, library))
             else:
                 code[tid, library, phase if begin_ns <= when_ns <= end_ns else ""] += 1
         self._phase_at(late_ns)
@@ -205,9 +185,9 @@ class _Process(Struct):
 
     def _phase_at(self, when_ns: int) -> Phase:
         """The phase at a moment, or the next or the latest; those before it are dropped."""
-        while len(self.phases) > 1 and self.phases[0][1] < when_ns:
-            self.phases.popleft()
-        return self.phases[0] if self.phases else (when_ns, when_ns, "")
+        while len(self._phases) > 1 and self._phases[0][1] < when_ns:
+            self._phases.popleft()
+        return self._phases[0] if self._phases else (when_ns, when_ns, "")
 
 
 class NativeSource(Source):
@@ -219,7 +199,7 @@ class NativeSource(Source):
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
         self._clocks: dict[tuple[int, int], ThreadClock] = {}  # by process and thread; the latest that was busy is last
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, SampledProcess] = {}
         self._read_s: float | None = None  # the last time
 
     def read(self) -> Iterable[Record]:
@@ -230,8 +210,7 @@ class NativeSource(Source):
             yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
             raise Done
         for (pid, tid), clock in [*self._clocks.items()]:
-            process = self._processes[pid]
-            process.waiting += [(when_ns, tid, process.libraries.at(address)) for when_ns, address in clock.read()]
+            self._processes[pid].add_samples(tid, clock.read())
             if not os.path.exists(f"/proc/{pid}/task/{tid}"):  # the number may be used again
                 self._clocks.pop((pid, tid)).close()
         for pid, process in [*self._processes.items()]:
@@ -241,7 +220,6 @@ class NativeSource(Source):
                 listed = [NativeCode(*key, count) for key, count in code.most_common()]
                 window_s = round(now_s - (self._read_s or 0.0), 3)
                 yield Native(t=round(now_s, 3), pid=pid, window_s=window_s, code=listed)
-            process.libraries.is_due = True
             if has_ended:
                 self._drop(pid)
         self._choose()
@@ -269,7 +247,7 @@ class NativeSource(Source):
         for _, pid, tid in sorted(wanted)[:_THREADS]:
             if pid not in self._processes:
                 phases = self._table.phases[pid] = deque[Phase](maxlen=_PHASES)
-                self._processes[pid] = _Process(Libraries(pid), phases)
+                self._processes[pid] = SampledProcess(pid, phases)
             with suppress(OSError):  # the thread has ended, or there are no handles left
                 clock = self._clocks.pop((pid, tid), None)
                 self._clocks[pid, tid] = clock or ThreadClock(tid)

@@ -18,15 +18,18 @@ from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
-from tuimon.records import BETWEEN, CompilerEvents, CompilerWork
+from tuimon.native_code import Kind
+from tuimon.records import BETWEEN, DIVIDED, CompilerEvents, CompilerWork
 from tuimon.session.native import NativeUse
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
+from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
 
 T = TypeVar("T")
-#: Phases between which a loop without a DataLoader has no markers.
-DIVIDED = frozenset({"data", "forward", "other"})
+#: Activities in torch, and the kinds of libraries that run meanwhile.
+_IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")
+_OF_TORCH: tuple[Kind, ...] = ("torch", "math", "pool", "driver", "jit")
 
 
 class Evidence(ProcessEvidence, frozen=True, dict=True):
@@ -76,11 +79,14 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     def native_in(self, *phases: str) -> NativeUse:
         """What its training and autograd threads ran in these phases, in Python and below it; empty with few samples.
 
-        If markers do not divide the time from an update to a backward, only phases that take nearly all of it count.
+        Markers may not divide the time from an update to a backward. Of that, other phases are left out as far as their
+        samples are in torch, whose libraries ran then; the rest counts if nearly all of it is of these phases.
         """
-        use = NativeUse.joined(row.native for row in self.computing)
-        between = self.steps.share_of(*DIVIDED.intersection(phases)) >= NEARLY_ALL * self.steps.share_of(*DIVIDED)
-        found = use.within((*phases, BETWEEN) if between else phases)
+        use, between = NativeUse.joined(row.native for row in self.computing), self.samples.where(phase=DIVIDED)
+        found, ours = use.within(phases), between.where(phase=phases).total
+        others = between.where(phase=tuple({*DIVIDED} - {*phases}), doing=_IN_TORCH).total
+        if ours and ours >= NEARLY_ALL * (between.total - others):
+            found.update(use.within((BETWEEN,)).without(others / between.total, *_OF_TORCH))
         return found if found.total() >= MIN_SAMPLES else NativeUse()
 
     def hottest_in(self, phase: str) -> HotLine | None:

@@ -25,7 +25,7 @@ from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
 from tuimon.node_ids import own_id
-from tuimon.records import BETWEEN
+from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
@@ -151,8 +151,6 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
 
 #: Most ranks that the headline names.
 _NAMED = 4
-#: Phases that samples may tell apart where markers do not.
-_DIVIDED = ("data", "forward", "other")
 _LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Reasons why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
@@ -257,7 +255,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     if turns is None or turns.share < REPORTED + waits:
         return None
     # the phase with most samples of all ranks: they run the same code, and each of them is late now and then
-    phases = _DIVIDED if turns.phase == BETWEEN else (turns.phase,)
+    phases = DIVIDED if turns.phase == BETWEEN else (turns.phase,)
     samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.ranks.compared)
     phase = max(phases, key=lambda name: samples.phases[name])
     hot = samples.where(phase=phase).hottest()

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
-from tuimon.records import BETWEEN, Frame, Place
+from tuimon.records import BETWEEN, DIVIDED, Frame, Place
 from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity, activity_of
@@ -32,9 +32,6 @@ _LINES = 20
 _TABLE_LINES = 500
 #: Phases in which nothing but training runs, and the model.
 _TRAINING = ("forward", "backward", "optimizer")
-
-#: Phases that divide the time that markers leave open.
-_DIVIDED = ("data", "forward", "other")
 
 K = TypeVar("K")
 Test: TypeAlias = Callable[[Node], bool]
@@ -244,9 +241,9 @@ class Samples(Struct, frozen=True, dict=True):
         places = self.counted(lambda row: () if row.moved_from is None else ((row.moved_from, row.phase),))
         moved = tuple(Moved(*of_to, n / steps, steps) for of_to, n in places.items() if of_to[0] != BETWEEN)
         rows = self.without_imports.rows
-        own = [row for row in rows if row.phase in _DIVIDED and not row.excluded and not row.node.has("fetch")]
+        own = [row for row in rows if row.phase in DIVIDED and not row.excluded and not row.node.has("fetch")]
         open_ones = Samples(tuple(own))
-        outside, unsure = {phase: open_ones.phases[phase] for phase in _DIVIDED}, open_ones.unsure
+        outside, unsure = {phase: open_ones.phases[phase] for phase in DIVIDED}, open_ones.unsure
         if evaluated := sum(n for of_to, n in places.items() if of_to[0] == BETWEEN):
             outside["eval"] = evaluated
         total = sum(outside.values())
