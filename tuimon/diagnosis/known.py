@@ -245,7 +245,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
     compared by their shares of the time in user code, unless they only move memory.
     """
-    of_samples, user = most_at(place, several, known_in), native.in_user_code
+    of_samples, user = most_at(place, several, known_in), native.without("kernel")
     if place is None or not native:
         return of_samples
     ways: list[tuple[NativeUse, tuple[Kind, ...]]] = [(user, _UNPACKS)]
@@ -275,7 +275,7 @@ def figures(native: NativeUse) -> dict[str, float | int | str | None]:
     """The library with most of the time in user code, as evidence; and the kernel's part, if known."""
     if not native:
         return {}
-    library, share = next(iter(native.in_user_code.by_library().items()), (None, None))
+    library, share = next(iter(native.without("kernel").by_library().items()), (None, None))
     return {"library": library, "library_share": share, "kernel_share": native.share("kernel") or None}
 
 

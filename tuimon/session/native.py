@@ -19,24 +19,16 @@ class NativeUse(Counter[tuple[str, str]]):
     @classmethod
     def joined(cls, uses: Iterable[NativeUse]) -> NativeUse:
         """The use of several threads together."""
-        together = cls()
-        for use in uses:
-            together.update(use)
-        return together
+        return cls(sum(uses, Counter[tuple[str, str]]()))
 
     def within(self, phases: Collection[str]) -> NativeUse:
         """The part of it that lies in these phases."""
         return NativeUse({key: count for key, count in self.items() if key[1] in phases})
 
-    def without(self, part: float, *kinds: Kind) -> NativeUse:
-        """What is left if this part of it (0..1) is not its own, as far as it lies in these kinds of libraries."""
-        left = 1.0 - min(1.0, part / (self.share(*kinds) or 1.0))
-        return NativeUse({key: round(n * left) if kind_of(key[0]) in kinds else n for key, n in self.items()})
-
-    @property
-    def in_user_code(self) -> NativeUse:
-        """The part of it that is not the kernel's."""
-        return NativeUse({key: count for key, count in self.items() if kind_of(key[0]) != "kernel"})
+    def without(self, *kinds: Kind, part: float = 1.0) -> NativeUse:
+        """What is left without these kinds of libraries, or without this part (0..1) of the whole in them."""
+        gone = min(1.0, part / (self.share(*kinds) or 1.0))
+        return NativeUse({key: round(n * (1.0 - gone)) if kind_of(key[0]) in kinds else n for key, n in self.items()})
 
     def by_phase(self) -> dict[str, NativeUse]:
         """Its parts in each phase, "" where none is known, the largest first."""
@@ -48,7 +40,7 @@ class NativeUse(Counter[tuple[str, str]]):
         found = Counter[str]()
         for (library, _), count in self.items():
             found[library] += count
-        return {library: count / found.total() for library, count in found.most_common()}
+        return {library: count / found.total() for library, count in found.most_common() if count}
 
     def share(self, *kinds: Kind) -> float | None:
         """The share (0..1) of all libraries of these kinds; None without samples."""

@@ -24,7 +24,7 @@ from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN, library_of
 from tuimon.proc import procfs
 from tuimon.records import Native, NativeCode, Notice, Record
 from tuimon.sources.base import Done, Source
-from tuimon.sources.process_table import Phase, ProcessTable
+from tuimon.sources.process_table import ProcessTable, TimedPhase
 
 #: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
 _THREADS = 64
@@ -140,7 +140,7 @@ def why_none() -> tuple[str, str] | None:
 class SampledProcess:
     """A process whose threads are sampled: the libraries that it has mapped, its phases, and what awaits these."""
 
-    def __init__(self, pid: int, phases: deque[Phase]) -> None:
+    def __init__(self, pid: int, phases: deque[TimedPhase]) -> None:
         """``phases``: those in which samples may still lie, if it trains."""
         self._pid, self._phases = pid, phases
         self._mapped: list[tuple[int, int, str]] = []  # begin, end and library of each part that can be executed
@@ -183,7 +183,7 @@ class SampledProcess:
         self._phase_at(late_ns)
         return code
 
-    def _phase_at(self, when_ns: int) -> Phase:
+    def _phase_at(self, when_ns: int) -> TimedPhase:
         """The phase at a moment, or the next or the latest; those before it are dropped."""
         while len(self._phases) > 1 and self._phases[0][1] < when_ns:
             self._phases.popleft()
@@ -204,37 +204,31 @@ class NativeSource(Source):
 
     def read(self) -> Iterable[Record]:
         """What each process has run since the last call, as far as its phases are known."""
-        now_s = time.monotonic()
+        now_s, roles = time.monotonic(), self._table.roles
         if self._read_s is None and (denied := why_none()) is not None:
             message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"
             yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
             raise Done
         for (pid, tid), clock in [*self._clocks.items()]:
             self._processes[pid].add_samples(tid, clock.read())
-            if not os.path.exists(f"/proc/{pid}/task/{tid}"):  # the number may be used again
+            if pid not in roles or not os.path.exists(f"/proc/{pid}/task/{tid}"):  # the number may be used again
                 self._clocks.pop((pid, tid)).close()
         for pid, process in [*self._processes.items()]:
-            has_ended = pid not in self._table.roles
+            has_ended = pid not in roles
             code = process.take_code(int(now_s * 1e9) - (0 if has_ended else _WAIT_NS))
             if code:
                 listed = [NativeCode(*key, count) for key, count in code.most_common()]
                 window_s = round(now_s - (self._read_s or 0.0), 3)
                 yield Native(t=round(now_s, 3), pid=pid, window_s=window_s, code=listed)
             if has_ended:
-                self._drop(pid)
+                del self._processes[pid], self._table.phases[pid]
         self._choose()
         self._read_s = now_s
 
     def close(self) -> None:
         """End all sampling."""
-        for pid in [*self._processes]:
-            self._drop(pid)
-
-    def _drop(self, pid: int) -> None:
-        del self._processes[pid]
-        self._table.phases.pop(pid, None)
-        for thread in [thread for thread in self._clocks if thread[0] == pid]:
-            self._clocks.pop(thread).close()
+        for clock in self._clocks.values():
+            clock.close()
 
     def _choose(self) -> None:
         """Sample the busiest thread of each process, then the next of each ..., as many as there may be."""
@@ -246,7 +240,7 @@ class NativeSource(Source):
                 wanted += [(order, pid, row.tid) for order, row in enumerate(busy)]
         for _, pid, tid in sorted(wanted)[:_THREADS]:
             if pid not in self._processes:
-                phases = self._table.phases[pid] = deque[Phase](maxlen=_PHASES)
+                phases = self._table.phases[pid] = deque[TimedPhase](maxlen=_PHASES)
                 self._processes[pid] = SampledProcess(pid, phases)
             with suppress(OSError):  # the thread has ended, or there are no handles left
                 clock = self._clocks.pop((pid, tid), None)

@@ -19,7 +19,7 @@ class ProcessId(NamedTuple):
 
 
 #: A phase of a loop, or the time between two that have no markers: begin and end (ns, monotonic), and its name.
-Phase = tuple[int, int, str]
+TimedPhase = tuple[int, int, str]
 #: The work that samples of a process's main thread show: backward, or torch's worker loop.
 Sampled = Literal["training", "loading"]
 
@@ -52,7 +52,7 @@ class ProcessTable:
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
         #: the latest phases of a process, where somebody has put a deque for them; filled by the markers source
-        self.phases: dict[int, deque[Phase]] = {}
+        self.phases: dict[int, deque[TimedPhase]] = {}
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed

@@ -86,7 +86,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         found, ours = use.within(phases), between.where(phase=phases).total
         others = between.where(phase=tuple({*DIVIDED} - {*phases}), doing=_IN_TORCH).total
         if ours and ours >= NEARLY_ALL * (between.total - others):
-            found.update(use.within((BETWEEN,)).without(others / between.total, *_OF_TORCH))
+            found.update(use.within((BETWEEN,)).without(*_OF_TORCH, part=others / between.total))
         return found if found.total() >= MIN_SAMPLES else NativeUse()
 
     def hottest_in(self, phase: str) -> HotLine | None:

@@ -20,7 +20,7 @@ from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
-from tuimon.sources.process_table import Phase
+from tuimon.sources.process_table import TimedPhase
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -98,7 +98,7 @@ class RingFollower:
         """``steps``: made in earlier rings of the process, which an exec has replaced."""
         self.reader = reader
         self.pid = reader.pid
-        self.phases: deque[Phase] | None = None  # where to note those of the thread that trains
+        self.phases: deque[TimedPhase] | None = None  # where to note those of the thread that trains
         self.trains = False
         self.is_known_trainer = False  # these two: what the process table knows already
         self.known_meta: Mapping[str, object] = {}
