@@ -163,15 +163,18 @@ def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, f
 
 
 class Course(Mapping[str, tuple[float | None, ...]]):
-    """The counters of a GPU over time, by name; computed on demand, as charts read them and rules do not."""
+    """The counters of a GPU over time, and its beginnings and ends, by name: computed on demand, for charts."""
 
     def __init__(self, counters: Series[Any], span: Span) -> None:
         self._counters, self._span = counters, span
+        self._rows: list[Any] | None = None  # of one named tuple, which has no type
 
     def __getitem__(self, name: str) -> tuple[float | None, ...]:
         if name not in _Counters._fields:
             raise KeyError(name)
-        values = [getattr(row, name) for row in self._counters.course(self._span, ROWS)]
+        if self._rows is None:
+            self._rows = self._counters.course(self._span, ROWS)
+        values = [getattr(row, name) for row in self._rows]
         return tuple([None if math.isnan(value) else value for value in values])
 
     def __iter__(self) -> Iterator[str]:

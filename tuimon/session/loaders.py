@@ -53,6 +53,7 @@ class LoaderRow(NamedTuple):
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
+    ready_spans: tuple[tuple[float, float], ...]  # when these windows began and ended
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
     epoch: EpochRow | None = None  # None: nothing was seen of its epochs
@@ -208,6 +209,7 @@ class LoaderStats:
         figures = self._figures.figures(counts)
         measured = (row for row in self._series.rows(span) if row.p95_fetches)
         p95_ns = weighted_median((row.p95_sum_ns / row.p95_fetches, row.p95_fetches) for row in measured)
+        course = self._series.course(EVER._replace(last_s=span.last_s), _ROWS)
         return LoaderRow(
             latest=latest,
             facts=facts,
@@ -221,7 +223,8 @@ class LoaderStats:
             first_fetch_share=(run.start_ns - run.iter_ns) / (run.start_ns + run.end_ns) if run.start_ns else None,
             ready_mean=sums.ready_total / known if known else None,
             ready_none_ratio=sums.ready_none / known if known else None,
-            ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
+            ready_history=tuple([row.ready_total / row.ready_fetches if row.ready_fetches else None for row in course]),
+            ready_spans=tuple([(row.begin_s, row.end_s) for row in course]),
             worker_rows=tuple(
                 _worker_row(pid, "main" if pid == latest.pid else name(pid), figures.get(number), ended(pid))
                 for number, pid in sorted((reported | live).items())
@@ -233,16 +236,6 @@ class LoaderStats:
             held_ms=held_ms / fetches if fetches else None,
             late_ms=sums.held_ms2 / held_ms if held_ms else None,
         )
-
-
-def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
-    """The mean of ready batches in each window, and None for a gap between two windows."""
-    found: list[float | None] = []
-    for before, row in zip((None, *windows), windows, strict=False):
-        if before is not None and row.begin_s > before.end_s + (row.end_s - row.begin_s) / 2:
-            found.append(None)  # it was not used for a while
-        found.append(row.ready_total / row.ready_fetches if row.ready_fetches else None)
-    return tuple(found)
 
 
 class LoaderTable:

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.views.tui.running_app import texts
-from tuimon.views.scale import ceiling, spread
+from tuimon.views.scale import Axis, ceiling, mean, on_axis, spread
 from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of, terminal_has_unicode
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
@@ -168,22 +168,40 @@ def test_a_gauge_is_as_wide_as_asked():
     assert texts([layers([(0.25, "━", "data"), (0.25, "╍", "data")], 4)]) == ["━╍──"]
 
 
-def test_few_values_fill_the_chart_and_of_many_the_newest_are_shown():
+def test_few_values_fill_the_chart_and_many_are_merged_into_it_and_a_gap_stays_one():
     assert chart([1, 4], 4, 1, 0, 4) == ["⣀⣀⣿⣿"]
-    assert chart([0, 1, 2, 3, 4], 2, 1, 0, 4) == ["⣠⣾"]
-
-
-def test_a_whole_run_is_merged_into_the_width_and_a_gap_stays_one():
-    assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4, whole=True) == ["⣇⢀"]
-    (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0, whole=True)
+    assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4) == ["⣇⢀"]
+    (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0)
     assert [(span.text, span.role) for span in row] == [("▄", "forward on:data"), (" ", "")]  # not on the data's colour
 
 
 def test_spread():
     assert spread([1, 2, 3], 5, max) == [1, 1, 2, 2, 3]
-    assert spread([1, 2, 3], 2, max) == [2, 3]
-    assert spread([1, 2, 3, None], 2, max, whole=True) == [2, 3]
+    assert spread([1, 2, 3, None], 2, max) == [2, 3]
     assert spread([], 2, max) == [None, None]
+
+
+AXIS = Axis(10.0, 1.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots"),
+    [
+        ([(10.2, 11.2, 1.0), (11.2, 12.2, 2.0)], (1.0, 2.0, 2.0, 2.0)),  # the next one is due
+        ([(8.0, 9.0, 9.0), (10.0, 11.0, None), (11.0, 12.0, 2.0), (12.0, 14.0, 4.0)], (None, 2.0, 4.0, 4.0)),
+        ([(10.1, 10.2, 1.0), (10.2, 10.3, 3.0), (14.0, 15.0, 9.0)], (2.0, None, None, None)),
+        ([(12.0, 12.0, 1.0)], (None, None, 1.0, None)),
+        ([], (None,) * 4),
+    ],
+)
+def test_values_come_into_the_slots_of_the_time_axis(rows, slots):
+    assert on_axis([row[:2] for row in rows], [row[2] for row in rows], AXIS, mean) == slots
+
+
+def test_a_line_shows_where_the_scale_ends():
+    rows = tinted(chart([4, 1], 2, 2, 0, 4), "gpu", has_top=True)
+    assert [(span.text, span.role) for span in rows[0]] == [("⣿", "gpu-edge"), ("▔", "track")]
+    assert "▔" not in rows[1][-1].text
 
 
 def test_a_measured_zero_shows_a_dot_and_a_gap_none():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Panes by importance: when rows are short, the last give way first.
 IMPORTANCE = ("verdict", "phases", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
-NARROW_BELOW, WIDE_FROM = 100, 160
+NARROW_BELOW = 100
 _ROOM_TO_WRAP = 20  # rows of the screen from which the verdict has more than its least
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 44  # rows beyond which a chart gains nothing
@@ -92,7 +92,7 @@ def right_width(width: int) -> int:
     """Columns of the GPU and output panes, borders and all."""
     if width < NARROW_BELOW:
         return width
-    return width - (width * 11 // 20 if width >= WIDE_FROM else width // 2)
+    return width - width // 2
 
 
 def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
@@ -108,7 +108,7 @@ def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[
 
 
 def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """Phases beside GPU over output; below them loaders and threads: on a wide screen under the phases alone."""
+    """Phases beside GPU over output; below them, as wide as the screen, loaders and threads, which show code."""
     least = _LEAST["phases"] + _LEAST["loaders"]
     if "loaders" in panes and body.height < least + _LEAST["threads"]:
         panes = panes - {"threads"} if body.height >= least else {"loaders"}
@@ -123,16 +123,13 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         below["threads"] = _threads_height(upper, wanted) if right or "phases" in panes else upper
         upper -= below["threads"]
     boxes, column = {}, body._replace(height=upper)
-    width = body.width
     if "phases" in panes:
         left_width = body.width - right_width(body.width) if right else body.width
         boxes["phases"] = column._replace(width=left_width)
         column = column._replace(x=left_width, width=body.width - left_width)
-        if body.width >= WIDE_FROM:
-            width, column = left_width, column._replace(height=body.height)
     y = body.y + upper
     for name, rows in below.items():
-        boxes[name] = Box(body.x, y, width, rows)
+        boxes[name] = Box(body.x, y, body.width, rows)
         y += rows
     return boxes | _gpu_over_output(column, right, wanted)
 

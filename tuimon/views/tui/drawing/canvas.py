@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Characters that tuimon draws, and below each its ASCII stand-in.
 _PLAIN = str.maketrans(
-    "–·…→←×≥°±━╍┄─│┃└├▾▸▴●▏▎▍▌▋▊▉█░▁▂▃▄▅▆▇\u202f\u00a0",
-    "-|~><x> +=+:-||`|*>^*  --==##:..::||#  ",
+    "–·…→←×≥°±━╍┄─│┃└├▾▸▴●▏▎▍▌▋▊▉█░▔▁▂▃▄▅▆▇\u202f\u00a0",
+    "-|~><x> +=+:-||`|*>^*  --==##:-..::||#  ",
 )
 Glyphs = Literal["braille", "blocks", "ascii"]
 GLYPHS: tuple[Glyphs, ...] = get_args(Glyphs)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.views.scale import mean, spread
+from tuimon.views.scale import mean, means, spread
 from tuimon.views.tui.drawing.lines import Line, Span
-
-#: Values that the widest chart can show: a braille cell shows two.
-WIDEST_CHART = 512
 
 _LOWER = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -47,17 +44,14 @@ def layers(parts: Sequence[tuple[float, str, str]], width: int, behind: int = 0)
     return (*spans, Span(track, "track")) if track else tuple(spans)
 
 
-def chart(
-    values: Sequence[float | None], width: int, height: int, lo: float, hi: float, *, whole: bool = False
-) -> list[str]:
+def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi: float) -> list[str]:
     """A filled braille chart that fills its width, two values a cell, the newest at the right edge, top line first.
 
-    None leaves a gap; a measured value shows at least one dot; what lies above ``hi`` is cut off there. ``whole``:
-    see ``spread``.
+    None leaves a gap; a measured value shows at least one dot; what lies above ``hi`` is cut off there.
     """
     if width <= 0 or height <= 0:
         return []
-    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, mean, whole=whole)]
+    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, mean)]
     rows = []
     for base in range(4 * (height - 1), -1, -4):
         codes = (_LEFT[_within(dots[2 * x], base)] | _RIGHT[_within(dots[2 * x + 1], base)] for x in range(width))
@@ -66,24 +60,14 @@ def chart(
 
 
 def stacked(
-    values: Sequence[Sequence[float] | None],
-    roles: Sequence[str],
-    width: int,
-    height: int,
-    hi: float,
-    *,
-    whole: bool = False,
+    values: Sequence[Sequence[float] | None], roles: Sequence[str], width: int, height: int, hi: float
 ) -> list[Line]:
     """A stacked area chart from 0 to ``hi`` that fills its width, the newest value at the right edge, top line first.
 
     The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
     parts meet in it, one is drawn on the other: role ``forward on:data``.
     """
-
-    def means(several: Sequence[Sequence[float]]) -> Sequence[float]:
-        return [mean(parts) for parts in zip(*several, strict=True)]
-
-    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, means, whole=whole)]
+    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, means)]
     lines: list[Line] = []
     for y in reversed(range(height)):
         spans: list[Span] = []
@@ -131,16 +115,20 @@ def _stacked_cell(ends: Sequence[int], roles: Sequence[str], base: int) -> tuple
     return _LOWER[eighths], f"{lower[1]} on:{upper[1]}"
 
 
-def tinted(rows: Sequence[str], family: str) -> list[Line]:
-    """The chart's lines with its edge brighter than its body: roles ``family-edge`` and ``family-body``."""
+def tinted(rows: Sequence[str], family: str, *, has_top: bool = False) -> list[Line]:
+    """The chart's lines with its edge brighter than its body: roles ``family-edge`` and ``family-body``.
+
+    ``has_top``: a line shows where its scale ends.
+    """
     lines: list[Line] = []
     above = ""
     for row in rows:
         spans: list[Span] = []
         text, role = "", ""
-        for x, char in enumerate(row):
-            inside = char == "⣿" and above[x : x + 1].strip() != ""
-            own = role if char == " " else f"{family}-body" if inside else f"{family}-edge"
+        for x, dots in enumerate(row):
+            inside = dots == "⣿" and above[x : x + 1].strip() != ""
+            char = "▔" if dots == " " and has_top and not lines else dots
+            own = "track" if char == "▔" else role if char == " " else f"{family}-body" if inside else f"{family}-edge"
             if own != role and text:
                 spans.append(Span(text, role))
                 text = ""

@@ -52,7 +52,7 @@ class GpuView(NamedTuple):
     gpu: GpuRow
     torch: TorchShare | None = None
     labels: Mapping[int, str] = {}  # the run's processes, by pid
-    whole: bool = False  # charts show the whole run
+    span_s: float = 0.0  # that the charts show; 0: not told
 
     @property
     def stale(self) -> bool:
@@ -362,7 +362,7 @@ def _figure_column(of: Figure, width: int) -> Column[GpuView]:
 
 
 def _plot(view: GpuView, counter: str, width: int) -> str:
-    return "".join(chart(view.gpu.history(counter), width, 1, 0.0, 1.0, whole=view.whole))
+    return "".join(chart(view.gpu.history(counter), width, 1, 0.0, 1.0))
 
 
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:

@@ -10,11 +10,12 @@ from rich.cells import cell_len
 
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
-from tuimon.views.format import ABSENT, celsius, percent, plain
+from tuimon.views.format import ABSENT, celsius, duration, percent, plain
 from tuimon.views.gpu_text import stale_after_s
+from tuimon.views.scale import Axis, axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, line
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, column, line
 from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
@@ -58,7 +59,7 @@ _LEAST_CHART = 10  # cells
 _IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "charts", "processes", "rates")
 _ORDER = ("alarms", "stale", "charts", "memory", "torch", "power", "slowed", "rates", "processes")
 #: Rows of the utilisation's chart and of each chart below it: the first that fit.
-_CHART_ROWS = ((24, 8), (18, 6), (13, 5), (11, 4), (9, 3), (7, 2), (5, 2), (4, 1), (3, 1), (2, 1), (1, 1))
+_CHART_ROWS = ((4, 2), (4, 1), (3, 1), (2, 1), (1, 1))
 
 
 class Activity(NamedTuple):
@@ -141,12 +142,17 @@ def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
 
 
 def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: Line = ()) -> list[Line]:
-    plot = tinted(
-        chart(activity.history, width - LABEL - VALUE - cells(beside), height, 0.0, 1.0, whole=view.whole), "gpu"
-    )
+    plot = chart(activity.history, width - LABEL - VALUE - cells(beside), height, 0.0, 1.0)
     head = (label(activity.name), value(percent(activity.ratio), view.strong))
-    under = line(" " * (LABEL + VALUE))
-    return [(*head, *row, *beside) if y == 0 else (*under, *row) for y, row in enumerate(plot)]
+    notes = ["", "", ""]
+    if activity.name == "util" and view.span_s:  # the others are on the same time axis
+        notes[0] = f"last {duration(view.span_s)}"
+        notes[1] = "gap: not read" * any(None in values for values in view.gpu.course.values())
+    under = [line((column(note, LABEL + VALUE), "dim")) for note in notes]
+    return [
+        (*head, *row, *beside) if y == 0 else (*under[y - 1], *row)
+        for y, row in enumerate(tinted(plot, "gpu", has_top=height > 1))
+    ]
 
 
 def _beside(view: GpuView, width: int) -> Line:
@@ -177,6 +183,7 @@ class GpuState(NamedTuple):
     torch: tuple[TorchMemoryRow, ...] = ()
     labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
     whole_run: bool = False  # the means are over all steps of the run
+    span_s: float = 0.0  # that the charts show
 
 
 class GpuPane(Pane[GpuState]):
@@ -187,6 +194,7 @@ class GpuPane(Pane[GpuState]):
         notice, run = session.notices.get("gpu"), session.shown()
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
+        axis = axis_of(session)
         return GpuState(
             # only what is shown, ages in whole seconds: equal rows are not painted again
             tuple(
@@ -194,7 +202,7 @@ class GpuPane(Pane[GpuState]):
                     gpu,
                     stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
                     latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-                    course={name: gpu.history(name) for name in _CHARTED},
+                    course=_on_axis(gpu, axis),
                 )
                 for gpu in gpus
             ),
@@ -203,6 +211,7 @@ class GpuPane(Pane[GpuState]):
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
             session.exit is not None and bool(run.stepping_spans()),
+            axis.span_s,
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -283,7 +292,7 @@ def _worth_cards(views: Sequence[GpuView]) -> bool:
 
 def _views(state: GpuState, gpus: Sequence[GpuRow]) -> list[GpuView]:
     labels = dict(state.labels)
-    return [GpuView(gpu, _torch_on(gpu, state), labels, state.whole_run) for gpu in gpus]
+    return [GpuView(gpu, _torch_on(gpu, state), labels, state.span_s) for gpu in gpus]
 
 
 def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
@@ -304,6 +313,16 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
 
 #: The counters with a chart.
 _CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
+
+
+def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:
+    begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
+    spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
+    course = {}
+    for name in _CHARTED:
+        values = on_axis(spans, gpu.history(name), axis, mean)
+        course[name] = values
+    return course
 
 
 class _Group(NamedTuple):
@@ -357,7 +376,7 @@ def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int
     card_width = (width - _GAP * (across - 1)) // across
     cards = [gpu_card(view, card_width, height, _head(view, card_width, names=names)) for view in views]
     rows: list[Line] = []
-    for y in range(height):
+    for y in range(min(height, max(map(len, cards)) + 1)):
         spans: list[Span] = []
         for card in cards:
             part = clip(card[y], card_width) if y < len(card) else ()

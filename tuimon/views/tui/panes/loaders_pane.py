@@ -12,8 +12,9 @@ from rich.cells import cell_len
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
+from tuimon.views.scale import axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
+from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
@@ -55,16 +56,15 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, with figures of the whole run."""
         pid = session.trainer()
-        now = session.shown()
+        now, axis = session.shown(), axis_of(session)
         rows = with_work(now, pid, now.loaders(pid)) if pid is not None else ()
-        # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
-        return tuple(
-            row._replace(
-                idle_s=float(int(row.idle_s)) if _is_idle(row) else 0.0,
-                ready_history=row.ready_history[-WIDEST_CHART:],
-            )
-            for row in rows
-        )
+        found = []
+        for row in rows:
+            # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
+            idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
+            ready = on_axis(row.ready_spans, row.ready_history, axis, mean)
+            found.append(row._replace(idle_s=idle_s, ready_history=ready, ready_spans=()))
+        return tuple(found)
 
     def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
         """The content's lines."""

@@ -16,9 +16,9 @@ from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report_types import Phase
-from tuimon.views.scale import ceiling
+from tuimon.views.scale import axis_of, ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, chart, layers, stacked, tinted
+from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
@@ -161,7 +161,7 @@ class PhasesState(NamedTuple):
     table: PhaseTable | None
     steps: StepSummary | None
     history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STACKED
-    interval_s: float  # between two values of the history
+    span_s: float  # of the history
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
@@ -182,15 +182,18 @@ class PhasesPane(Pane[PhasesState]):
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
         phases, gpu = steps_on_gpu(run, pid)
-        process, windows = session.process(pid), session.step_stats[pid].windows
-        rows = windows(WIDEST_CHART if session.exit is None else None)
+        process, windows, axis = session.process(pid), session.step_stats[pid].windows, axis_of(session)
+        rows = windows(axis.slots + 1 if session.exit is None else None)
         between = run.between_parts(pid)
+        # a step covers all of its time, also windows in which none ended
+        spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
+        history = on_axis(spans, [row.stacked_ms(between) for row in rows], axis, means)
         height, ranks = self.size.height, by_lateness(rank_rows(run))
         return PhasesState(
             run.phases(pid),
             steps,
-            tuple(row.stacked_ms(between) for row in rows),
-            (rows[-1].end_s - rows[0].begin_s) / len(rows) if rows else 1.0,
+            history,
+            axis.span_s,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
@@ -263,28 +266,26 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
         ranks = [*gap, *ranks_lines(state.ranks, width, table.pid)][:left]
         left -= len(ranks)
     hot: list[Line] = []
-    calm = _CALM_CHART if any(state.history) else 0
+    calm = _CALM_CHART * any(state.history)
     if state.hot and left - calm >= 4:
         title = line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))
         hot = [(), title, *(clip(row, width) for row in hot_lines(state.hot, width)[: left - calm - 2])]
-    rows += [*ranks, *history_lines(state, width, left - len(hot)), *hot]
+    rows += [*ranks, *history_lines(state, width, min(left - len(hot), _CALM_CHART)), *hot]
     return [*rows, *[()] * (room - len(rows)), *notes]
 
 
 def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """The step time, one column a window, in the colours of its phases; one row where room is short."""
     room = width if height >= 3 else width - NAME
-    first = next((at for at, value in enumerate(state.history) if value is not None), 0)
-    seen = state.history[first:] if state.ended else state.history[max(first, len(state.history) - room) :]
-    totals = [None if value is None else sum(value) for value in seen]
+    totals = [None if value is None else sum(value) for value in state.history]
     if height < 1 or not any(totals):
         return []
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
 
     def plot(width: int, height: int) -> list[Line]:
         if is_busy(state.gpu):  # then the CPU's phases are mostly waiting for it
-            return tinted(chart(totals, width, height, 0.0, hi, whole=state.ended), "gpu")
-        return stacked(seen, STACKED, width, height, hi, whole=state.ended)
+            return tinted(chart(totals, width, height, 0.0, hi), "gpu")
+        return stacked(state.history, STACKED, width, height, hi)
 
     if height < 3:
         return [
@@ -293,11 +294,11 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
-    whole = state.ended
-    span = Span(f" · {'all steps,' if whole else 'last'} {duration(len(seen) * state.interval_s)}", "dim")
+    gap = " · gap: outside steps" * (None in totals)
+    span = Span(f" · {'all steps,' if state.ended else 'last'} {duration(state.span_s)}{gap}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
-    gap: list[Line] = [()] if height > 6 else []
-    return [*gap, caption, *plot(width, height - 1 - len(gap))]
+    above: list[Line] = [()] if height > 6 else []
+    return [*above, caption, *plot(width, height - 1 - len(above))]
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
