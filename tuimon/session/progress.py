@@ -6,36 +6,40 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from tuimon.records import Gpu, Printed, Process, TracedFlops, bare_uuid
+from tuimon.records import Gpu, Process, TracedFlops, bare_uuid
 from tuimon.session.loaders import EpochRow, LoaderStats
 from tuimon.session.ranks import training_of
 from tuimon.session.session import Session, SessionView, once
 
-
-class Left(NamedTuple):
-    """An estimate of what is left, by the pace of the last 30 s."""
-
-    seconds: float
-    of: Literal["run", "epoch"]
+LeftOf = Literal["run", "epoch"]
 
 
-class RunProgress(Struct, frozen=True, gc=False):
-    """The progress of one process; None where it is unknown."""
+class Progress(Struct, frozen=True, omit_defaults=True):
+    """How far a process had come, as far as its loader, its Trainer or its output shows it; unknown fields are absent.
 
-    samples_per_s: float | None = None  # of all ranks
-    tokens_per_s: float | None = None  # without padding, where a mask shows it
-    ranks: int = 1  # whose rates these are the sums of
-    padding_ratio: float | None = None  # 0..1 of the positions in batches of text
-    flops_per_s: float | None = None  # of this process
-    mfu_ratio: float | None = None
-    step: int | None = None  # with ``steps``, those that its Trainer makes in all
-    steps: int | None = None
-    epoch: EpochRow | None = None  # of its training loader, if it has one
-    epochs: int | None = None  # that its Trainer makes in all
-    left: Left | None = None
-    printed: Printed | None = None
+    Rates cover the whole run, or the last 30 s if it has not ended. Samples and tokens are those of all ``ranks`` that
+    load data, tokens without padding, if a mask shows it. ``left_s``: the time left at that pace.
+    ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
+    """
+
+    samples_per_s: float | None = field(name="samples_per_second", default=None)
+    tokens_per_s: float | None = field(name="tokens_per_second", default=None)
+    ranks: int = 1
+    flops_per_s: float | None = field(name="flops_per_second", default=None)
+    mfu_ratio: float | None = field(name="mfu", default=None)
+    padding_ratio: float | None = field(name="padding", default=None)  # of the positions in batches of text
+    step: int | None = None
+    steps: int | None = None  # that the Trainer makes in all
+    epochs_done: int | None = None
+    epochs: int | None = None
+    batch: int | None = None  # of the epoch under way
+    batches: int | None = None
+    left_s: float | None = None
+    left_of: LeftOf | None = None
+    loss: str | None = None  # as printed
+    printed: str | None = None  # the place in the run, as printed
 
 
 class Rates(NamedTuple):
@@ -45,7 +49,7 @@ class Rates(NamedTuple):
     tokens: float | None = None
 
 
-def run_progress(session: Session, pid: int) -> RunProgress:
+def run_progress(session: Session, pid: int) -> Progress:
     """The progress of a process over the last 30 s, or over the run once it has ended."""
     run, process = session.shown(), session.process(pid)
     steps, loaders = run.steps(pid), _training_loaders(session, pid)
@@ -58,12 +62,14 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     epochs = process.planned_epochs if process is not None else None
     epoch, batches = _epoch(session, loaders), loaders[0].batches if len(loaders) == 1 else None
     padding = batches.padding if batches is not None else None
-    left = None
+    left_s: float | None = None
+    left_of: LeftOf | None = None
+    printed = session.printed
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
-        left = Left((planned - done) / steps.per_second, "run")
+        left_s, left_of = (planned - done) / steps.per_second, "run"
     elif session.exit is None and epoch is not None:
-        left = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
-    return RunProgress(
+        left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
+    return Progress(
         samples_per_s=_sum([rates.samples for rates in of_ranks if rates.samples is not None]),
         tokens_per_s=_sum([rates.tokens for rates in of_ranks if rates.tokens is not None]),
         ranks=len(of_ranks) or 1,
@@ -72,10 +78,14 @@ def run_progress(session: Session, pid: int) -> RunProgress:
         padding_ratio=padding / batches.tokens if batches and batches.tokens and padding is not None else None,
         step=done,
         steps=planned if done is not None else None,
-        epoch=epoch,
+        epochs_done=epoch.done if epoch is not None else None,
         epochs=epochs if epoch is not None and epoch.done is not None and epoch.done <= (epochs or 0) else None,
-        left=left,
-        printed=session.printed,
+        batch=epoch.given if epoch is not None else None,
+        batches=epoch.length if epoch is not None else None,
+        left_s=left_s,
+        left_of=left_of,
+        loss=printed.loss or None if printed is not None else None,
+        printed=printed.place or None if printed is not None else None,
     )
 
 
@@ -130,12 +140,12 @@ def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow | None:
     return epoch._replace(done=None)
 
 
-def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> Left | None:
+def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[float | None, LeftOf | None]:
     if epoch.given is None or epoch.length is None or not batches_per_s:
-        return None
+        return None, None
     if epochs is not None and epoch.done is not None and epoch.done < epochs:
-        return Left(((epochs - epoch.done) * epoch.length - epoch.given) / batches_per_s, "run")
-    return Left((epoch.length - epoch.given) / batches_per_s, "epoch")
+        return ((epochs - epoch.done) * epoch.length - epoch.given) / batches_per_s, "run"
+    return (epoch.length - epoch.given) / batches_per_s, "epoch"
 
 
 def _sum(rates: list[float | None]) -> float | None:

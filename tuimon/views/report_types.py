@@ -15,6 +15,7 @@ from tuimon.diagnosis.finding import Finding, Severity, finding_json
 from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
+from tuimon.session.progress import Progress
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.state import Part
 
@@ -184,29 +185,9 @@ class StepsJson(Struct, omit_defaults=True):
     timed_ratio: float | None = field(name="timed_share", default=None)  # absent if all were timed
 
 
-class Progress(Struct, omit_defaults=True):
-    """How far the run had come, as far as its loader, its Trainer or its output shows it; unknown fields are absent.
+class ProgressJson(Progress, frozen=True, omit_defaults=True):
+    """The progress of the process in focus."""
 
-    Rates cover the whole run, or the last 30 s if it has not ended. Samples and tokens are those of all ``ranks`` that
-    load data, tokens without padding, if a mask shows it. ``left_s``: the time left at that pace.
-    ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
-    """
-
-    samples_per_s: float | None = field(name="samples_per_second", default=None)
-    tokens_per_s: float | None = field(name="tokens_per_second", default=None)
-    ranks: int = 1
-    flops_per_s: float | None = field(name="flops_per_second", default=None)
-    mfu_ratio: float | None = field(name="mfu", default=None)
-    padding_ratio: float | None = field(name="padding", default=None)  # of the positions in batches of text
-    step: int | None = None
-    steps: int | None = None  # that the Trainer makes in all
-    epochs_done: int | None = None
-    epochs: int | None = None
-    batch: int | None = None  # of the epoch under way
-    batches: int | None = None
-    left_s: float | None = None
-    left_of: Literal["run", "epoch"] | None = None
-    loss: str | None = None  # as printed
     text: str = ""
 
 
@@ -561,7 +542,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     state: StateJson
     unseen: list[UnseenJson]
     steps: StepsJson
-    progress: Progress | None = None
+    progress: ProgressJson | None = None
     goodput: GoodputJson | None = None
     span: SpanJson | None
     phases_of: str = ""  # the rank or training with these steps, phases and ranges, if there are several

@@ -16,7 +16,7 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
-from tuimon.session.progress import RunProgress
+from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
@@ -329,30 +329,29 @@ def steps_text(steps: StepsJson) -> str:
     return f"{number}, {rate(steps.per_second)}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
 
 
-def position_text(progress: RunProgress) -> str:
+def position_text(progress: Progress) -> str:
     """``step 450 of 1 000``, ``epoch 3 of 10, batch 450 of 1 000``; as the output puts it, if it shows a place."""
-    if progress.printed is not None and progress.printed.place:
-        return plain(progress.printed.place)
+    if progress.printed is not None:
+        return plain(progress.printed)
     if progress.step is not None:
         return f"step {count(progress.step)} of {count(progress.steps)}"
-    epoch, of = progress.epoch, f" of {count(progress.epochs)}" if progress.epochs is not None else ""
-    if epoch is None:
-        return ""
-    if epoch.given is None:
-        return f"{count(epoch.done)}{of} epoch{'' if epoch.done == 1 and not of else 's'} done" if epoch.done else ""
-    batch = f"batch {count(epoch.given)}" + (f" of {count(epoch.length)}" if epoch.length is not None else "")
-    return f"epoch {count(epoch.done + 1)}{of}, {batch}" if epoch.done is not None else batch
+    done, of = progress.epochs_done, f" of {count(progress.epochs)}" if progress.epochs is not None else ""
+    if progress.batch is None:
+        return f"{count(done)}{of} epoch{'' if done == 1 and not of else 's'} done" if done else ""
+    batch = f"batch {count(progress.batch)}" + (
+        f" of {count(progress.batches)}" if progress.batches is not None else ""
+    )
+    return f"epoch {count(done + 1)}{of}, {batch}" if done is not None else batch
 
 
-def left_text(progress: RunProgress) -> str:
+def left_text(progress: Progress) -> str:
     """``~3m12s left``, by the pace of the last 30 s; nothing beside a place from the output, which has its own."""
-    left, printed = progress.left, progress.printed
-    if left is None or (printed is not None and printed.place):
+    if progress.left_s is None or progress.printed is not None:
         return ""
-    return f"~{duration(left.seconds)} left" + (" in this epoch" if left.of == "epoch" else "")
+    return f"~{duration(progress.left_s)} left" + (" in this epoch" if progress.left_of == "epoch" else "")
 
 
-def rate_texts(progress: RunProgress) -> list[str]:
+def rate_texts(progress: Progress) -> list[str]:
     """``477 samples/s``, ``61.2k tokens/s``."""
     samples, tokens = progress.samples_per_s, progress.tokens_per_s
     return [
@@ -361,19 +360,19 @@ def rate_texts(progress: RunProgress) -> list[str]:
     ]
 
 
-def flops_rate_text(progress: RunProgress) -> str:
+def flops_rate_text(progress: Progress) -> str:
     """``38 % MFU``; without the GPU's peak ``1.25 TFLOPS``; nothing before a trace."""
     if progress.mfu_ratio is not None:
         return f"{percent(progress.mfu_ratio)} MFU"
     return f"{flops(progress.flops_per_s)}S" if progress.flops_per_s is not None else ""
 
 
-def loss_text(progress: RunProgress) -> str:
+def loss_text(progress: Progress) -> str:
     """``loss 0.31``, as printed."""
-    return f"loss {plain(progress.printed.loss)}" if progress.printed is not None and progress.printed.loss else ""
+    return f"loss {plain(progress.loss)}" if progress.loss is not None else ""
 
 
-def padding_text(progress: RunProgress) -> str:
+def padding_text(progress: Progress) -> str:
     """``18 % padding``, of the positions in batches of text."""
     ratio = progress.padding_ratio
     return f"{percent(ratio)} padding" if ratio is not None and ratio >= _PADDING else ""
@@ -386,7 +385,7 @@ def _thousands(value: float) -> str:
     return number(value)
 
 
-def progress_text(progress: RunProgress) -> str:
+def progress_text(progress: Progress) -> str:
     """All that is known of the run's progress; empty if nothing is."""
     rates = rate_texts(progress)
     padding = padding_text(progress)

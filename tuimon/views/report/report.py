@@ -20,7 +20,7 @@ from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.progress import FlopsRate, flops_rate, rates_in, run_progress
+from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView, SpanName
 from tuimon.session.stacks.call_tree import CallTree
@@ -190,22 +190,10 @@ def _span(session: Session, pid: int | None) -> types.SpanJson | None:
     return types.SpanJson(stats.steady_index, stats.total - 1, totals.sums.span_s)
 
 
-def _progress(session: Session, pid: int) -> types.Progress | None:
+def _progress(session: Session, pid: int) -> types.ProgressJson | None:
     """What is known of a process's progress; None if nothing is."""
     made = run_progress(session, pid)
-    epoch, left, printed = made.epoch, made.left, made.printed
-    progress = filled(
-        types.Progress,
-        made,
-        epochs_done=epoch.done if epoch is not None else None,
-        batch=epoch.given if epoch is not None else None,
-        batches=epoch.length if epoch is not None else None,
-        left_s=left.seconds if left is not None else None,
-        left_of=left.of if left is not None else None,
-        loss=printed.loss or None if printed is not None else None,
-        text=progress_text(made),
-    )
-    return progress if progress != types.Progress() else None
+    return filled(types.ProgressJson, made, text=progress_text(made)) if made != Progress() else None
 
 
 def goodput_of(session: Session) -> types.GoodputJson | None:
@@ -241,7 +229,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
     if times is not None:
         most = min(times.idle_ratio + times.maybe_idle_ratio, 1.0) if times.bounded else None
         on_gpu = types.GpuTimeJson(times.idle_ratio, most, list(times.leads))
-    rates, flops, left = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid).left
+    rates, flops, made = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid)
     stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
     loaders = view.loaders(pid)
     return filled(
@@ -261,7 +249,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         tokens_per_s=rates.tokens,
         flops_per_s=flops.per_s,
         mfu_ratio=flops.mfu_ratio,
-        left_s=left.seconds if left is not None and left.of == "run" else None,
+        left_s=made.left_s if made.left_of == "run" else None,
         cpu_ratio=threads.cpu_ratio if threads is not None else None,
         rss_bytes=threads.rss_bytes if threads is not None else None,
         gpu_time=on_gpu,

@@ -15,8 +15,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.verdicts import FirstVerdict
 from tuimon.records import NO_TORCH_YET, Exit, Place
-from tuimon.session.loaders import EpochRow
-from tuimon.session.progress import Left, RunProgress
+from tuimon.session.progress import Progress
 from tuimon.session.ranks import Which
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
@@ -223,9 +222,8 @@ FACTS = TitleFacts("train.py", 4242, Which(), 192.0, STEPS, 69.0, None, paused=F
 
 
 def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
-    known = RunProgress(
-        samples_per_s=477.0, tokens_per_s=61_200.0, epoch=EpochRow(2, 450, 1000), epochs=10, left=Left(192.4, "run")
-    )
+    epoch = {"epochs_done": 2, "batch": 450, "batches": 1000, "epochs": 10}
+    known = Progress(samples_per_s=477.0, tokens_per_s=61_200.0, **epoch, left_s=192.4, left_of="run")
     row = text_of(title_line(FACTS._replace(progress=known), 200))
     assert " · 477 samples/s · 61.2k tokens/s · epoch 3 of 10, batch 450 of 1 000 · ~3m12s left" in row
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.gpus import GpuRow
-from tuimon.session.progress import RunProgress, run_progress
+from tuimon.session.progress import Progress, run_progress
 from tuimon.session.ranks import Which, which_training
 from tuimon.session.state import stands_still
 from tuimon.session.steps import StepSummary
@@ -49,7 +49,7 @@ class TitleFacts(NamedTuple):
     paused: bool = False
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     gpu_model: str | None = None  # "H100", "8x H100"
-    progress: RunProgress | None = None
+    progress: Progress | None = None
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, how much of a log has been read; None once all has
     nodes: str | None = None  # the nodes that are not well
