@@ -307,15 +307,11 @@ def memory_lines(history: MemoryHistory) -> list[str]:
 
 def goodput_text(goodput: Goodput) -> str:
     """``62 % of 3m12s in steps; evaluation 21 %, set-up 12 %, import 5 %``."""
-    rest = sorted(((seconds, part) for part, seconds in goodput.parts.items() if part != "training"), reverse=True)
-    named = [
-        f"{_PARTS.get(part, part)} {percent(seconds / goodput.total_s)}"
-        for seconds, part in rest
-        if seconds >= _SHOWN * goodput.total_s
-    ]
-    return f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in steps" + (
-        "; " + ", ".join(named) if named else ""
-    )
+    shares = sorted(((seconds / goodput.total_s, part) for part, seconds in goodput.parts.items()), reverse=True)
+    rest = [(share, part) for share, part in shares if part != "training" and share >= _SHOWN]
+    named = ", ".join(f"{_PARTS.get(part, part)} {percent(share)}" for share, part in rest)
+    steps = f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in steps"
+    return f"{steps}; {named}" if named else steps
 
 
 def goodput_bar(goodput: GoodputJson) -> list[tuple[str, float, str]]:

@@ -86,7 +86,6 @@ def report_of(
             _rank(view, each, rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
             for each in dict.fromkeys((*pids, *rows))
         ],
-        ranks_summary=_summary(view, pids) if len(pids) > FEW else None,
         state=filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state)),
         unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
         steps=_steps(view.steps(pid) if pid is not None else None),
@@ -116,6 +115,8 @@ def report_of(
         ],
         unjudged=[filled(types.UnjudgedJson, each) for each in unjudged(session)],
     )
+    if len(pids) > FEW:
+        report.ranks_summary = _summary([rank for rank in report.ranks if rank.pid in map(own_id, pids)])
     report.summary = summary_of(report)
     return report
 
@@ -306,15 +307,13 @@ def _gpus(view: SessionView) -> Iterator[types.GpuJson]:
             yield filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=memory_ratio(latest))
 
 
-def _summary(view: SessionView, pids: Sequence[int]) -> types.RanksSummary:
+def _summary(ranks: Sequence[types.Rank]) -> types.RanksSummary:
     """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
-    steps = [found for pid in pids if (found := view.steps(pid)) is not None and not found.estimated]
-    tables = [table for pid in pids if (table := view.phases(pid)) is not None]
-    shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
+    shares = {name: [rank.phase_shares[name] for rank in ranks if name in rank.phase_shares] for name in PHASES}
     return types.RanksSummary(
-        count=len(pids),
-        steps=_spread([found.total for found in steps]),
-        median_ms=_spread([found.median_ms for found in steps if found.median_ms is not None]),
+        count=len(ranks),
+        steps=_spread([rank.steps.total for rank in ranks if rank.steps.total]),
+        median_ms=_spread([rank.steps.median_ms for rank in ranks if rank.steps.median_ms is not None]),
         phases=[types.RankShare(name, median(known)) for name, known in shares.items() if known],
     )
 
