@@ -39,27 +39,21 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     assert first.estimated_speedup == pytest.approx(gained, rel=0.05)
 
 
-def test_saturated_workers_with_free_cores_need_company():
-    busy = thread(12, 0.4, state="waiting")
-    first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
+@pytest.mark.parametrize(
+    ("phases", "trains", "number", "samples", "cores", "set_to", "gain"),
+    [
+        (STARVED, 0.4, 2, [([0, 1], 40)], 8, 6, 1 / 0.40),  # as many as keep up with the rest of the step
+        (STARVED, 0.05, 1, [([0, 1], 10), ([0], 30)], 2, 2, 2),  # the trainer leaves 0.97 of a core
+        # two cores for 1.4 cores' work in a step
+        ({"data": 60, "forward": 40}, 0.4, 1, [([0, 1], 10), ([0], 90)], 2, 2, 2 / 1.4),
+    ],
+)
+def test_saturated_workers_need_company_on_free_cores(phases, trains, number, samples, cores, set_to, gain):
+    waits = thread(12, trains, state="waiting")
+    first, *_ = run(phases, waits, *workers(number, 0.99, *samples), cpu_count=cores)
     assert first.cause == "workers_saturated"
-    assert "num_workers=6 (now 2)" in first.action  # as many as keep up with the rest of the step
-    assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
-
-
-def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
-    idle = thread(12, 0.05, state="waiting")  # leaves 0.97 of a core
-    first, *_ = run(STARVED, idle, *workers(1, 0.98, ([0, 1], 10), ([0], 30)))
-    assert first.cause == "workers_saturated"
-    assert "num_workers=2 (now 1)" in first.action
-    assert first.estimated_speedup == pytest.approx(2, rel=0.05)
-
-
-def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
-    idle = thread(12, 0.4, state="waiting")
-    first, *_ = run({"data": 60, "forward": 40}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
-    assert first.cause == "workers_saturated"
-    assert first.estimated_speedup == pytest.approx(2 / 1.4, rel=0.05)  # two cores for 1.4 cores' work in a step
+    assert f"num_workers={set_to} (now {number})" in first.action
+    assert first.estimated_speedup == pytest.approx(gain, rel=0.05)
 
 
 FETCHES = stacks(12, ([3, 4], 50))
