@@ -79,12 +79,6 @@ def shares(report: dict[str, Any]) -> dict[str, float]:
     return {row["name"]: row["share"] for row in report["phases"]}
 
 
-def measured_ms(report: dict[str, Any], truth: dict[str, Any]) -> list[float]:
-    """By the demo's own clock, sorted: the steps that the report is of."""
-    span = report["span"]
-    return sorted(truth["step_ms"][span["first_step"] : span["last_step"] + 1])
-
-
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "9")
     first = report["findings"][0]
@@ -97,7 +91,8 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
     # Steps of two workers lie far apart, and each clock cuts one of them elsewhere: the medians may lie between others.
-    steps_ms = measured_ms(report, truth)
+    span = report["span"]
+    steps_ms = sorted(truth["step_ms"][span["first_step"] : span["last_step"] + 1])  # by the demo's own clock
     between = [steps_ms[round(share * (len(steps_ms) - 1))] for share in (0.45, 0.55)]
     assert 0.99 * between[0] <= report["steps"]["median_ms"] <= 1.01 * between[1]
     mean_ms = sum(phase["cpu_ms_per_step"] for phase in report["phases"] if phase["name"] != "eval")

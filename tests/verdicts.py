@@ -46,12 +46,8 @@ def corpora() -> dict[str, list[Run]]:
         "altered": [Run(name, lambda name=name: altered(name)) for name in ALTERED],
         "logs": [Run(path.name.partition(".")[0], lambda path=path: read_log(str(path))) for path in LOGS],
         "pairs": [Run(side.name, side.records) for side in all_sides()],
-        "gpu_recordings": [Run(name, lambda name=name: _of_recording(name)) for name in recordings()],
+        "gpu_recordings": [Run(name, lambda name=name: recorded_session.records(name)) for name in recordings()],
     }
-
-
-def _of_recording(name: str) -> Iterable[Record]:
-    return recorded_session.records(name)
 
 
 class Said(NamedTuple):
@@ -90,7 +86,9 @@ def _joined(named: Iterable[tuple[str, str]]) -> str:
 def _lines(name: str, session: Session, findings: Iterable[Finding]) -> Iterator[str]:
     yield f"{name}: {_phases(session)}"
     for finding in findings:
-        yield f"  {_judged(finding)}"
+        name = f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule
+        share = "" if finding.share_of_step is None else f", {100 * finding.share_of_step:.0f} % of the step"
+        yield f"  {finding.severity} {name}{share}"
         yield from (f"    {place.file.rsplit('/', 1)[-1]}:{place.line} {place.function}" for place in finding.where)
         yield from (f"    {_gain(fix)}" for fix in finding.fixes)
 
@@ -101,12 +99,6 @@ def _phases(session: Session) -> str:
     table = session.over("whole").phases(pid) if pid is not None else None
     rows = table.rows if table is not None else ()
     return ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in rows) or "no phases"
-
-
-def _judged(finding: Finding) -> str:
-    name = f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule
-    share = "" if finding.share_of_step is None else f", {100 * finding.share_of_step:.0f} % of the step"
-    return f"{finding.severity} {name}{share}"
 
 
 def _gain(fix: Fix) -> str:
@@ -134,11 +126,6 @@ def accepted(file: str) -> str:
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
 
 
-def _accept(said: Said) -> None:
-    content = said.text.encode()
-    (ACCEPTED / said.file).write_bytes(gzip.compress(content, mtime=0) if said.file.endswith(".gz") else content)
-
-
 def main(argv: list[str]) -> int:
     """Show what differs from what was accepted, or accept it."""
     parser = argparse.ArgumentParser(prog="python -m tests.verdicts", description=__doc__)
@@ -150,7 +137,9 @@ def main(argv: list[str]) -> int:
         differs = differs or bool(found)
         print(found or f"{part.file}: as accepted")
         if accept and found:
-            _accept(part)
+            content = part.text.encode()
+            packed = gzip.compress(content, mtime=0) if part.file.endswith(".gz") else content
+            (ACCEPTED / part.file).write_bytes(packed)
     return int(differs and not accept)
 
 

@@ -36,10 +36,6 @@ def here():
     return inspect.currentframe().f_back.f_lineno
 
 
-def kinds(read):
-    return [kind for kind, _ in read()]
-
-
 def test_a_phase_carries_its_place(monitored):
     with tuimon.phase("augment"):
         line = here() - 1
@@ -65,7 +61,7 @@ def test_nested_reentered_and_left_by_an_exception(monitored):
     outer = tuimon.phase("outer")
     with pytest.raises(ZeroDivisionError), outer, tuimon.phase("inner"), outer:
         1 / 0  # noqa: B018
-    assert kinds(monitored) == [RANGE_PUSH] * 3 + [RANGE_POP] * 3
+    assert [kind for kind, _ in monitored()] == [RANGE_PUSH] * 3 + [RANGE_POP] * 3
 
 
 def test_one_phase_in_several_threads(monitored):

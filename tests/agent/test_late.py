@@ -148,7 +148,9 @@ def test_the_ring_goes_with_the_hooks(rings, weight):
     watch.install_now(rings)
     (weight * 2).sum().backward()
     path = runtime.writer().path
-    assert path in mapped() and path not in opened()
+    numbers = os.listdir("/proc/self/fd")
+    opened = [os.readlink(f"/proc/self/fd/{n}") for n in numbers if os.path.lexists(f"/proc/self/fd/{n}")]
+    assert path in mapped() and path not in opened
     watch.withdraw()
     gc.collect()
     assert path not in mapped()
@@ -159,12 +161,6 @@ def mapped():
     """The files that this process has mapped, as one text."""
     with open("/proc/self/maps") as maps:
         return maps.read()
-
-
-def opened():
-    """The files that this process has open, as one text."""
-    numbers = os.listdir("/proc/self/fd")
-    return " ".join(os.readlink(f"/proc/self/fd/{n}") for n in numbers if os.path.lexists(f"/proc/self/fd/{n}"))
 
 
 def test_again_after_a_withdrawal(rings, weight):

@@ -78,7 +78,8 @@ class Logged:
                 self.sampled_windows += 1
                 self.lost_samples += record.lost
             case Notice():
-                self.notices[record.source, record.level, _without_figures(record.message)] += 1
+                without_figures = "".join("#" if char.isdigit() else char for char in record.message)
+                self.notices[record.source, record.level, without_figures[:100]] += 1
             case Exit():
                 self.exit_code = record.exit_code
 
@@ -125,7 +126,3 @@ class Follower:
     def _look(self) -> None:
         with contextlib.suppress(OSError):
             self.now_mb = self._path.stat().st_size / MB
-
-
-def _without_figures(message: str) -> str:
-    return "".join("#" if char.isdigit() else char for char in message)[:100]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -54,7 +55,7 @@ def test_the_other_end_is_of_a_process_that_may_not_be_of_the_run(kind):
         ours, fd = os.pipe()[::-1]
         sockets = []
     else:
-        sockets = list(connected() if kind == "tcp" else socketpair())
+        sockets = connected() if kind == "tcp" else socket.socketpair()
         ours, fd = sockets[0].fileno(), sockets[1].fileno()
     with program(f"os.read({fd}, 9)", pass_fds=[fd]) as process:
         try:
@@ -72,17 +73,9 @@ def test_the_other_end_is_of_a_process_that_may_not_be_of_the_run(kind):
 
 
 def connected():
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         return client, listener.accept()[0]
-
-
-def socketpair():
-    import socket
-
-    return socket.socketpair()
 
 
 def test_who_accepts_connections_listens():

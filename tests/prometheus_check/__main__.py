@@ -84,18 +84,15 @@ def _expressions(prometheus: int, names: dict[str, str]) -> int:
     until_s, rows = time.monotonic() + LIMIT_S, {}
     while time.monotonic() < until_s:
         rows = {panel: series(prometheus, panel.expression) for panel in panels()}
-        if all(rows.values()) and all(_is_scraped(rows, instance) for instance in names if instance != "all"):
+        # of each as many expressions have data as there are of a training without a GPU, but for a few
+        scraped = {name: sum(name in found for found in rows.values()) for name in names if name != "all"}
+        if all(rows.values()) and all(number >= len(rows) // 2 for number in scraped.values()):
             break
         time.sleep(2.0)
     for panel, found in rows.items():
         counted = ", ".join(f"{names[instance]} {count}" for instance, count in sorted(found.items()))
         print(f"{panel.title:<36}{counted or 'NO DATA: ' + panel.expression}", flush=True)
     return sum(not found for found in rows.values())
-
-
-def _is_scraped(rows: dict[object, dict[str, int]], instance: str) -> bool:
-    """Whether as many expressions have data of it as there are of a training without a GPU, but for a few."""
-    return sum(instance in found for found in rows.values()) >= len(rows) // 2
 
 
 def _promtool(text: bytes, what: str) -> int:

@@ -47,13 +47,14 @@ def script_of(plan: Plan) -> str:
     """The text of the script."""
     names = names_of(plan)
     model = _MODELS[plan.model].format(width=plan.width, depth=plan.depth)
+    has_work_inside = any(piece.place == "model" for piece in plan.pieces)
     blocks = [
         *(function_of(names[p.name], _work(p), "model" if p.place == "step_end" else "x", p.name) for p in plan.pieces),
         *([_RECURRENT] if plan.model == "recurrent" else []),
         *([_WAITING] if plan.model == "waiting" else []),
         *data_blocks(plan, names),
         *_in_model(plan, names),
-        ["def make_model():", f"    return {f'WithWork({model})' if _has_work_in_model(plan) else model}"],
+        ["def make_model():", f"    return {f'WithWork({model})' if has_work_inside else model}"],
         *_setup(plan),
         *loops.SHAPES[plan.shape](plan, names),
         ['if __name__ == "__main__":', f"    torch.set_num_threads({plan.threads})", "    main()"],
@@ -95,10 +96,6 @@ def slow_library(seconds: float) -> tuple[str, str]:
     """Name and text of a module that takes this long to import."""
     wait = f"end = time.perf_counter() + {seconds}\nwhile time.perf_counter() < end:\n    sum(range(1000))\n"
     return f"{_SLOW_IMPORT}.py", f"import time\n\n{wait}"
-
-
-def _has_work_in_model(plan: Plan) -> bool:
-    return any(piece.place == "model" for piece in plan.pieces)
 
 
 def _in_model(plan: Plan, names: dict[str, str]) -> list[list[str]]:

@@ -200,12 +200,6 @@ def forward_steps(t, **more):
     return steps(t, PHASES, first_index=10 * (t - 1), backwards=0, updates=0, **more)
 
 
-def shares_of(*counted, phases=PHASES):
-    session = one_process(frames(*INFERRING), loop((1, 2), phases, backwards=0, updates=0), stacks(2.0, *counted))
-    table = session.over("recent").phases(session.trainer())
-    return {row.name: round(row.share, 2) for row in table.rows if row.share}
-
-
 @pytest.mark.parametrize(
     ("counted", "found"),
     [
@@ -216,7 +210,9 @@ def shares_of(*counted, phases=PHASES):
     ],
 )
 def test_samples_divide_a_step_by_the_line_that_runs_the_model(counted, found):
-    assert shares_of(*counted) == found
+    session = one_process(frames(*INFERRING), loop((1, 2), PHASES, backwards=0, updates=0), stacks(2.0, *counted))
+    table = session.over("recent").phases(session.trainer())
+    assert {row.name: round(row.share, 2) for row in table.rows if row.share} == found
 
 
 def test_a_process_that_trains_goes_before_one_that_does_not():

@@ -141,13 +141,9 @@ def records_of(ranks):
     return sorted((record for pid in range(100, 100 + ranks) for record in of_rank(pid)), key=lambda record: record.t)
 
 
-def of_one_more(sized):
-    """Bytes by which eight ranks take more than one, a rank."""
-    return (sized(records_of(8)) - sized(records_of(1))) / 7
-
-
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
-    assert of_one_more(lambda records: size_of(session_of(*records))) < 48_000
+    one, eight = (size_of(session_of(*records_of(ranks))) for ranks in (1, 8))
+    assert (eight - one) / 7 < 48_000
 
 
 def test_16_ranks_take_little_more_after_two_hours_than_after_ten_minutes():

@@ -101,16 +101,18 @@ def test_every_kind_of_lateness_in_a_line_is_marked_there():
 pytest.importorskip("torch")
 
 
-def warm(words: list[str], streams: list[int]) -> WarmProgram:
-    return WarmProgram(words, environment(None), None, streams)
-
-
 @pytest.mark.torch
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    trial, steps, digest = run_trial(shape, min(SHAPES[shape], 0.5), 2, 1, warm)
+    trial, steps, digest = run_trial(
+        shape,
+        min(SHAPES[shape], 0.5),
+        2,
+        1,
+        lambda words, streams: WarmProgram(words, environment(None), None, streams),
+    )
     assert trial.faults == []
     assert len(trial.first_marker_s) == 2
     plain = warm_python(str(SCRIPT), "plain", str(steps), env=environment(None))
@@ -131,7 +133,8 @@ def test_the_rule_fires_before_and_not_after(side: Side) -> None:
     found = Judged(side, side.finding(records), side.log if side.is_recorded else LOGS)
     assert found.is_right
     if found.finding is not None and side.code.language == "python":
-        lines = {line.strip() for line in _code_of(side).splitlines()}
+        course = (PROGRAMS / "course.py").read_text()
+        lines = {line.strip() for line in (side.program + course if side.is_recorded else side.text).splitlines()}
         assert {place.source.strip() for place in found.finding.where if place.source} <= lines
 
 
@@ -142,11 +145,6 @@ def test_the_code_after_computes_what_the_code_before_does(side: Side) -> None:
 
 def test_no_result_is_of_a_pair_that_is_gone() -> None:
     assert GIVEN.keys() == {side.pair for side in all_sides()}
-
-
-def _code_of(side: Side) -> str:
-    """All code that a place may name."""
-    return side.program + (PROGRAMS / "course.py").read_text() if side.is_recorded else side.text
 
 
 def test_no_log_is_of_code_that_is_gone() -> None:

@@ -337,13 +337,9 @@ def published(runtime):
     return tuple(meta.get(name) for name in ("matmul_dtypes", "parameter_dtypes"))
 
 
-def convolutions():
-    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten()
-    return torch.nn.Sequential(*layers, torch.nn.LazyLinear(3))
-
-
 def test_autocast_that_is_left_before_backward(hooked):
-    model, images = convolutions(), torch.ones(2, 1, 8, 8)
+    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten()
+    model, images = torch.nn.Sequential(*layers, torch.nn.LazyLinear(3)), torch.ones(2, 1, 8, 8)
     model(images)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):

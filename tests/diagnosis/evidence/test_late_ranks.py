@@ -58,12 +58,6 @@ class Training:
         return steps(t, mean, count=12, pid=100 + rank, first_index=first_index, rank_steps=single)
 
 
-def _asleep(record: Steps) -> float:
-    """Share of the time that a rank waits in backward."""
-    backward = next(phase.total_ns for phase in record.phases if phase.name == "backward")
-    return (backward - 12 * BACKWARD_US * 1000) / record.total_ns
-
-
 def judged(training: Training, turn: list[int | None], shift: int = 0, delay: float = 0.0) -> dict[str, Finding]:
     """``turn``: who is late in one step after the other, again and again; ``delay``: share of waits for a core."""
     ranks = [rank(number, of=training.ranks) for number in range(training.ranks)]
@@ -71,7 +65,8 @@ def judged(training: Training, turn: list[int | None], shift: int = 0, delay: fl
     for t in range(1, 15):
         late = [training.random.choice(turn) for _ in range(12)]
         for record in training.window(t, late, 12 * (t - 1), shift):
-            busy = 1.0 - _asleep(record)
+            backward = next(phase.total_ns for phase in record.phases if phase.name == "backward")
+            busy = 1.0 - (backward - 12 * BACKWARD_US * 1000) / record.total_ns  # it waits for others in backward
             extend(session, thread(t, busy - delay, delay, pid=record.pid), record)
     return by_rule(extend(session, [stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=each.pid) for each in ranks]))
 

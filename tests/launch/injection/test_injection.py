@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -27,18 +28,11 @@ from tuimon.proc import procfs
 pytestmark = pytest.mark.trust
 
 
-def kinds(pid: int) -> list[int]:
-    reader = RingReader(files.ring_path(pid))
-    try:
-        return [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-    finally:
-        reader.close()
-
-
 def steps(pid: int) -> bool:
-    found = kinds(pid)
+    with contextlib.closing(RingReader(files.ring_path(pid))) as reader:
+        found = {marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()}
     wanted = {layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END}
-    return wanted <= set(found)
+    return wanted <= found
 
 
 def way_in(version: str) -> str:

@@ -157,17 +157,12 @@ def test_without_modules_a_wait_before_backward_is_no_forward_pass(
     assert (last.phase, last.unsure) == (phase, False)
 
 
-def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:
-    """What the hooks noted of a boundary of the loop."""
-    frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[boundary]])
-    return LoopStack("backward" if boundary == "backward" else "optimizer", [first, first + 1])
-
-
 @pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
 def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
     frames = Trie()
     frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
-    stack = noted(47, "backward", 10, frames)
+    frames.add_frames(10, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    stack = LoopStack("backward", [10, 11])  # as the hooks note it
     seen = Seen.of([stack], frames)
     stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
     assert by_ids(stacks, frames, seen=seen)[0].phase == found

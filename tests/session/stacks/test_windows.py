@@ -29,12 +29,8 @@ def lines(session, over="recent"):
     return {row.place.line: row.samples for row in samples.lines()}
 
 
-def trained(seconds):
-    return one_process(FRAMES, loop(seconds, STEP, TRAINING))
-
-
 def test_a_long_evaluation_at_the_end_explains_no_step():
-    session = trained(3)
+    session = one_process(FRAMES, loop(3, STEP, TRAINING))
     extend(session, loop(range(4, 44), {}, EVALUATION, count=0, first_index=30))
     assert lines(session) == {2: 90}
     assert lines(session, "now") == {9: 900}

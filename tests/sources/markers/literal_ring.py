@@ -10,14 +10,6 @@ PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
 SECOND = 1000 * MS
 
 
-def columns_from(markers):
-    """Markers as a ring gives them."""
-    out = Columns([], [], [])
-    for marker in markers:
-        out.append(marker)
-    return out
-
-
 class FakeReader:
     """A ring that holds literal markers."""
 
@@ -41,7 +33,10 @@ class FakeReader:
         return out
 
     def read_columns(self):
-        return columns_from(self.read())
+        columns = Columns([], [], [])
+        for marker in self.read():
+            columns.append(marker)
+        return columns
 
     def name(self, number):
         return {1: "batch\x1ftrain.py\x1fmain\x1f12", 2: "loss/a"}[number]

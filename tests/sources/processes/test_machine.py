@@ -1,6 +1,7 @@
 """The machine's memory from files as the kernel writes them, and from the real ones."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -204,21 +205,9 @@ def test_the_file_systems_of_a_real_process_are_each_read_once():
     uses = {use.name: use for use in next(iter(source.read())).resources}
     shared = os.statvfs("/dev/shm")
     assert uses["/dev/shm"].limit == shared.f_blocks * shared.f_frsize
-    working = uses[_mount_of(os.getcwd())]
+    mount = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if folder.is_mount())
+    working = uses[str(mount)]
     assert 0 < working.used <= working.limit
-
-
-def _mount_of(path):
-    while not os.path.ismount(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _two_nodes(folder):
-    for node, cores in enumerate(("0-1", "2-3")):
-        place = folder / f"sys/devices/system/node/node{node}"
-        place.mkdir(parents=True)
-        (place / "cpulist").write_text(cores)
 
 
 def _runs_on(machine, core, allowed):
@@ -229,7 +218,10 @@ def _runs_on(machine, core, allowed):
 
 
 def test_where_training_processes_run_on_a_machine_of_two_nodes(tmp_path):
-    _two_nodes(tmp_path)
+    for node, cores in enumerate(("0-1", "2-3")):
+        place = tmp_path / f"sys/devices/system/node/node{node}"
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(cores)
     machine = Machine(tmp_path)
     _runs_on(machine, 3, "0-3")
     assert machine.read()[0].placed == []  # it does not train yet

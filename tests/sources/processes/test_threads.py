@@ -137,11 +137,7 @@ def test_all_that_children_used_is_in_records(tmp_path, seconds):
             waits_s += cpu_s >= sum(seconds) - 0.1
             time.sleep(0.3)
         source.close()
-    assert _told_s(process.pid, records) == pytest.approx(cpu_s, abs=0.15)
-
-
-def _told_s(pid, records):
-    """CPU of the children of a process: in their windows, and what its own records tell of them."""
     rows = [record for record in records if isinstance(record, Threads)]
-    in_windows = sum((row.cpu_ratio or 0.0) * row.window_s for row in rows if row.pid != pid)
-    return in_windows + sum(row.ended_cpu_s or 0.0 for row in rows if row.pid == pid)
+    in_windows = sum((row.cpu_ratio or 0.0) * row.window_s for row in rows if row.pid != process.pid)
+    in_its_own = sum(row.ended_cpu_s or 0.0 for row in rows if row.pid == process.pid)
+    assert in_windows + in_its_own == pytest.approx(cpu_s, abs=0.15)

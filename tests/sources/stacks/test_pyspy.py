@@ -176,22 +176,14 @@ ADAM = "/v/lib/python3.11/site-packages/torch/optim/adam.py"
 STACKS = {".": [0], "B": [0, 1], "U": [0, 2]}
 
 
-def cycles(pattern: str, other: str = "") -> int | None:
-    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere; ``other``: of another thread."""
-    return window(pattern, other).cycles
-
-
-def window(pattern: str, other: str) -> speedscope.WindowSamples:
+def window(pattern: str) -> speedscope.WindowSamples:
+    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere."""
     names = [
         {"name": "main", "file": "/t.py", "line": 1},
         {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
         {"name": "step", "file": ADAM, "line": 9},
     ]
-    profiles = [
-        {"name": name, "samples": [STACKS[mark] for mark in marks]}
-        for name, marks in (('Thread 42 "MainThread"', pattern), ('Thread 43 "trainer"', other))
-        if marks or name.startswith("Thread 42")
-    ]
+    profiles = [{"name": 'Thread 42 "MainThread"', "samples": [STACKS[mark] for mark in pattern]}]
     raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
     return speedscope.parse_speedscope(raw, 42)
 
@@ -212,7 +204,7 @@ def window(pattern: str, other: str) -> speedscope.WindowSamples:
     ],
 )
 def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None) -> None:
-    assert cycles(pattern) == entries
+    assert window(pattern).cycles == entries
 
 
 THREADS = '[{"thread_id": 7, "active": true, "owns_gil": true, "frames": []}]'

@@ -29,11 +29,10 @@ def turn_ns(tid):
     return struct.unpack("=IIQiIQQQII", found.raw)[5]
 
 
-def kernel():
-    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
 
-@pytest.mark.skipif(kernel() < (6, 12) or os.uname().machine not in CALLS, reason="this kernel has no turns to ask for")
+@pytest.mark.skipif(KERNEL < (6, 12) or os.uname().machine not in CALLS, reason="this kernel has no turns to ask for")
 def test_a_process_and_the_threads_that_it_begins_get_short_turns(tmp_path):
     with running(tmp_path, BEGINS_THREAD) as process:
         usual_ns = turn_ns(process.pid)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.waiting import Clock, until
@@ -283,7 +284,7 @@ def read_twice(code, child_state):
         try:
             until(lambda: connections.blocked_on(process.pid, process.pid), "a read")
             if child_state:
-                pids += until(lambda: children(process.pid), "a child")
+                pids += until(lambda: [child.pid for child in psutil.Process(process.pid).children()], "a child")
                 until(lambda: child_state(pids[1]), "the child to wait")
             suspect = Suspect(process.pid, "trainer", None)
             before, after = read_waiting([suspect], pids, 0.0), read_waiting([suspect], pids, 2.0)
@@ -294,10 +295,6 @@ def read_twice(code, child_state):
             for pid in pids[1:]:
                 os.kill(pid, 9)
             process.kill()
-
-
-def children(pid):
-    return [each for each in procfs.pids() if (stat := procfs.read_process_stat(each)) and stat.ppid == pid]
 
 
 def test_peers_that_wait_themselves_are_named_and_none_that_may_go_on():

@@ -18,19 +18,15 @@ def check(file: Any) -> None:
     assert all(isinstance(file[key], str) for key in ("name", "exporter") if key in file)
     frames = file["shared"]["frames"]
     for frame in frames:
-        _frame(frame)
+        assert frame.keys() <= {"name", "file", "line", "col"}
+        assert isinstance(frame["name"], str)
+        assert isinstance(frame.get("file", ""), str)
+        assert all(type(frame[key]) in (int, float) for key in ("line", "col") if key in frame)
     assert isinstance(file["profiles"], list)
     if "activeProfileIndex" in file:
         assert file["activeProfileIndex"] in range(len(file["profiles"]))
     for profile in file["profiles"]:
         _sampled(profile, len(frames))
-
-
-def _frame(frame: Any) -> None:
-    assert frame.keys() <= {"name", "file", "line", "col"}
-    assert isinstance(frame["name"], str)
-    assert isinstance(frame.get("file", ""), str)
-    assert all(type(frame[key]) in (int, float) for key in ("line", "col") if key in frame)
 
 
 def _sampled(profile: Any, frames: int) -> None:

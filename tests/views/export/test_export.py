@@ -82,15 +82,10 @@ def test_speedscope_fits_its_schema():
     assert sum(main["weights"]) + sum(worker["weights"]) == 110
 
 
-def trace_events(records):
-    """What Perfetto would read."""
-    out = io.StringIO()
-    write_perfetto(records, out)
-    return json.loads(out.getvalue())["traceEvents"]
-
-
 def test_perfetto_events():
-    events = trace_events(LOG)
+    out = io.StringIO()
+    write_perfetto(LOG, out)
+    events = json.loads(out.getvalue())["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "C", "i"}
     assert all({"name", "pid"} <= event.keys() for event in events)
     phases = [event["args"] for event in events if event["name"] == "ms per step"]

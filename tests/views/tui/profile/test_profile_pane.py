@@ -150,14 +150,11 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
 # -- which thread and line the hot lines open on
 
 
-def finding(file, line):
-    return Finding(rule="input_bound", severity="critical", headline="waits", where=(Place(file, line, "f"),))
-
-
 @pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
 def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
+    place = Place("/home/user/train/g02_seed_dummy_loader.py", line, "f")
+    found = blamed(session, [Finding(rule="input_bound", severity="critical", headline="waits", where=(place,))])
     assert (found[0].kind, found[1].line) == (kind, line)
 
 
