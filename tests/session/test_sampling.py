@@ -107,13 +107,15 @@ def test_how_long_a_thread_has_shown_one_stack():
 
 
 def cycling(t, cycles, samples=40):
-    return window(t, samples=samples, window_s=8.0, cycles=cycles)
+    rows = [StackCount(100, "MainThread", [0, 1] if cycles else [0], samples)]
+    return Stacks(t=t, pid=100, window_s=8.0, samples=samples, stacks=rows, cycles=cycles)
 
 
 def test_the_set_up_is_no_slow_step():
-    session = session_of(process(markers=False), *(cycling(8.0 * n, 0) for n in range(1, 4)), cycling(32.0, 4))
+    set_up = (cycling(8.0 * n, 0) for n in range(1, 4))
+    session = session_of(LOOP, process(markers=False), *set_up, cycling(32.0, 3), cycling(40.0, 4))  # one is of both
     assert session.over("recent").steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
-    session.add(cycling(40.0, 0))  # from then on, no step in a window is a slow loop
+    session.add(cycling(48.0, 0))  # from then on, no step in a window is a slow loop
     assert session.over("recent").steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
 
 

@@ -20,7 +20,7 @@ from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
-from tuimon.session.sampling import SamplerTable
+from tuimon.session.sampling import Sampler
 from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
 from tuimon.views.gpu_text import steps_on_gpu
@@ -268,7 +268,7 @@ def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
 
 
 def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SamplerTable, "steps_per_second", lambda self, pid, now_s: 2.0)
+    monkeypatch.setattr(Sampler, "steps_per_second", lambda self, since_s: 2.0)
     whole = one_process(Exit(t=5.0, pid=100, exit_code=0), markers=False)
     assert whole.shown() is whole.over("whole")
     assert whole.shown().steps(100) == StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)

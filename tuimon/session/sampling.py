@@ -61,15 +61,15 @@ class _Windows(NamedTuple):
     cycles_s: float  # in which the cycles were counted
 
 
-class _Process:
-    """The windows of one process."""
+class Sampler:
+    """How one process is sampled."""
 
     def __init__(self) -> None:
         self.series = Series(_Windows, _ROWS)
-        self.first_cycle_s = math.inf  # when the first window with a step began; before it is set-up
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
+        """Fold a window of the process's stack samples."""
         is_counted = record.cycles is not None and not record.lost
         self.series.fold(
             record,
@@ -80,73 +80,46 @@ class _Process:
             # a window of n samples covers only the n - 1 intervals between them
             cycles_s=record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0,
         )
-        if record.cycles:
-            self.first_cycle_s = min(self.first_cycle_s, record.t - record.window_s)
         self.in_process = record.in_process if not record.lost else self.in_process
 
-    def rate_and_coverage(self, span: Span, ever: _Windows) -> tuple[float | None, float | None]:
+    def rate_and_coverage(self, span: Span) -> tuple[float | None, float | None]:
         """Samples a second within the windows of a span, and the share of its time that lies in windows."""
-        sums = self.series.over(span)
-        sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
-        is_silent = ever.end_s + _LATE_S <= span.end_s < math.inf
-        until_s, from_s = span.end_s if is_silent else ever.end_s, max(ever.begin_s, span.begin_s)
-        if sums is not None:  # a window may begin before
-            from_s = min(from_s, sums.begin_s)
-        coverage = min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None
-        return samples / sampled_s if sampled_s > 0 else None, coverage
+        sums, begin_s, end_s = self.series.part(span.begin_s, span.end_s), math.inf, -math.inf
+        if (ever := self.series.over()) is not None:
+            is_silent = ever.end_s + _LATE_S <= span.end_s < math.inf
+            begin_s, end_s = max(ever.begin_s, span.begin_s), span.end_s if is_silent else ever.end_s
+        sampled_s = sums.sampled_s if sums is not None else 0.0
+        coverage = min(sampled_s / (end_s - begin_s), 1.0) if end_s > begin_s else None
+        return sums.samples / sampled_s if sums is not None and sampled_s else None, coverage
 
-
-class SamplerTable:
-    """Folds Stacks records into figures about the sampler itself."""
-
-    def __init__(self) -> None:
-        self.by_pid: defaultdict[int, _Process] = defaultdict(_Process)
-        self._first_s: float | None = None
-        self._cost_s = 0.0  # CPU of all windows, of whatever process
-
-    def add_stacks(self, record: Stacks) -> None:
-        """Fold a window of a process's stack samples."""
-        if self._first_s is None:
-            self._first_s = record.t - record.window_s
-        self._cost_s += record.cost_cpu_s
-        self.by_pid[record.pid].add_window(record)
-
-    def sampling(self, trainers: Sequence[int], span: Span, cpu_ratio: float | None) -> Sampling | None:
-        """The figures of these processes, the one in focus first; None before the first window.
-
-        A span without end lasts to the latest window. A process without a finished window counts as not covered.
-        """
-        known = [self.by_pid[pid] for pid in trainers if pid in self.by_pid]
-        ever = [sums for one in known if (sums := one.series.over()) is not None]
-        if not ever:
-            return None
-        rates, ratios = zip(
-            *(one.rate_and_coverage(span, sums) for one, sums in zip(known, ever, strict=True)), strict=True
-        )
-        covered = [ratio for ratio in ratios if ratio is not None]
-        return Sampling(
-            rate_hz=rates[0],
-            coverage_ratio=sum(covered) / len(trainers) if covered else None,
-            samples=int(sum(sums.samples for sums in ever)),
-            failed=int(sum(sums.failed for sums in ever)),
-            folded=int(sum(sums.folded for sums in ever)),
-            lost=int(sum(sums.lost for sums in ever)),
-            in_process=any(one.in_process for one in known),
-            cpu_ratio=cpu_ratio,
-        )
-
-    def cpu_ratio(self, now_s: float, nodes: int) -> float | None:
-        """The CPU that all windows of the run took on a node, windows of workers included."""
-        span_s = now_s - self._first_s if self._first_s is not None else 0.0
-        return self._cost_s / span_s / nodes if span_s > 0 else None
-
-    def steps_per_second(self, pid: int, now_s: float) -> float | None:
+    def steps_per_second(self, since_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
-        process = self.by_pid.get(pid)
-        sums = process.series.over(Span(max(now_s - SPAN_S, process.first_cycle_s))) if process is not None else None
+        sums = self.series.over(Span(since_s))
         if sums is None or sums.counted <= _COUNTED_SHARE * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None
         return sums.cycles / sums.cycles_s if sums.cycles_s > 0 else None
+
+
+def sampling(samplers: Sequence[Sampler], span: Span, cpu_ratio: float | None) -> Sampling | None:
+    """The figures of some processes, the one in focus first; None before the first window.
+
+    A span without end lasts to the latest window. A process without a finished window counts as not covered.
+    """
+    ever = [sums for one in samplers if (sums := one.series.over()) is not None]
+    if not ever:
+        return None
+    each = [one.rate_and_coverage(span) for one in samplers if one.series]
+    covered = [ratio for _, ratio in each if ratio is not None]
+    return Sampling(
+        rate_hz=each[0][0],
+        coverage_ratio=sum(covered) / len(samplers) if covered else None,
+        samples=int(sum(sums.samples for sums in ever)),
+        failed=int(sum(sums.failed for sums in ever)),
+        folded=int(sum(sums.folded for sums in ever)),
+        lost=int(sum(sums.lost for sums in ever)),
+        in_process=any(one.in_process for one in samplers),
+        cpu_ratio=cpu_ratio,
+    )
 
 
 class GilHeld(NamedTuple):

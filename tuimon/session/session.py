@@ -17,7 +17,7 @@ from tuimon.session.loaders import LoaderRow
 from tuimon.session.machines import CoresTaken
 from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
-from tuimon.session.sampling import SPAN_S, Sampling
+from tuimon.session.sampling import SPAN_S, Sampling, sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
@@ -252,7 +252,8 @@ class SessionView:
         """
         if pid in self.session.step_stats:
             return self.session.step_stats[pid].summary(self.step_totals(pid))
-        per_second = self.session.sampler.steps_per_second(pid, self.now_s)
+        since_s = max(self.now_s - SPAN_S, self.session.stacks[pid].begin_s)
+        per_second = self.session.samplers[pid].steps_per_second(since_s)
         if per_second is None or self._has_markers(pid):
             return None
         return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
@@ -298,14 +299,15 @@ class SessionView:
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
-        focus, sampler, cost = self.session.trainer(), self.session.sampler, self.session.cost
-        trainers = self.session.trainers() or ([focus] if focus is not None else [])
-        trainers.sort(key=lambda pid: pid != focus)
-        if (last_s := self.span_of(None, SPAN_S).last_s) < math.inf:
-            span = Span(self.now_s - last_s, self.now_s)
-            return sampler.sampling(trainers, span, cost.sampler_cpu_ratio if cost else None)
-        nodes = max(1, len(self.session.nodes.known))
-        return sampler.sampling(trainers, Span(), sampler.cpu_ratio(self.now_s, nodes))
+        session, focus = self.session, self.session.trainer()
+        trainers = session.trainers() or ([focus] if focus is not None else [])
+        samplers = [session.samplers[pid] for pid in sorted(trainers, key=lambda pid: pid != focus)]
+        if not self.is_whole:
+            cpu_ratio = session.cost.sampler_cpu_ratio if session.cost is not None else None
+            return sampling(samplers, Span(self.now_s - SPAN_S, self.now_s), cpu_ratio)
+        whole_s = self.now_s - (self.now_s if session.sampled_since_s is None else session.sampled_since_s)
+        nodes = max(1, len(session.nodes.known))
+        return sampling(samplers, EVER, session.sampling_cost_s / whole_s / nodes if whole_s > 0 else None)
 
     # -- ranks
 

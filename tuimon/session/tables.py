@@ -42,7 +42,7 @@ from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
 from tuimon.session.native import NativeTable
 from tuimon.session.processes import RunProcesses, ranks_of
-from tuimon.session.sampling import GilTable, SamplerTable
+from tuimon.session.sampling import GilTable, Sampler
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
@@ -105,7 +105,9 @@ class Tables:
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats = ByProcess(StepStats)
         self.stacks = ByProcess(partial(ProcessStacks, trie=self.trie))
-        self.sampler = SamplerTable()
+        self.samplers = ByProcess(lambda _: Sampler())
+        self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process
+        self.sampled_since_s: float | None = None
         self.gil = GilTable(self._begin_s_of)
         self.native = NativeTable()
         self.run_processes = RunProcesses()
@@ -236,7 +238,7 @@ class Tables:
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
             *(self.uncaught,),
-            *(self.sampler.by_pid, self.gil.by_pid, self.native.by_pid, self.loaders.by_pid),
+            *(self.samplers, self.gil.by_pid, self.native.by_pid, self.loaders.by_pid),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
@@ -291,7 +293,10 @@ class Tables:
         self.nodes.of_process(record.pid).add_threads(record, held_bytes or 0)
 
     def _fold_stacks(self, record: Stacks) -> None:
-        self.sampler.add_stacks(record)
+        self.samplers.held(record.pid).add_window(record)
+        self.sampling_cost_s += record.cost_cpu_s
+        if self.sampled_since_s is None:
+            self.sampled_since_s = record.t - record.window_s
         samples, process = self.stacks.held(record.pid), self.run_processes.known.get(record.pid)
         if process is not None and process.markers:
             samples.learn("markers")
