@@ -288,14 +288,11 @@ class StepStats:
         self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._first_count = 0  # steps in it
-        self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
-        self._has_warmup: bool | None = None  # the same
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; ``processes``: how many share the room for windows."""
         self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
-        self._held.clear()
-        self._has_warmup, is_first = None, self._first is None
+        is_first = self._first is None
         if is_first:
             record = self._without_set_up(record)
         self.latest = record
@@ -393,12 +390,6 @@ class StepStats:
         The last seconds, or the last few steps if these take longer, include the time since the last step; but a
         garbage collection in the step under way is counted once that step has ended.
         """
-        totals = self._held.get(span)
-        if totals is None:
-            totals = self._held[span] = self._over(span)
-        return totals
-
-    def _over(self, span: Span) -> Totals:
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
         columns = self._series.columns(self._last_span(span.last_s))
@@ -498,15 +489,11 @@ class StepStats:
 
     def _first_was_warmup(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""
-        if self._has_warmup is None:
-            first = self._first
-            later = (
-                self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
-            )
-            self._has_warmup = first is not None and later is not None and later.steps >= max(1, first.steps)
-            if first is not None and later is not None and self._has_warmup:
-                self._has_warmup = first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
-        return self._has_warmup
+        first = self._first
+        later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
+        if first is None or later is None or later.steps < max(1, first.steps):
+            return False
+        return first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
-from tuimon.session.series import EVER, LATEST, WINDOW_S, Series, Span, Stretch
+from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
@@ -64,7 +64,6 @@ class Windows:
         self._threads: dict[int, _Stacks] = {}  # the latest that were sampled
         self._outside: deque[tuple[Span, float]] = deque(maxlen=64)  # of steps, with the share (0..1) outside the loop
         self.begin_s = -math.inf  # when the loop began, as far as is known
-        self._covered: tuple[Span, float] | None = None  # by the latest span, asked for each thread
         self._latest_s = -math.inf  # when the latest window began
         self._until_s = math.inf  # when the last step ended, once one has
         #: When the loop came to its latest boundary, where markers show that it stands since then.
@@ -80,7 +79,6 @@ class Windows:
         if self.step_is_long and not was_long:
             for own in self._threads.values():
                 own.keep_apart(self.end_s)
-        self._covered = None
         for tid, counts in window.counts.items():
             own = self._threads[tid] = self._threads.pop(tid) if tid in self._threads else _Stacks()
             own.append(Stretch(window.begin_s, window.t), counts)
@@ -119,7 +117,6 @@ class Windows:
         self._drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
     def _drop(self, is_dropped: Callable[[Stretch], bool]) -> None:
-        self._covered = None
         for own in self._threads.values():
             own.drop(is_dropped)
 
@@ -145,21 +142,13 @@ class Windows:
         """
         return min(self._until_s, self.boundary_s) if self.step_is_long else math.inf
 
-    def counts(self, span: Span, tid: int) -> dict[Node, int]:
-        """The samples of a thread in a span by stack."""
-        return self._threads[tid].counts(span) if tid in self._threads else {}
+    def of(self, tid: int) -> Series[Stretch]:
+        """The windows of a thread."""
+        return self._threads.get(tid) or _Stacks()
 
     def tids(self, span: Span) -> list[int]:
         """The threads with samples in a span."""
         return [tid for tid, own in self._threads.items() if own.over(span) is not None]
-
-    def covered_s(self, span: Span) -> float:
-        """From the beginning of the first window of a span to the end of the last."""
-        if self._covered is None or self._covered[0] != span:
-            rows = [row for own in self._threads.values() if (row := own.over(span)) is not None]
-            covered_s = max(row.end_s for row in rows) - min(row.begin_s for row in rows) if rows else 0.0
-            self._covered = span, covered_s
-        return self._covered[1]
 
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
@@ -325,7 +314,8 @@ class ProcessStacks:
         key = tid, span, now
         if key not in self._answers:
             within = span if now else self._until_end(span)
-            counts = self._windows.counts(within, tid)
+            own = self._windows.of(tid)
+            counts, known = own.counts(within), own.over(within)
             rows = (
                 self.placed(counts)
                 if tid == self.tid
@@ -333,7 +323,7 @@ class ProcessStacks:
                     Sample(node, n, "none" if node.boundary == "rest" else node.boundary) for node, n in counts.items()
                 )
             )
-            self._answers[key] = Samples(rows, self._windows.covered_s(within))
+            self._answers[key] = Samples(rows, known.end_s - known.begin_s if known is not None else 0.0)
         return self._answers[key]
 
     def tids(self, span: Span = RECENT, *, now: bool = False) -> list[int]:
@@ -343,7 +333,7 @@ class ProcessStacks:
 
     def last_of(self, tid: int) -> Sequence[Frame]:
         """A thread's most frequent stack in the latest window that has samples of it, root first."""
-        counts = self._windows.counts(LATEST, tid)
+        counts = self._windows.of(tid).counts(LATEST)
         return max(counts, key=counts.__getitem__).frames if counts else ()
 
     def _until_end(self, span: Span) -> Span:
@@ -355,7 +345,7 @@ class ProcessStacks:
         return placed(counts, facts, self._seen, self._ranges)
 
     def _passes(self) -> dict[Node, int]:
-        counts = self._windows.counts(EVER, self.tid)
+        counts = self._windows.of(self.tid).counts()
         return {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
 
 
