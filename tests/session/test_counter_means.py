@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from msgspec import structs
 
@@ -11,7 +13,7 @@ from tuimon.session.gpus import Device
 from tuimon.session.machines import MachineTable
 from tuimon.session.series import LATEST, Span
 from tuimon.session.steps import SteppingSpan, StepStretch, stepping_spans
-from tuimon.session.threads import ProcessThreads
+from tuimon.session.threads import ProcessThreads, core_seconds
 
 S = 1e9
 
@@ -213,15 +215,23 @@ def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:
     return MachineMemory(t=t, pid=0, window_s=5.0, busy_cores=busy_cores, **more)
 
 
-def used(begin: int, end: int, cores: float | None, use: MachineTable, offset: float = 0.0) -> None:
-    """A process of the run in windows of a second."""
+class Machine(MachineTable):
+    """A machine with a process of the run."""
+
+    def __init__(self) -> None:
+        self.process = ProcessThreads(100)
+        super().__init__(partial(core_seconds, [self.process]))
+
+
+def used(begin: int, end: int, cores: float | None, use: Machine, offset: float = 0.0) -> None:
+    """The process in windows of a second."""
     for t in range(begin + 1, end + 1):
-        use.add_threads(thread(t + offset, cores))
+        use.process.add_window(thread(t + offset, cores), 100)
 
 
 def test_the_run_is_taken_off_over_the_same_time() -> None:
     """It works for two of five seconds, and the machine's window ends between two of its own."""
-    use = MachineTable()
+    use = Machine()
     used(0, 3, 0.0, use, 0.5)
     used(3, 6, 1.5, use, 0.5)
     use.add_memory(machine(5.5, 1.6))
@@ -232,9 +242,9 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
 
 
 def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> None:
-    use = MachineTable()
+    use = Machine()
     used(0, 5, 1.0, use)
-    use.add_threads(threads(6.0, (100, "python", 1.0, "running"), ended_cpu_s=2.5))
+    use.process.add_window(threads(6.0, (100, "python", 1.0, "running"), ended_cpu_s=2.5), 100)
     used(6, 10, 1.0, use)
     use.add_memory(machine(5.0, 1.5))
     use.add_memory(machine(10.0, 1.5))
@@ -244,7 +254,7 @@ def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> Non
 
 
 def test_nothing_is_known_before_both_are_measured() -> None:
-    use = MachineTable()
+    use = Machine()
     assert use.cores_taken(LATEST, 2, 0.0) is use.cores_taken(Span(), 2, 0.0) is None
     use.add_memory(machine(5.0, 1.0))
     assert use.cores_taken(LATEST, 2, 0.0) is None
@@ -255,7 +265,7 @@ def test_nothing_is_known_before_both_are_measured() -> None:
 
 
 def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
-    use = MachineTable()
+    use = Machine()
     used(0, 1, None, use)
     used(1, 5, 0.5, use)
     use.add_memory(machine(5.0, 0.6))
@@ -265,7 +275,7 @@ def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
 
 def test_the_mean_is_of_the_time_since_the_first_step() -> None:
     """Others used a core until it, and half of one since; a process that has ended since is not forgotten."""
-    use = MachineTable()
+    use = Machine()
     use.begin_steps(8.0)
     for end, own, busy in ((5, 1.0, 2.0), (10, 1.0, 2.0), (15, 1.0, 1.5), (20, 0.2, 0.7)):
         used(end - 5, end, own, use)
@@ -277,10 +287,10 @@ def test_the_mean_is_of_the_time_since_the_first_step() -> None:
 
 
 def test_windows_of_a_merged_log_are_as_good() -> None:
-    use = MachineTable()
+    use = Machine()
     for t in (60.0, 120.0):
         of_run = thread(t, 0.5)
-        use.add_threads(structs.replace(of_run, window_s=60.0))
+        use.process.add_window(structs.replace(of_run, window_s=60.0), 100)
         use.add_memory(MachineMemory(t=t, pid=0, window_s=60.0, busy_cores=0.9))
     found = use.cores_taken(Span(), None, 0.0)
     assert found is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise, repeat, starmap
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
-from tuimon.records import Gpu, MachineMemory, Node, Threads
+from tuimon.records import Gpu, MachineMemory, Node
 from tuimon.session.gpus import DeviceTable
 from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
@@ -109,15 +109,10 @@ class Placement(NamedTuple):
     ran_on: tuple[int, ...]  # the node at each reading, oldest first
 
 
-#: Seconds for which windows of processes are held: more than two windows of the machine, and in a long log with merged
-#: windows as long as two of those. And the most numbers held: what a thousand processes make meanwhile.
-_OWN_S, _OWN_NUMBERS = 16.0, 3 << 14
 #: Windows of each length that a series holds.
 _ROWS = 32
 #: Most resources of a machine that are followed: more than a record of ours has.
 _RESOURCES = 16
-#: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
-_STARTING_CORES = 1.0
 
 
 class CoresTaken(Struct, frozen=True, gc=False):
@@ -154,30 +149,21 @@ class MachineTable:
     that were busy from 0 s to 5 s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_core_s: Callable[[float, float], tuple[float, float]]) -> None:
+        """``own_core_s``: core-seconds that the run used in a stretch of time, and until when these are known."""
+        self._own_core_s = own_core_s
         self.devices = DeviceTable()
         self.latest: MachineMemory | None = None
         self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
         self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
-        self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
         self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
 
-    def add_threads(self, record: Threads, held_bytes: int = 0) -> None:
-        """Fold a window of a process of the run, and what it holds."""
+    def add_held(self, pid: int, held_bytes: int) -> None:
+        """Fold what a process holds."""
         if held_bytes > (self.most_held[1] if self.most_held is not None else 0):
-            self.most_held = record.pid, held_bytes
-        cores = record.cpu_ratio
-        if cores is None:  # as its known threads, or those of a start
-            known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
-            cores = sum(known) if known else _STARTING_CORES
-        self._own.extend((record.t - record.window_s, record.t, cores + record.childrens_cores))
-        self._drop_own_before(record.t - max(_OWN_S, 2 * record.window_s))
-
-    def _drop_own_before(self, t: float) -> None:
-        while self._own and (self._own[1] <= t or len(self._own) > _OWN_NUMBERS):
-            del self._own[:3]
+            self.most_held = pid, held_bytes
 
     def add_memory(self, record: MachineMemory) -> None:
         """Fold a window of the machine, and where processes run."""
@@ -193,7 +179,6 @@ class MachineTable:
         if (before := self._latest_used()) is not None:
             self._series.append(before)
         self._measured = record
-        self._drop_own_before(record.t - record.window_s)
 
     def used(self, name: str, span: Span) -> list[Reading]:
         """How much of a resource was used in a span, at even distances."""
@@ -238,13 +223,11 @@ class MachineTable:
         record = self._measured
         if record is None:
             return None
-        begins, ends = self._own[::3], self._own[1::3]
-        begin_s, until_s = record.t - record.window_s, min(record.t, max(ends, default=0.0))
+        begin_s = record.t - record.window_s
+        own_s, until_s = self._own_core_s(begin_s, record.t)
         if until_s <= begin_s:
             return None
-        windows = zip(begins, ends, self._own[2::3], strict=True)
-        own = sum(max(0.0, min(end, until_s) - max(begin, begin_s)) * cores for begin, end, cores in windows)
-        cores = (record.busy_cores, own / (until_s - begin_s), record.stolen_cores, record.held_cores)
+        cores = (record.busy_cores, own_s / (until_s - begin_s), record.stolen_cores, record.held_cores)
         used = ((each or 0.0) * record.window_s for each in cores)
         return _Used(begin_s, record.t, record.window_s, *used)
 
@@ -252,7 +235,9 @@ class MachineTable:
 class MachineTables:
     """The machines of a run, by number of the node; a run on one machine has no Node records."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_core_s: Callable[[int, float, float], tuple[float, float]]) -> None:
+        """``own_core_s``: of a node, see ``MachineTable``."""
+        self._own_core_s = own_core_s
         self.known: dict[int, Node] = {}
         self.cpu_counts: dict[int, int] = {}  # cores that the run may use
         self.all_cores: dict[int, int] = {}  # cores that tuimon may use
@@ -285,7 +270,7 @@ class MachineTables:
         """The machine of a node."""
         machine = self._machines.get(node)
         if machine is None:
-            machine = MachineTable()
+            machine = MachineTable(partial(self._own_core_s, node))
             if len(self._machines) < NODES:
                 self._machines[node] = machine
         return machine

@@ -48,7 +48,7 @@ from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing import Standstills
 from tuimon.session.steps import StepStats
-from tuimon.session.threads import ProcessThreads
+from tuimon.session.threads import ProcessThreads, core_seconds
 
 T = TypeVar("T")
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
@@ -98,7 +98,9 @@ class Tables:
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
-        self.nodes = MachineTables()
+        self.threads = ByProcess(ProcessThreads)
+        self._has_own_bytes = False  # whether the log has what is a process's own memory
+        self.nodes = MachineTables(self._own_core_s)
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
@@ -112,8 +114,6 @@ class Tables:
         self.native = NativeTable()
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
-        self.threads = ByProcess(ProcessThreads)
-        self._has_own_bytes = False  # whether the log has what is a process's own memory
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
         self.compilers = ByProcess(lambda _: CompilerStats())
         self.held = Held()
@@ -217,6 +217,9 @@ class Tables:
         """When the steps of a process begin, or the end of its warm-up; always before, of one without steps."""
         return self.step_stats[pid].steady_span().begin_s
 
+    def _own_core_s(self, node: int, begin_s: float, end_s: float) -> tuple[float, float]:
+        return core_seconds([own for pid, own in self.threads.items() if node_of(pid) == node], begin_s, end_s)
+
     def _note_change(self) -> None:
         """Note that another process trains, or may."""
         self._trainers, self.held = None, Held()
@@ -290,7 +293,7 @@ class Tables:
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
         self.threads.held(record.pid).add_window(record, tid, held_bytes, stats.total)
-        self.nodes.of_process(record.pid).add_threads(record, held_bytes or 0)
+        self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.samplers.held(record.pid).add_window(record)

@@ -318,6 +318,16 @@ def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
     return presence * part / whole if whole else None
 
 
+def core_seconds(each: Sequence[ProcessThreads], begin_s: float, end_s: float) -> tuple[float, float]:
+    """The CPU time of processes in a stretch of time, in s, and until when it is known.
+
+    A process whose CPU is not known yet has begun just now: it used no more than a core, as one thread loads its code.
+    """
+    until_s = min(end_s, max((own.latest.t for own in each if own.latest is not None), default=0.0))
+    parts = [sums for own in each if (sums := own.use.part(begin_s, until_s)) is not None]
+    return sum(sums.cpu_s + sums.childrens_s + sums.seconds - sums.cpu_of_s for sums in parts), until_s
+
+
 def mean_threads(each: Sequence[ProcessThreads], span: Span, presence: float = 1.0) -> Threads | None:
     """The means of processes that succeeded each other at the same work, under the last one's id.
 
