@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from tests.recorded_logs import ROOT, log_path
 from tests.views.playback import Playback
+from tuimon.cli.commands.demo import trained_until_s
 from tuimon.diagnosis import diagnose
-from tuimon.records import Record, Steps
 from tuimon.sources.log.source import read_log
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp
@@ -47,17 +47,13 @@ def make(screen: Screen, output: Path, size: tuple[int, int] = (120, 40), theme:
     log = Path(screen.log)
     if not log.exists():
         log = log_path(screen.log)
-    monitor = Playback(_while_it_trains(list(read_log(str(log)))))
+    records = list(read_log(str(log)))
+    until_s = trained_until_s(records)
+    monitor = Playback([record for record in records if record.t <= until_s])
     monitor.findings = diagnose(monitor.session)
     monitor.is_live = False  # no verdict has to hold first
     screenshot(monitor, str(output), size=size, theme=theme, title="tuimon", keys=screen.keys)
     print(f"{output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output}")
-
-
-def _while_it_trains(records: Sequence[Record]) -> list[Record]:
-    """The records of a run before its last two windows with steps, in which it may have come to its end."""
-    windows = sorted({record.t for record in records if isinstance(record, Steps) and record.count})
-    return [record for record in records if record.t <= windows[-3]]
 
 
 def screenshot(

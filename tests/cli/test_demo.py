@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from tests.cli.terminal import drained, ended, on_terminal
 from tests.recorded_logs import ROOT
 from tests.small_terminal import SmallTerminal
 from tests.waiting import until
-from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo
+from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo, trained_until_s
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.verdicts import Reading, Verdicts, fold
-from tuimon.records import Exit
 from tuimon.session.session import Session
+from tuimon.session.state import run_state
 from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import rule_title
 
@@ -42,7 +43,7 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
         assert findings[0].rule == RULES[name]
         assert (findings[0].severity == "benign") == (name == "healthy")
         played_s = DEMOS[name].played_s
-        end_s = max(record.t for record in read_log(path))
+        end_s = trained_until_s(list(read_log(path)))
         session = Session()
         reading = Reading(session, Verdicts())
         for record in read_log(path):
@@ -52,16 +53,19 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
     assert played_s == 0 or reading.findings[0].rule == RULES[name]
 
 
-def test_a_demo_plays_to_the_end_of_its_run() -> None:
-    demo = DEMOS["starved"]._replace(played_s=0.5)
+@pytest.mark.parametrize("name", DEMOS)
+def test_a_demo_holds_while_its_run_trains(name: str) -> None:
+    demo = DEMOS[name]._replace(played_s=0.5)
     with log_of(demo) as path:
         monitor = open_demo(demo, path)
         monitor.start()
-        until(lambda: (monitor.tick(), monitor.ended)[1])
+        until_s = trained_until_s(list(read_log(path)))
+        until(lambda: (monitor.tick(), monitor.session.now_s >= until_s)[1])
+        monitor.diagnose_if_due(math.inf)
+        assert not monitor.tick() and not monitor.ended and monitor.session.now_s == until_s
         monitor.stop()
-        _, findings = fold(read_log(path))
-    assert isinstance(monitor.session.exit, Exit)
-    assert [finding.headline for finding in monitor.findings] == [finding.headline for finding in findings]
+    assert monitor.session.exit is None and run_state(monitor.session).name == "training"
+    assert monitor.findings[0].rule == RULES[name]
     assert demo.keys in monitor.session.notices["output"].message
 
 

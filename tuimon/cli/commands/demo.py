@@ -13,13 +13,14 @@ from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import write_message
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
-from tuimon.records import Notice
+from tuimon.records import Notice, Record, Steps
 from tuimon.sources.base import NoticeSource
+from tuimon.sources.log.reader import Pace
 from tuimon.sources.log.source import LogSource, read_log
 
 _DOC = """\
-Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace.
-Where there is no terminal, print its report."""
+Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace; it
+holds before the run's end. Where there is no terminal, print its report."""
 
 
 class Demo(NamedTuple):
@@ -28,12 +29,12 @@ class Demo(NamedTuple):
     log: str  # name of its file, without the ending
     about: str  # the training, and the machine that it was recorded on
     keys: str  # the keys worth pressing first
-    played_s: float  # seconds at the end, played at the recorded pace; the verdict holds by then
+    played_s: float  # seconds before it holds, played at the recorded pace; the verdict holds by then
 
 
 H100 = "NVIDIA H100"
 DEMOS = {
-    "starved": Demo("h100_seed_dummy_loader_pyspy", f"two slow DataLoader workers; {H100}", "v fixes  h lines", 4.0),
+    "starved": Demo("h100_seed_dummy_loader_pyspy", f"two slow DataLoader workers; {H100}", "v fixes  h lines", 2.0),
     "sync": Demo("h100_masked_loss_pyspy", f"a loss that indexes by a mask; {H100}", "v fixes  K trace", 8.0),
     "launch-bound": Demo("h100_cell_by_cell", f"a loop over nn.LSTMCell; {H100}", "v fixes  h lines", 3.0),
     "late-rank": Demo(
@@ -77,11 +78,17 @@ def log_of(demo: Demo) -> Iterator[str]:
 
 
 def open_demo(demo: Demo, path: str) -> Monitor:
-    """A monitor that reads all but the last seconds of the run at once, and plays those at the recorded pace."""
-    times = [record.t for record in read_log(path)]
-    log = LogSource(path, speed=1.0, at_once_s=max(times) - times[0] - demo.played_s)
-    hint = Notice(t=times[0], pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")
+    """A monitor that reads the run at once, but for some seconds that it plays; it holds while the run trains."""
+    records = list(read_log(path))
+    begin_s, most_s = records[0].t, trained_until_s(records) - records[0].t
+    log = LogSource(path, pace=Pace(1.0, at_once_s=most_s - demo.played_s, most_s=most_s))
+    hint = Notice(t=begin_s, pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")
     return Monitor([log, NoticeSource([hint])], replay=True)
+
+
+def trained_until_s(records: Sequence[Record]) -> float:
+    """The moment before the last two windows with steps, in which a run may have come to its end."""
+    return sorted({record.t for record in records if isinstance(record, Steps) and record.count})[-3]
 
 
 def table() -> list[str]:

@@ -20,14 +20,20 @@ from tuimon.text import plain
 class Pace:
     """Plays at ``speed`` times the recorded pace; without a speed all is due at once.
 
-    ``at_once_s``: so many recorded seconds are due at once, the rest is played.
+    ``at_once_s``: so many recorded seconds are due at once, the rest is played, to ``most_s`` at most.
     """
 
     def __init__(
-        self, speed: float | None, clock: Callable[[], float] = time.monotonic, *, at_once_s: float = 0.0
+        self,
+        speed: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        at_once_s: float = 0.0,
+        most_s: float = math.inf,
     ) -> None:
         self._speed = speed
         self._at_once_s = at_once_s
+        self._most_s = most_s - at_once_s
         self._clock = clock
         self._began: tuple[float, float] | None = None  # a moment of the clock, and the ``t`` due at it
 
@@ -39,7 +45,7 @@ class Pace:
         if self._began is None:
             self._began = (now_s, t + self._at_once_s)
         clock_s, record_s = self._began
-        return t - record_s <= (now_s - clock_s) * self._speed
+        return t - record_s <= min((now_s - clock_s) * self._speed, self._most_s)
 
 
 def find_log(path: str) -> str:

@@ -347,17 +347,17 @@ class LogSource(Source):
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
         left_out: Sequence[UnreadableLog] = (),
-        at_once_s: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
         """Open the log at ``path``, or those of a ``run`` in that folder; ``left_out``: others there. Raises NotALog.
 
-        ``at_once_s``: so many recorded seconds are not played at that speed.
+        ``pace``: another one than that of ``speed``.
         """
         self.period_s = 0.2 if run is None else 0.5  # each read queries the file system about every log
         self._is_alone = run is None
         self._follow = follow
         self._clock = clock
-        self._pace = Pace(speed, clock, at_once_s=at_once_s)
+        self._pace = pace or Pace(speed, clock)
         self._opened = RunLogs(path, run)
         self._logs = self._opened.logs
         self._notices = JoinedNotices()
@@ -373,7 +373,8 @@ class LogSource(Source):
         self._zero_s = self._logs[0].shift_s  # added to a moment of the header's clock, it gives the wall clock
         self._newest_unix_s = min(log.header.wall_unix_s for log in self._logs)
         self._due: list[Record] = [self.header, *self._changed_nodes()]
-        self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
+        at_once = speed is None and pace is None
+        self.backlog = self._read_so_far() if at_once else None  # None: read, or played at a pace
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a run that is no longer written."""
