@@ -16,7 +16,7 @@ from tests.trace import kineto_file
 from tests.trace.kineto_file import TID, call, copy, event, kernel, of_recording, write
 from tests.warm_torch import warm_python
 from tuimon.errors import TraceError
-from tuimon.records import TracedSync
+from tuimon.records import TracedSync, TracedWork
 from tuimon.trace import reader
 from tuimon.trace.events import Kind
 from tuimon.trace.reader import Trace, read_trace
@@ -54,12 +54,11 @@ def test_what_torch_exports(tmp_path: Path) -> None:
     assert warm_python("-c", _TORCH, str(path), env=environment(None)).returncode == 0
     trace = read_trace(str(path))
     summary = summarize(trace)
-    rows = {row.name: row for row in summary.operators}
+    rows = {(row.name, row.phase): row for row in summary.operators}
     assert (trace.ended_early, trace.unreadable, trace.dropped) == (None, 0, 0)
     assert summary.steps == 3
-    assert rows["aten::linear"].count == 3
-    assert rows["aten::linear"].phase == "forward"
-    assert rows["autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"].phase == "backward"
+    assert rows["aten::linear", "forward"].count == 3
+    assert ("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "backward") in rows
     assert 0 < sum(row.total_ns for row in summary.operators) <= summary.span_ns
 
 
@@ -231,6 +230,26 @@ def copied(operator: str, kind: str, call_us: tuple[int, int], copy_us: tuple[in
 
 def line(name: str, begin_us: int, end_us: int) -> dict:
     return event("tuimon_line", name, begin_us * US, end_us * US)
+
+
+def test_of_what_runs_in_two_phases_each_row_names_a_line_of_its_own_phase(tmp_path: Path) -> None:
+    whole = [
+        event("tuimon_step", "step 0", 0, 10_000 * US),
+        event("tuimon_phase", "forward", 0, 4000 * US),
+        event("tuimon_phase", "backward", 4000 * US, 10_000 * US),
+        line("masked() loss.py:8", 100, 1500),
+        line("mean() loss.py:9", 1500, 4000),
+        line("main() train.py:30", 4000, 9000),
+        *[event("cpu_op", "aten::nonzero", at * US, (at + 500) * US) for at in (200, 800, 2000)],
+        *[event("cpu_op", "aten::nonzero", at * US, (at + 300) * US) for at in (4000, 5000, 6000)],
+        call("cudaLaunchKernel", 5050 * US, 5060 * US, 7),
+        kernel("select", 5100 * US, 5200 * US, 7),
+    ]
+    operators = summarize(read_trace(write(tmp_path / "trace.json", whole))).operators
+    assert operators == [
+        TracedWork("aten::nonzero", "forward", 3, 1500 * US, 0, "masked() loss.py:8 (67 %)"),
+        TracedWork("aten::nonzero", "backward", 3, 900 * US, 100 * US, "main() train.py:30"),
+    ]
 
 
 def test_waits_by_line_and_operator(tmp_path: Path) -> None:

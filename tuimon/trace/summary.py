@@ -176,14 +176,12 @@ class _RowSum(Struct):
     count: int = 0
     total_ns: int = 0
     gpu_ns: int = 0
-    phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # ns at each line of the user's code
 
-    def add(self, length_ns: int, phase: str, line: str = "") -> None:
-        """Add one event, in a phase and at a line of the user's code."""
+    def add(self, length_ns: int, line: str = "") -> None:
+        """Add one event, at a line of the user's code."""
         self.count += 1
         self.total_ns += length_ns
-        self.phases[phase] += length_ns
         self.lines[line] += length_ns
 
     @property
@@ -196,50 +194,49 @@ class _RowSum(Struct):
             return ""
         return line if share >= _ALL else f"{line} ({100 * share:.0f} %)"
 
-    @property
-    def phase(self) -> str:
-        """The phase with most of the time."""
-        return max(self.phases, key=lambda name: self.phases[name], default="")
-
 
 def operator_rows(
     events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[TracedGpu], lines: Stretches
 ) -> list[TracedWork]:
-    """All operators that began in the steps; ``lines``: where the training thread was at each time."""
-    sums: dict[int, _RowSum] = defaultdict(_RowSum)
+    """All operators that began in the steps, by phase; ``lines``: where the training thread was at each time."""
+    sums: dict[tuple[int, str], _RowSum] = defaultdict(_RowSum)
+
+    def key_of(operator: int) -> tuple[int, str]:
+        return events.name[operator], phases.name_at(events.begin_ns[operator])
+
     for i in events.begun_in(whole):
         if events.kind[i] == Kind.OPERATOR:
             line = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
-            sums[events.name[i]].add(nesting.self_ns[i], phases.name_at(events.begin_ns[i]), line)
+            sums[key_of(i)].add(nesting.self_ns[i], line)
     for gpu in gpus:
         for work in gpu.works:
             launch = gpu.launches.get(events.correlation[work])
             operator = nesting.operator[launch] if launch is not None else -1
-            if operator >= 0 and events.name[operator] in sums:
-                sums[events.name[operator]].gpu_ns += events.length_ns(work)
+            if operator >= 0 and (key := key_of(operator)) in sums:
+                sums[key].gpu_ns += events.length_ns(work)
     rows = [
-        TracedWork(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns if gpus else None, s.where)
-        for n, s in sums.items()
+        TracedWork(events.names[n], phase, s.count, s.total_ns, s.gpu_ns if gpus else None, s.where)
+        for (n, phase), s in sums.items()
     ]
-    return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name))
+    return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name, row.phase))
 
 
 def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[TracedGpu]) -> list[TracedWork]:
-    """All kernels that were launched in the steps."""
-    sums: dict[int, _RowSum] = defaultdict(_RowSum)
+    """All kernels that were launched in the steps, by phase."""
+    sums: dict[tuple[int, str], _RowSum] = defaultdict(_RowSum)
     for gpu in gpus:
         for i in gpu.works:
             if events.kind[i] == Kind.KERNEL:
-                sums[events.name[i]].add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
-    rows = [TracedWork(events.names[n], s.phase, s.count, s.total_ns) for n, s in sums.items()]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
+                sums[events.name[i], phases.name_at(gpu.called_ns(events, i))].add(events.length_ns(i))
+    rows = [TracedWork(events.names[n], phase, s.count, s.total_ns) for (n, phase), s in sums.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name, row.phase))
 
 
 def sync_rows(
     events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
 ) -> list[TracedSync]:
-    """The CPU's waits by call, operator and line; ``lines``: where the training thread was at each time."""
-    sums: dict[tuple[str, str, str], _RowSum] = defaultdict(_RowSum)
+    """The CPU's waits by call, operator, phase and line; ``lines``: where the training thread was at each time."""
+    sums: dict[tuple[str, str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
         place = place_of(events.name_of(nesting.python[i])) if nesting.python[i] >= 0 else None
@@ -247,10 +244,10 @@ def sync_rows(
             where = f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}"
         else:
             where = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
-        found = sums[events.name_of(i), events.name_of(operator) if operator >= 0 else "", where]
-        found.add(wait.waited_ns, phases.name_at(events.begin_ns[i]))
-    rows = [TracedSync(call, op, s.phase, where, s.count, s.total_ns) for (call, op, where), s in sums.items()]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator))
+        name, phase = events.name_of(operator) if operator >= 0 else "", phases.name_at(events.begin_ns[i])
+        sums[events.name_of(i), name, phase, where].add(wait.waited_ns)
+    rows = [TracedSync(*key, s.count, s.total_ns) for key, s in sums.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator, row.phase))
 
 
 class Nesting:
