@@ -279,8 +279,8 @@ def on_gpu(kind: str) -> Session:
 
 
 def test_headless_names_the_lead_and_the_idle_share() -> None:
-    assert " lead 4.4 ms idle 6" in progress(on_gpu("data_starved"))
-    assert " lead" not in progress(on_gpu("transfer"))  # not known there
+    assert "  launches 4.4 ms ahead  GPU idle 6" in progress(on_gpu("data_starved"))
+    assert "launches" not in progress(on_gpu("transfer"))  # not known there
     assert " idle" not in progress(on_gpu("gpu_bound"))
 
 

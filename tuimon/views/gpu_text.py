@@ -95,13 +95,13 @@ def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
 
 
 def lead_progress(times: GpuTimeRow | None) -> str | None:
-    """``lead 38.0 ms idle 12–20%``: how far launches run ahead where backward begins, and the GPU's idle share."""
+    """``launches 38.0 ms ahead  GPU idle 12–20%``: before backward, and the GPU's idle share."""
     if times is None:
         return None
     medians = [lead.median_us for lead in times.leads if lead.boundary == "backward begin"]
-    lead = f"lead {ms(medians[0] / 1000)}" if medians and medians[0] is not None else ""
-    idle = f"idle {idle_share_text(times).replace(' ', '')}" if times.idle_ratio else ""
-    return " ".join(filter(None, (lead, idle))) or None
+    lead = f"launches {ms(medians[0] / 1000)} ahead" if medians and medians[0] is not None else ""
+    idle = f"GPU idle {idle_share_text(times).replace(' ', '')}" if times.idle_ratio else ""
+    return "  ".join(filter(None, (lead, idle))) or None
 
 
 def memory_ratio(gpu: Gpu) -> float | None:

@@ -195,7 +195,7 @@ def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
     if steps is not None and steps.estimated:
         parts.append((0, f"~{rate(steps.per_second)}"))
     elif steps is not None and steps.per_second:
-        parts += [(0, rate(steps.per_second)), (6, ms(steps.median_ms)), (7, f"p95 {ms(steps.p95_ms)}")]
+        parts += [(0, rate(steps.per_second)), (6, f"median {ms(steps.median_ms)}"), (7, f"p95 {ms(steps.p95_ms)}")]
     if table is not None and table.rows:
         parts.append((1, phases_text(table.rows)))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):

@@ -153,7 +153,7 @@ async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path,
             opened.unlink()
         monitor.findings = [structs.replace(found, where=(Place("/gone/train.py", 31, "f"),))]
         await pilot.press("escape", "o")
-        assert notices(app)[-1] == "not on this machine: /gone/train.py"
+        assert notices(app)[-1] == "train.py:31 is not on this machine"
         monitor.findings = []
         await pilot.press("o")
         assert "no verdict names a line" in notices(app)[-1]

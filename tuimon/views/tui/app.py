@@ -211,10 +211,10 @@ class TuimonApp(TerminalApp[Leave]):
         return True
 
     def action_help(self) -> None:
-        """Show the keys; Enter there explains every number."""
+        """Show what the focused pane shows and the keys; Enter there explains every number."""
         from tuimon.views.tui.sheets.help import HelpSheet
 
-        self.push_screen(HelpSheet())
+        self.push_screen(HelpSheet(self.focused.id if self.focused else None))
 
     def action_findings(self) -> None:
         """Show all findings in full, how the verdict changed, and what could not be judged."""

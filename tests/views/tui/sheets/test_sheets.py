@@ -131,6 +131,18 @@ async def test_enter_leads_on_to_the_terms():
         assert "What the numbers mean" in str(app.screen.body.border_title)
 
 
+@pytest.mark.parametrize(
+    ("tabs", "term"),
+    [(0, None), (1, "probably"), (2, "GPU span"), (3, "━ allocated"), (4, None), (5, "delay")],
+    ids=["none", "verdict", "step", "gpu", "output", "threads"],
+)
+async def test_help_begins_with_the_terms_of_the_focused_pane(tabs, term):
+    async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
+        await pilot.press(*["tab"] * tabs, "question_mark")
+        before, _, _ = sheet(app).partition("The verdict\n")
+        assert term in before if term is not None else not before
+
+
 class FakeCloseUp:
     """Code that a test supplies."""
 

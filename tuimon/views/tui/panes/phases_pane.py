@@ -307,7 +307,7 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
     if steps is not None and steps.dropped:
         notes.append(f"{steps.dropped} markers lost: figures come from the others")
     if steps is not None and (timed := timed_steps(steps.timed_ratio)):
-        notes.append(f"{timed}, all counted")
+        notes.append(f"{timed}, to cost little; all counted")
     notice = session.notices.get("markers")
     if notice is not None and notice.level != "ok":
         notes.append(advice(notice.message, notice.hint))

@@ -1,15 +1,16 @@
-"""The help sheet: all keys by what they are for; behind it every number and every phase in plain words."""
+"""The help sheet: what the focused pane shows, all keys; behind it every number and every phase in plain words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
 from tuimon.records import PHASES
-from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, apart, column, hanging, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 
 _INDENT = 16
@@ -46,7 +47,7 @@ The screen
 """
 #: The terms on the screen, by pane.
 TERMS = """\
-Phases: where the time of a step goes (they add up to 100 %)
+Step: where its time goes (the phases add up to 100 %)
   data      | waiting in the DataLoader for the next batch
   forward   | from the batch's arrival to backward(): copy to the GPU, model, loss
   backward  | inside backward(): gradients
@@ -54,22 +55,31 @@ Phases: where the time of a step goes (they add up to 100 %)
   other     | the rest of the loop: logging, checkpoints, schedulers, clipping, metrics
   eval      | passes without backward (validation); beside the steps, as a share of the loop's time
   └ name    | your own ranges (tuimon.phase, NVTX) and what they take of a step
+  mean      | time of one iteration of the training loop in the last 30 s, or in the whole run once it has ended;
+            | its phases add up to it. median: half of the steps are faster, p95: 95 % are. A median far below the
+            | mean: a few steps are long
+  step time | the chart: mean step time, one column for each window (1 s by default)
+  CPU       | a phase on the CPU's clock: from when the loop reaches its beginning to when it reaches its end
+  GPU span  | the same on the GPU's clock, which runs later; not all of it is work
+  GPU idle  | how long the GPU had nothing to do in it, or in all steps, at least and at most; and who waits: launches
+            | run ahead (the GPU limits the step), it waits for the CPU, or the CPU waits for it
+  timed     | in fast loops not each step is timed, so that tuimon stays cheap; all are counted
 
-Numbers
+Everywhere
   –           | not measured; tuimon never shows a 0 instead
   ~           | an estimate from stack samples; ± is its 95 % interval
   inferred    | no markers in the process: phases are read from stack samples alone
-  mean        | time of one iteration of the training loop in the last 30 s, or in the whole run once it has ended;
-              | its phases add up to it. median: half of the steps are faster, p95: 95 % are. A median far below the
-              | mean: a few steps are long
-  step time   | the chart: mean step time, one column for each window (1 s by default)
-  cpu         | CPU time of a thread; 100 % is one core all the time
-  delay       | share of time a thread was ready to run but found no free core
-  gil         | share of time a thread held Python's lock (GIL), within a tenth; others had to wait
-  state       | running on a core, waiting (asleep), disk (waiting for a disk), stopped
-  where       | the innermost line of your code in the thread's latest stack samples
+  window      | the time that one record covers: 1 s by default, up to 10 s where little changes
   tuimon 2 %  | tuimon's own cost: CPU (one core = 100 %) and memory, its samplers among them
   2.1x faster | what a fix would gain, as far as the evidence goes
+
+CPU threads
+  cpu   | CPU time of a thread; 100 % is one core all the time
+  delay | share of time a thread was ready to run but found no free core
+  gil   | share of time a thread held Python's lock (GIL), within a tenth; others had to wait
+  state | running on a core, waiting (asleep), disk (waiting for a disk), stopped
+  runs  | what it runs below Python: libraries by their share of its CPU time
+  where | the innermost line of your code in the thread's latest stack samples
 
 GPU
   util        | share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM,
@@ -85,11 +95,6 @@ GPU
   J/step      | energy that the GPUs of this process take for one step
   foreign     | a process that does not belong to this run
   busy        | beside several processes: share of time in which kernels of this one ran, as last read
-  GPU span    | a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; not all
-              | of it is work
-  idle        | how long within that span the GPU had nothing to do: at least and at most; unknown without bounds
-  GPU idle    | share of its time in steps in which it had nothing to do, at least and at most; and who waits:
-              | launches run ahead (the GPU limits the step), it waits for the CPU, or the CPU waits for it
 
 Loaders: torch's DataLoaders, figures of the last 30 s
   ready      | batches that were ready when the trainer fetched one, out of workers × prefetch
@@ -111,11 +116,17 @@ Ranks: the processes of one training (estimates; they rest on stack samples and 
   state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
 
 Verdicts
-  critical | costs a large part of every step
-  warning  | costs a noticeable part
-  info     | worth knowing; nothing needs to be done
-  healthy  | all is as it should be, however it looks
+  critical | red: costs a large part of every step
+  warning  | yellow: costs a noticeable part
+  info     | blue: worth knowing; nothing needs to be done
+  healthy  | green: all is as it should be, however it looks
+  probably | dim: the first verdict, until it has held for 5 s
 """
+#: Panes -> the beginning of their part of the terms.
+_PARTS = {
+    **{"phases": "Step:", "gpu": "GPU", "threads": "CPU threads", "verdict": "Verdicts"},
+    **{"loaders": "Loaders:", "ranks": "Ranks:", "profile": "CPU threads"},
+}
 #: Roles of terms, as on the screen; the others are bright.
 _ROLES = {
     **{name: name for name in (*PHASES, "critical", "warning", "info")},
@@ -133,14 +144,16 @@ _ROLES = {
 }
 
 
-def help_lines(width: int) -> list[Line]:
-    """The keys, wrapped to ``width`` cells."""
-    return [*_lines(KEYS, width, lambda _: "key"), (), line(("Enter", "key"), ("  what the numbers mean", "dim"))]
+def help_lines(width: int, pane: str | None = None) -> list[Line]:
+    """What a pane shows, then the keys, wrapped to ``width`` cells."""
+    parts = [part for part in TERMS.split("\n\n") if pane in _PARTS and part.startswith(_PARTS[pane])]
+    more = line(("Enter", "key"), ("  what all numbers mean", "dim"))
+    return apart([*(terms_lines(width, part) for part in parts), _lines(KEYS, width, lambda _: "key"), [more]])
 
 
-def terms_lines(width: int) -> list[Line]:
+def terms_lines(width: int, terms: str = TERMS) -> list[Line]:
     """The meaning of everything on the screen, wrapped to ``width`` cells."""
-    return _lines(TERMS, width, lambda term: _ROLES.get(term, "strong"))
+    return _lines(terms, width, lambda term: _ROLES.get(term, "strong"))
 
 
 def _lines(text: str, width: int, role_of: Callable[[str], str]) -> list[Line]:
@@ -155,12 +168,12 @@ def _lines(text: str, width: int, role_of: Callable[[str], str]) -> list[Line]:
 
 
 class HelpSheet(Sheet):
-    """The keys; Enter opens what the numbers mean."""
+    """What the focused pane shows, and the keys; Enter opens what all numbers mean."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "terms", show=False)]
 
-    def __init__(self) -> None:
-        super().__init__("Keys", help_lines)
+    def __init__(self, pane: str | None) -> None:
+        super().__init__("Help", partial(help_lines, pane=pane))
 
     def action_terms(self) -> None:
         """Explain every number and phase."""
