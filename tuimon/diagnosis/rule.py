@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.gpu_steps import (
 )
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
 from tuimon.diagnosis.words import percent
 
@@ -210,11 +210,11 @@ class Rule(Struct, frozen=True):
     claims_first: bool = False  # its time is claimed before that of findings with longer claims
     claims_rest: bool = False  # it claims what others leave: findings that explain half of that come before it
     contradicts_order: bool = False  # while one of its findings holds, unless benign, the loop is not in order
-    only_in_order: bool = False  # its finding without a cause is kept only if nothing that contradicts order is found
+    only_in_order: bool = False  # its finding without a cause is kept only if nothing that contradicts order is found;
+    # a benign one comes before findings not worth a fix
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
     is_harm: bool = False  # it may end the run: grave whatever a fix gains, and first among findings of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
-    ranked_as: Severity | None = None  # the severity by which a benign finding is ordered
 
     @property
     def name(self) -> str:

@@ -77,6 +77,6 @@ def is_minor(rule: str, severity: str) -> bool:
 
 def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
     rule = BY_NAME[finding.rule]
-    severity = rule.ranked_as if rule.ranked_as and finding.severity == "benign" else finding.severity
+    severity = "info" if rule.only_in_order and finding.severity == "benign" else finding.severity
     gravity, is_no_headline = SEVERITY[severity], is_minor(finding.rule, finding.severity)
     return gravity, not rule.is_harm, rule.from_outside, is_no_headline, -likely_gain(finding)

@@ -210,11 +210,11 @@ _GONE = (
 #: How many other threads a hang names (the one that holds what the training waits for is among the first), and how many
 #: groups of equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
-_FIXES: dict[Rest, str] = {
-    "sleep": "end the program after its training: leave out the sleep, or sys.exit() in place of it",
-    "thread": "end the program after its training: stop the thread that it waits for, or start it with daemon=True",
+#: By how a program rests after its training: what it does, and how to end it.
+_RESTS: dict[Rest, tuple[str, str]] = {
+    "sleep": ("sleeps", "leave out the sleep, or sys.exit() in place of it"),
+    "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
 }
-_DOING: dict[Rest, str] = {"sleep": "sleeps", "thread": "waits for a thread of its own"}
 
 
 @partial(Rule, "Hang", needs=(BOUNDARIES,), of_moment=True, is_harm=True, contradicts_order=True)
@@ -365,17 +365,20 @@ def not_ended(evidence: Evidence) -> Finding | None:
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)
     if still is None or still.idle_s is None or evidence.view.session.exit is not None or not is_over(still):
         return None
-    rest, idle_s = still.ranks[0].rests, still.idle_s
-    if rest is None or idle_s < IDLE_S or not _all_idle(evidence):
-        return None
+    stays, idle_s, threads = still.ranks[0], still.idle_s, evidence.run.here.live_threads
     held = evidence.run.gpus_used_on(evidence.run.here.node)
+    # if a process of the run computes, or a kernel of it runs, an evaluation or an upload may go on
+    used = [each.cpu_ratio + each.childrens_cores for each in threads if each.cpu_ratio is not None]
+    if len(used) < len(threads) or max(used, default=1.0) > SMALL or stays.rests is None or idle_s < IDLE_S:
+        return None
+    if any((row.latest.util_ratio or 0.0) >= TRACE for row in held):
+        return None
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
-    stays = still.ranks[0]
+    rests, how = _RESTS[stays.rests]
     return verdict(
-        f"the training ended {after(still.quiet_s)} ago, and the process {_DOING[rest]}"
-        f"{f' and holds {what}' if what else ''}",
-        _FIXES[rest],
+        f"the training ended {after(still.quiet_s)} ago, and the process {rests}{f' and holds {what}' if what else ''}",
+        f"end the program after its training: {how}",
         severity="warning" if held and idle_s >= LONG_S else "info",
         at=stays.others or stays.place,
         over_for_s=still.quiet_s,
@@ -387,13 +390,3 @@ def not_ended(evidence: Evidence) -> Finding | None:
 def is_over(still: Standstill) -> bool:
     """True if every rank of a training has left all loops in which it trained, and rests."""
     return all(rank.rests is not None for rank in still.ranks)
-
-
-def _all_idle(evidence: Evidence) -> bool:
-    """True if no process of the run computes and no kernel of it runs; otherwise an evaluation or upload may go on."""
-    threads = evidence.run.here.live_threads
-    if not threads or any(each.cpu_ratio is None for each in threads):
-        return False
-    used = max((each.cpu_ratio or 0.0) + each.childrens_cores for each in threads)
-    gpus = evidence.run.gpus_used_on(evidence.run.here.node)
-    return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in gpus)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
-from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Severity, verdict
 from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.records import Exit, MachineMemory, Place
+from tuimon.records import Exit, Place
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.text import size_text
 
@@ -329,10 +329,10 @@ def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
     return tuple(place for each in keeping for place in each.places)
 
 
-def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Sequence[Keeping]) -> tuple[Fix, ...]:
+def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Sequence[Keeping]) -> tuple[str, ...]:
     """How these lines can release what they keep; without lines, remedies for a growing process or full memory."""
     if keeping and resource != "files":
-        return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
+        return tuple(_LET_GO[each.kept].format(at(each.places[0])) for each in keeping)
     process = evidence.view.process(pid) if pid is not None else None
     text = _KINDS[resource].fix
     if resource == "memory" and process is None:
@@ -340,7 +340,7 @@ def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Seq
         text = f"{less}, or close other programs"
     elif resource == "memory" and process is not None and process.role == "worker":
         text = _IN_WORKERS
-    return (Fix(text),)
+    return (text,)
 
 
 def _who(evidence: Evidence, pid: int) -> str:
@@ -369,72 +369,57 @@ def _minutes(length_s: float) -> str:
 
 def _ended_by(evidence: Evidence) -> Finding | None:
     """The resource that was missing at the end, by the last line of the output or the kernel's count of kills."""
-    end, machines = evidence.view.session.exit, evidence.run.machines
+    end, here = evidence.view.session.exit, evidence.run.here
     if end is None or not end.has_failed:
         return None
-    line = end.last_line or ""
-    killed = next((each for each in machines if each.table.latest is not None and each.table.latest.oom_kills), None)
-    victim = _victim(end, line)
-    if killed is not None and victim is not None:
-        headline = f"{killed.place}the kernel killed {victim} for memory: {_held(evidence, killed)}"
-        return _ended(evidence, end, killed, "memory", headline)
-    here, error = evidence.run.here, line.partition(":")[0].rpartition(".")[2] or "bus error"
-    stores = sorted(here.stores, key=lambda each: each.left_share)
+    line, victim = end.last_line or "", None
+    if end.signal == "SIGKILL" or end.exit_code == 137:  # 137: from a shell or a container whose program was killed
+        victim = "the training"
+    elif _WORKER.search(line):
+        victim = "a DataLoader worker"
+    elif not line or _CHILD.search(line):
+        victim = "a process of the run"
+    for machine in evidence.run.machines if victim is not None else ():
+        memory, most = machine.table.latest, machine.table.most_held
+        if memory is not None and memory.oom_kills:
+            name, size = "container" if memory.limit_bytes else "machine", memory.limit_bytes or memory.total_bytes
+            full = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
+            held = f", {_who(evidence, most[0])} held {size_text(most[1])}" if most is not None else ""
+            headline = f"{machine.place}the kernel killed {victim} for memory: {full}{held}"
+            return _ended(evidence, end, machine, "memory", headline)
+    stores = {each.resource: each for each in sorted(here.stores, key=lambda each: -each.left_share)}
     resource = next((name for name, kind in _KINDS.items() if re.search(kind.error, line)), None)
-    if end.signal == "SIGBUS" and any(each.resource == "shm" and each.left_share < SMALL for each in stores):
+    if end.signal == "SIGBUS" and "shm" in stores and stores["shm"].left_share < SMALL:
         resource = "shm"  # a page of it could not be had
     if resource is None:
         return None
-    kind, store = _KINDS[resource], next((each for each in stores if each.resource == resource), None)
-    wanted, size = _WANTED.search(line), ""
+    kind, store, wanted, of = _KINDS[resource], stores.get(resource), _WANTED.search(line), ""
     if kind.cause != "exhausted":
-        size = f" for {wanted[1]} {wanted[2]}" if wanted is not None else ""
+        of = f" for {wanted[1]} {wanted[2]}" if wanted is not None else ""
     elif store is not None:
-        size = f" ({'' if kind.unit else f'{store.name}, '}{kind.size(store.total)})"
-    return _ended(evidence, end, here, resource, f"the training ended as {kind.ended}{size}: {error}")
-
-
-def _victim(end: Exit, line: str) -> str | None:
-    """The process that the kernel killed, in words; None if the run ended otherwise."""
-    if end.signal == "SIGKILL" or end.exit_code == 137:  # 137: from a shell or a container whose program was killed
-        return "the training"
-    if _WORKER.search(line):
-        return "a DataLoader worker"
-    return "a process of the run" if not line or _CHILD.search(line) else None
-
-
-def _held(evidence: Evidence, machine: Machine) -> str:
-    """``the container's 512 MiB are full``, and which process held most when last read."""
-    memory = machine.table.latest or MachineMemory(t=0.0, pid=0, window_s=0.0)
-    name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
-    text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
-    most = machine.table.most_held
-    return text if most is None else f"{text}, {_who(evidence, most[0])} held {size_text(most[1])}"
+        of = f" ({'' if kind.unit else f'{store.name}, '}{kind.size(store.total)})"
+    error = line.partition(":")[0].rpartition(".")[2] or "bus error"
+    return _ended(evidence, end, here, resource, f"the training ended as {kind.ended}{of}: {error}")
 
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
     kind, most, memory = _KINDS[resource], machine.table.most_held, machine.table.latest
-    pid = most[0] if most is not None and resource == "memory" else None
-    keeping = _kept(machine, resource, pid)
+    keeping = _kept(machine, resource, pid := most[0] if most is not None and resource == "memory" else None)
     torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
-    facts: dict[str, str | float | None] = {"resource": resource, "exit_code": end.exit_code}
-    if kind.cause != "exhausted":
-        facts |= {
-            "oom_kills": memory.oom_kills if memory is not None else None,
-            "limit_bytes": memory.limit_bytes if memory is not None else None,
-            "total_bytes": memory.total_bytes if memory is not None else None,
-            "most_held_pid": own_id(most[0]) if most is not None else None,
-            "most_held_bytes": most[1] if most is not None else None,
-        }
+    figures: dict[str, Figure] = {"resource": resource, "exit_code": end.exit_code, **machine.facts}
+    if kind.cause == "out_of_memory":
+        for name in ("oom_kills", "limit_bytes", "total_bytes"):
+            figures[name] = getattr(memory, name, None)
+        figures["most_held_pid"], figures["most_held_bytes"] = (own_id(most[0]), most[1]) if most else (None, None)
     if torch is not None:
-        facts |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
+        figures |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
     return verdict(
         headline,
-        *(_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (Fix(_SMALLER),)),
+        *(_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (_SMALLER,)),
         severity="critical",
         cause=kind.cause,
         at=_places(keeping) or end.raised_at,
-        evidence={**facts, **machine.facts},
+        evidence=figures,
     )
 
 

@@ -15,7 +15,7 @@ from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
-from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, UNUSUAL, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
 from tuimon.session.stacks.samples import HotLine
@@ -33,12 +33,6 @@ _FEWEST = 2.0
 _ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
 #: torch's optimizers whose fused form is faster on a CPU as well.
 _ON_CPU = frozenset({"adam", "adamw"})
-OPTIMIZER_SHARE = Threshold(
-    0.30,
-    "share of the step in the optimizer, from which it is a warning",
-    "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
-    " 0.74 in huge_embedding",
-)
 FUSED_TAKES = Threshold(
     0.30,
     "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes, in one group",
@@ -129,7 +123,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     else:
         share = gpu.share("optimizer") if gpu is not None and is_busy else share
         share *= 1.0 - _part(evidence, _multiplies)
-        if not is_sure(evidence, share, OPTIMIZER_SHARE):
+        if not is_sure(evidence, share, UNUSUAL):
             return None
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
         gained = share if evidence.gpu.is_used is False or is_busy else 0.0

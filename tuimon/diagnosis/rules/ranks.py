@@ -13,11 +13,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.ranks import (
     Exchange,
-    LateRank,
     late_on_gpu,
     late_rank,
 )
-from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
+from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
@@ -83,53 +82,44 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late because they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    figures: dict[str, float | int | str | None] = {}
-    if (exchange := least.exchange) is not None:  # the share comes from the GPU's clock
+    exchange, ranks, share = least.exchange, evidence.world_size, percent(least.share)
+    whole = len(measured) == len(compared) and len(rows) == ranks  # else a wait may be for a rank that is not measured
+    cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
+    cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
+    figures: dict[str, Figure] = {}
+    if exchange is None:
+        inside = "" if least.hot else ", inside backward"
+        headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
+        part = Interval.around(least.share, UNSURE) if whole else NONE
+        model = host_model(evidence)._replace(claimed=Interval.around(part.middle))
+        fix = model.fix(cheaper, Change("communication", 0.0), model.own_part(part), changes_training=True)
+    else:  # the share comes from the GPU's clock
+        phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
+        whom = f"for gradients of the other {ranks - 1} ranks"
+        if exchange.is_uneven:
+            whom = f"mostly for later ranks: which of the {ranks} are late changes from step to step"
+        headline = f"the GPU waits at least {share} of each step{phase}{',' * exchange.is_uneven} {whom}"
+        fix = without_cost(evidence, cheaper, exchange.share, changes_training=True)
+        if exchange.rests_on != "no_sync" or not whole:
+            most = without_cost(evidence, "", Interval.around(least.share)).gain
+            fix = Fix(even_work(evidence)) if exchange.is_uneven else fix
+            fix = fix.by_up_to(most.high if most is not None else None)
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
-    whole = len(measured) == len(compared) and len(rows) == evidence.world_size
+    debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, nobody knows what a change gains
     return verdict(
-        _headline(least, evidence.world_size),
-        _fix(evidence, least, whole=whole),
+        headline,
+        debugging or fix,
         share=least.share,
         at=least.hot,
         evidence={
             "calls_share": least.called,
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
-            "world_size": evidence.world_size,
+            "world_size": ranks,
             **figures,
         },
     )
-
-
-def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
-    """The fix; its gain is estimated only if all ranks are measured, as a wait may be for an unmeasured one."""
-    exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
-    cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
-    cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
-    if debugging is not None:  # until that is off, nobody knows what another change gains
-        return Fix(debugging)
-    if exchange is None:
-        share = Interval.around(least.share, UNSURE) if whole else NONE
-        model = host_model(evidence)._replace(claimed=Interval.around(share.middle))
-        return model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True)
-    if exchange.rests_on == "no_sync" and whole:
-        return without_cost(evidence, cheaper, exchange.share, changes_training=True)
-    gone = without_cost(evidence, "", Interval.around(least.share)).gain
-    fix = Fix(even_work(evidence)) if exchange.is_uneven else Fix(cheaper, changes_training=True)
-    return fix.by_up_to(gone.high if gone is not None else None)
-
-
-def _headline(least: Communication, ranks: int) -> str:
-    if least.exchange is None:
-        inside = "" if least.hot else ", inside backward"
-        return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
-    phase = "" if least.exchange.rests_on == "multiprocessors" else " in backward"
-    waits = f"the GPU waits at least {percent(least.share)} of each step{phase}"
-    if least.exchange.is_uneven:
-        return f"{waits}, mostly for later ranks: which of the {ranks} are late changes from step to step"
-    return f"{waits} for gradients of the other {ranks - 1} ranks"
 
 
 def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
@@ -217,8 +207,12 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     reason = late.why or (late.phase if late.phase in _REASONS else "model")
     clause, action = (template.format_map(facts) for template in _REASONS[reason])
     fix = without_cost(evidence, action, Interval.around(late.share, late.error))
+    others = [each.rank for each in late.others if each.rank not in late.also]
+    who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
+    ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
+    whom = f"rank{'s' * bool(late.also)} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
     return verdict(
-        f"{_lost(late)}, {clause}{in_library(hot)}",
+        f"{who} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
         fix.without_upper_end if late.why == "gpu" else fix,
         share=late.share,
         at=hot,
@@ -232,15 +226,6 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
         },
     )
-
-
-def _lost(late: LateRank) -> str:
-    """``the others wait 40 % of the time for rank 2``."""
-    others = [row.rank for row in late.others if row.rank not in late.also]
-    who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
-    ones = ", ".join(map(str, (late.row.rank, *late.also)[:_NAMED]))
-    host = f" on {late.row.host}" if late.is_elsewhere else ""
-    return f"{who} {percent(late.share)} of the time for rank{'s' * bool(late.also)} {ones}{host}"
 
 
 def _in_turn(evidence: Evidence) -> Finding | None:

@@ -27,7 +27,7 @@ from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.advice import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseRow
@@ -35,11 +35,6 @@ from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_plac
 from tuimon.session.stacks.trie import Role, user_place
 from tuimon.session.standing import outer_calls
 
-EVALUATION_SHARE = Threshold(
-    0.35,
-    "share of the loop's time in evaluation, from which it is a warning",
-    "our choice: a third and more costs as much as half of the training; less is a usual price",
-)
 SideWorkKind = Literal["checkpoint", "network"]
 #: Calls that training makes at every update beside the optimizer's step: they cannot be made less often. (A function of
 #: the user's has frames of its own.)
@@ -66,7 +61,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     if table is None or other is None or evidence.gpu.awaits_times:
         return None
     beside = other.share * evidence.steps.part_of_time
-    if evaluation is not None and evaluation.share >= max(EVALUATION_SHARE, beside):
+    if evaluation is not None and evaluation.share >= max(UNUSUAL, beside):
         return _evaluation(evidence, evaluation)
     return _in_steps(evidence, other) if table.trains else None
 
@@ -189,14 +184,18 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         return None
     if other.estimated and claim.share < LARGE and runs_model:
         return None
-    hot = _side_function(samples, update)
+    hot, kind = _side_function(samples, update), None
+    if hot is not None:  # what most samples at its line do
+        file, line, *_ = hot.library or hot.place
+        at_line = side.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames))
+        kind = next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)
     work = _Work(
         evidence=evidence,
         claim=claim,
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
-        kind=_kind_of_work(samples, hot) if hot is not None else None,
+        kind=kind,
         native=evidence.native_in("other"),
     )
     fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
@@ -287,10 +286,3 @@ class _Update:
             return True
         library = library_frame(row.node)
         return library is not None and (library.file, library.function) in self._functions
-
-
-def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
-    """The kind of work that most samples of side work at a line show."""
-    file, line, *_ = hot.library or hot.place
-    at_line = samples.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames), phase="other")
-    return next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)

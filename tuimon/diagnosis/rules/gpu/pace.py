@@ -291,7 +291,6 @@ def keeps_busy(rest: Rest) -> Finding | None:
         "repeated_backward",
         "unused_gradients",
     ),
-    ranked_as="info",
 )
 def compute_bound(evidence: Evidence) -> Finding | None:
     """Work that a GPU at the bottleneck need not do; not with several ranks, whose GPUs may wait for each other."""

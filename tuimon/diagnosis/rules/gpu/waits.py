@@ -18,7 +18,7 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import at, idle_part, percent
-from tuimon.records import Gpu, Place
+from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text, plain
 
@@ -237,6 +237,8 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
         pinned = 2 * batches.pinned >= batches.on_cpu
+    cards = ((row.latest.pcie_generation, row.latest.pcie_width) for row in evidence.gpu.rows)
+    links = (f"{generation}.0 x{width}" if generation and width else None for generation, width in cards)
     return verdict(
         f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
         *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
@@ -246,14 +248,8 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         lead_ms=_ahead_ms(gpu),
         copy_ms_per_step=lost.low * gpu.step_ms,
         pinned=None if pinned is None else int(pinned),
-        pcie_link=next((_link(row.latest) for row in evidence.gpu.rows), None),
+        pcie_link=next(links, None),
     )
-
-
-def _link(gpu: Gpu) -> str | None:
-    """Generation and lanes of the link, ``4.0 x8``: it shows if there are fewer than 16 lanes."""
-    known = gpu.pcie_generation is not None and gpu.pcie_width is not None
-    return f"{gpu.pcie_generation}.0 x{gpu.pcie_width}" if known else None
 
 
 def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
