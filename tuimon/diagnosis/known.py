@@ -232,7 +232,7 @@ BY_LIBRARY: dict[str, str] = {
     "arrays": "cache it, or compute less: it is vectorised",
     "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or by out=, take"
     " views, keep uint8)",
-    "kernel": "read less, or from nearer, and keep large arrays instead of making new ones",
+    "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or from nearer",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
 _UNPACKS: tuple[Kind, ...] = ("codec", "compression", "parser")

@@ -1,6 +1,8 @@
 """Markers of one ring as records, window by window."""
 
 import os
+from collections import deque
+from itertools import pairwise
 
 import pytest
 
@@ -67,6 +69,22 @@ def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
     sequence = sorted([*sequence, *((int(t * SECOND), *rest) for t, *rest in sizes[:8])])
     _, records = follow(sequence, 13 * SECOND)
     assert [(record.samples, record.tokens) for record in records] == [(64, 8192), (32, 4096), (None, None)]
+
+
+def test_phases_are_noted_where_somebody_asks_for_them():
+    follower, _ = follow(markers(" ".join([PLAIN] * 60), start_ns=10 * SECOND), 11 * SECOND)
+    follower.phases = deque()
+    evaluation = "fetch@2:2 wait:3 fetch@2:2 wait:3 stop@2:1"
+    later = markers(f"{PLAIN} {evaluation} {PLAIN}", start_ns=11 * SECOND)
+    follower.reader.waiting = FakeReader(later).waiting
+    list(follower.windows(12 * SECOND))
+    first, *phases = follower.phases
+    assert first[1] == 11 * SECOND
+    step = "5 data, 3 forward, 4 backward, 1 other, 2 optimizer"
+    assert ", ".join(f"{(end - begin) // MS} {name}" for begin, end, name in phases) == (
+        f"{step}, 1 other, 2 data, 3 eval, 2 data, 3 eval, 1 data, 0 other, {step}"
+    )
+    assert all(end == begin for (_, end, _), (begin, _, _) in pairwise(follower.phases))
 
 
 def test_the_open_phase_is_told():
