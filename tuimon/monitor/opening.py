@@ -186,16 +186,10 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         yield NoticeSource(off)
 
 
-_Optional = Literal["markers", "stacks", "native", "gpu"]
-_OPTIONAL: dict[_Optional, str] = {
-    "markers": "markers",
-    "stacks": "stack samples",
-    "native": "samples below Python",
-    "gpu": "GPU counters",
-}
+_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "native": "samples below Python", "gpu": "GPU counters"}
 
 
-def _off(source: _Optional) -> Notice:
+def _off(source: str) -> Notice:
     message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
     return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
 
