@@ -49,9 +49,9 @@ SLOW = [
     # arrays that are copied, most of them into fresh memory
     ({"libc": 47, "kernel": 36, "NumPy": 9, "interpreter": 8}, "libc", "copy less, as it moves memory and does not"),
     ({"kernel": 46, "libc": 35, "interpreter": 19}, "libc", "copy less, as it moves memory and does not"),
-    ({"kernel": 46, "libc": 15, "interpreter": 39}, "the kernel", "keep large arrays and write into them (out=) instead"),
+    ({"kernel": 46, "libc": 15, "interpreter": 39}, "the kernel", "keep large arrays and write into them (out=)"),
     ({"libc": 30, "kernel": 15, "NumPy": 55}, "NumPy", "cache it, or compute less"),
-    ({"kernel": 70, "interpreter": 30}, "the kernel", "keep large arrays and write into them (out=) instead"),
+    ({"kernel": 70, "interpreter": 30}, "the kernel", "keep large arrays and write into them (out=)"),
     # a picture is decoded into fresh memory
     ({"kernel": 70, "libjpeg": 20, "Pillow": 10}, "libjpeg", "decode JPEGs at a part of their size"),
 ]
