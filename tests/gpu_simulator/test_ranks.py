@@ -101,7 +101,7 @@ def findings(kind):
 def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
     ranks, session = run(kind)
     evidence = evidence_of(session.over(span), ranks.ranks[0].ring.pid)
-    told = evidence.ranks.exchanges
+    told = evidence.exchanges
     assert len(told) == 3
     for rank in ranks.ranks:
         exchange = told[rank.ring.pid]
@@ -190,7 +190,7 @@ def test_collectives_that_the_loop_calls_may_hold_a_gpu_in_any_phase():
     pid, shares = ranks.ranks[0].ring.pid, []
     found = [structs.replace(each, sm_ratio=None) if isinstance(each, Gpu) else each for each in found]
     for more in ([], [stacks(found[-1].t, ([FORWARD, GATHER], 9), pid=pid)]):
-        shares.append(evidence_of(session_of(*found, *more).over("whole"), pid).ranks.exchanges[pid].share)
+        shares.append(evidence_of(session_of(*found, *more).over("whole"), pid).exchanges[pid].share)
     assert shares[0].low == shares[1].low
     assert shares[0].high < 0.7  # backward is 69 % of the step
     assert shares[1].high > 0.99

@@ -130,7 +130,7 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
     for span in ("recent", "whole"):
         evidence = evidence_of(folded.over(span), PID)
         assert len(evidence.gpu.times.exchanges) >= 8
-        exchange = evidence.ranks.exchanges[PID]
+        exchange = evidence.exchanges[PID]
         assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
 
 

@@ -520,7 +520,7 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for other ranks: by what the latest does for longer, and its waits for a core; the rest is exchange."""
-    rows = evidence.ranks.rows
+    rows = evidence.ranks
     own = {phase: share for row in rows if row.pid == evidence.pid for phase, share in row.waits}
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
     for phase in STEP if rows else ():
@@ -530,7 +530,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     total = sum(cell.cpu for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
     late_part, node = 0.0, None
-    if late is not None and late.row.pid != evidence.pid and total and (other := evidence.ranks.of(late.row.pid)):
+    if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
     delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
@@ -577,7 +577,7 @@ def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
 
 def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
     """Waits for a core, by who had it: other programs, or another thread of the run."""
-    outside = evidence.run.here.waits_from_outside.part
+    outside = evidence.here.waits_from_outside.part
     found: list[Cell] = []
     for cell in cells:
         is_wait = cell.via[-1:] == ("core",)

@@ -98,7 +98,7 @@ def _no_settings(evidence: Evidence) -> str | None:
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:
-    if evidence.run.here.demand is not None or all(process.ended for process in evidence.view.processes()):
+    if evidence.here.demand is not None or all(process.ended for process in evidence.view.processes()):
         return None
     return "the kernel does not report how long threads wait for a core (schedstat)"
 
@@ -182,7 +182,7 @@ ALLOCATOR = Need(
 COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
 MACHINE_MEMORY = Need(
     "the machine's memory",
-    lambda evidence: None if evidence.run.here.table.latest is not None else "the machine's memory is not recorded",
+    lambda evidence: None if evidence.here.table.latest is not None else "the machine's memory is not recorded",
 )
 NUMA_NODES = Need("two NUMA nodes or more")
 

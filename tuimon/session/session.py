@@ -399,10 +399,13 @@ class SessionView:
 
     # -- GPUs
 
-    @once
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
-        session, focus, node = self.session, self.session.trainer(), self._node(node)
+        return self._gpus(self._node(node))
+
+    @once
+    def _gpus(self, node: int) -> list[GpuRow]:
+        session, focus = self.session, self.session.trainer()
         process = self.process(focus) if focus is not None else None
         per_second = self.step_totals(focus).sums.per_second if focus is not None else None
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]

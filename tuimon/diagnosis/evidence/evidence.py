@@ -6,15 +6,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
-from msgspec import Struct
-
 from tuimon.diagnosis.evidence.course import CourseEvidence
 from tuimon.diagnosis.evidence.data import DataEvidence, made_at
 from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
-from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
-from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
+from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
+from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
@@ -50,9 +48,19 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     # -- groups
 
     @property
-    def run(self) -> RunEvidence:
-        """The run around it."""
-        return run_evidence(self.view)
+    def machines(self) -> tuple[Machine, ...]:
+        """All machines of the run, the one in focus first."""
+        return machines(self.view)
+
+    @property
+    def here(self) -> Machine:
+        """The machine in focus."""
+        return self.machines[0]
+
+    @property
+    def cores(self) -> int:
+        """Cores of that machine; 1 without a header."""
+        return self.here.cores if self.here.cores is not None else 1
 
     @cached_property
     def course(self) -> CourseEvidence:
@@ -67,12 +75,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     @cached_property
     def gpu(self) -> GpuEvidence:
         """The GPUs that it uses, and how it uses them."""
-        return GpuEvidence(self, self.run)
-
-    @cached_property
-    def ranks(self) -> RankEvidence:
-        """The ranks of its training."""
-        return RankEvidence(self)
+        return GpuEvidence(self)
 
     # -- the process
 
@@ -109,50 +112,45 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """Signs of a hang: in the training of this process, then in every other training of several ranks."""
         return tuple(standstills(self.view, self.pid))
 
-
-class RankEvidence(Struct, frozen=True, dict=True):
-    """The ranks of the training in focus, as one of them sees them; empty for a training of one process."""
-
-    _own: Evidence
+    # -- the ranks of the training in focus, as this one sees them; none in a training of one process
 
     @cached_property
-    def rows(self) -> tuple[RankRow, ...]:
+    def ranks(self) -> tuple[RankRow, ...]:
         """All ranks, with how long each waits for the others.
 
         Measured on the GPUs' clocks if all ranks have times there: their CPUs do not wait in backward.
         """
-        rows = tuple(rank_rows(self._own.view))
-        if not rows and self._own.process is not None and self._own.world_size > 1:  # the other ranks are not seen
-            rows = tuple(rows_of(self._own.view, [self._own.process]))
-        if not rows or self._own.gpu.is_used is False:
+        rows = tuple(rank_rows(self.view))
+        if not rows and self.process is not None and self.world_size > 1:  # the other ranks are not seen
+            rows = tuple(rows_of(self.view, [self.process]))
+        if not rows or self.gpu.is_used is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self._own.view.gpu_time(row.pid) for row in rows})
+        return on_gpu_clock(rows, {row.pid: self.view.gpu_time(row.pid) for row in rows})
 
-    @cached_property
-    def turns(self) -> Turns | None:
-        """How the ranks take turns at being late; None if too few single steps are known of all ranks."""
-        return late_turns(self.rows, self._own.view.shared_steps)
-
-    def of(self, pid: int) -> Evidence | None:
-        """The evidence of one rank."""
-        return evidence_of(self._own.view, pid) if pid in self._own.run.trainers else None
+    def of_rank(self, pid: int) -> Evidence | None:
+        """The evidence of one rank; None if it does not train."""
+        return evidence_of(self.view, pid) if pid in self.view.session.trainers() else None
 
     @cached_property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks that are judged one by one, this one among them; a selection if there are many."""
-        pids, view = chosen_ranks(self._own.pid, self.rows), self._own.view
-        return tuple(evidence_of(view, pid) for pid in self._own.run.trainers if pid in pids)
+        pids = chosen_ranks(self.pid, self.ranks)
+        return tuple(evidence_of(self.view, pid) for pid in self.view.session.trainers() if pid in pids)
+
+    @cached_property
+    def compared_gpus(self) -> dict[int, GpuSteps]:
+        """The steps of ``compared`` ranks on their GPUs' clocks, by pid; only ranks with GPU times."""
+        return {rank.pid: gpu for rank in self.compared if (gpu := rank.gpu.steps) is not None}
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
-        """The time that GPUs of ``compared`` ranks spend exchanging gradients, by pid; only ranks with GPU times."""
-        return exchanges(self.gpus)
+        """The time that these GPUs spend exchanging gradients."""
+        return exchanges(self.compared_gpus)
 
-    @cached_property
-    def gpus(self) -> dict[int, GpuSteps]:
-        """The steps of ``compared`` ranks on their GPUs' clocks, by pid; only ranks with GPU times."""
-        known = ((rank.pid, rank.gpu.steps) for rank in self.compared)
-        return {pid: gpu for pid, gpu in known if gpu is not None}
+    @property
+    def exchange(self) -> Exchange | None:
+        """The time that its own GPU spends so; None if unknown, and in a training of one process."""
+        return self.exchanges.get(self.pid) if self.world_size > 1 else None
 
 
 @once

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
-from tuimon.diagnosis.evidence.run import RECENT_S, RunEvidence
+from tuimon.diagnosis.evidence.run import RECENT_S, used_gpus
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
@@ -70,12 +70,11 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     """The GPUs of a training process, and how it uses them."""
 
     _own: ProcessEvidence
-    _run: RunEvidence
 
     @cached_property
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
-        known, process = self._run.gpus_used_on(node_of(self._own.pid)), self._own.process
+        known, process = used_gpus(self._own.view, node_of(self._own.pid)), self._own.process
         own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
         return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
 

@@ -331,6 +331,15 @@ class Machine(Struct, frozen=True, dict=True):
         """The cores that the run uses and waits for on this machine."""
         return core_demand(self.live_threads, self.cores)
 
+    @property
+    def free_cores(self) -> float:
+        """Cores that the run could still get: the machine's, less what its threads use and wait for."""
+        free = float(self.cores if self.cores is not None else 1)
+        for process in self.live_threads:
+            free -= (process.cpu_ratio or 0.0) + process.childrens_cores
+            free -= sum(row.delay_ratio or 0.0 for row in process.threads)
+        return free
+
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
         """The cores of the machine that the run could not have; None if unknown."""
@@ -392,65 +401,22 @@ class Machine(Struct, frozen=True, dict=True):
         return {"host": self.host} if self.host is not None else {}
 
 
-class RunEvidence(Struct, frozen=True, dict=True):
-    """The machine (of several, the one in focus), its GPUs, and the processes of the run.
-
-    Each section is read once, on first use.
-    """
-
-    _view: SessionView
-
-    @property
-    def cores(self) -> int:
-        """Cores of the machine; 1 without a header."""
-        return self.here.cores if self.here.cores is not None else 1
-
-    @cached_property
-    def trainers(self) -> tuple[int, ...]:
-        """Training processes, by rank."""
-        return tuple(self._view.session.trainers())
-
-    @cached_property
-    def free_cores(self) -> float:
-        """Cores that the run could still get: the machine's, less what its threads use and wait for."""
-        free = float(self.cores)
-        for process in self.here.live_threads:
-            free -= (process.cpu_ratio or 0.0) + process.childrens_cores
-            free -= sum(row.delay_ratio or 0.0 for row in process.threads)
-        return free
-
-    def gpus_on(self, node: int) -> Sequence[GpuRow]:
-        """All GPUs of a node of the run."""
-        return self._view.gpus() if node == self._view.session.focus_node else self._view.gpus(node)
-
-    def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
-        """The GPUs of a node that the run uses and that have recent figures."""
-        return tuple(row for row in self.gpus_on(node) if row.used_by_run and row.stale_s < RECENT_S)
-
-    @property
-    def here(self) -> Machine:
-        """The machine in focus."""
-        return self.machines[0]
-
-    @cached_property
-    def machines(self) -> tuple[Machine, ...]:
-        """All machines of the run, the one in focus first."""
-        session = self._view.session
-        focus, known = session.focus_node, session.nodes.known
-        hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
-        numbers = [focus, *(number for number in sorted(known) if number != focus)]
-        trainers: dict[int, list[int]] = {}
-        for pid in self.trainers:
-            trainers.setdefault(node_of(pid), []).append(pid)
-        return tuple(
-            Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._view) for number in numbers
-        )
-
-
 @once
-def run_evidence(view: SessionView) -> RunEvidence:
-    """The run over the view's span, which the evidence of all its processes shares."""
-    return RunEvidence(view)
+def machines(view: SessionView) -> tuple[Machine, ...]:
+    """All machines of the run, the one in focus first."""
+    session = view.session
+    focus, known = session.focus_node, session.nodes.known
+    hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
+    trainers: dict[int, list[int]] = {}
+    for pid in session.trainers():
+        trainers.setdefault(node_of(pid), []).append(pid)
+    numbers = [focus, *(number for number in sorted(known) if number != focus)]
+    return tuple(Machine(number, hosts.get(number), tuple(trainers.get(number, ())), view) for number in numbers)
+
+
+def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
+    """The GPUs of a node that the run uses and that have recent figures."""
+    return tuple(row for row in view.gpus(node) if row.used_by_run and row.stale_s < RECENT_S)
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:

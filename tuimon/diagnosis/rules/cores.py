@@ -9,7 +9,7 @@ from functools import partial
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
-from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
+from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
 from tuimon.diagnosis.evidence.workers import ONE_THREAD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
@@ -44,14 +44,14 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     operations take ms, and 5x if they take 0.1 ms. So no gain is estimated, but the work of the pool's threads bounds
     it. If the program needs all its threads, only more cores help, and nobody knows how much: that is no warning.
     """
-    found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]
+    found = [machine for machine in evidence.machines if lost_share(machine) is not None]
     if not found:
         return None
     machine, place = worst_of(found, lambda each: lost_share(each) or 0.0)
     demand, lost = machine.demand, lost_share(machine)
     if demand is None or lost is None:
         return None
-    here = machine is evidence.run.here
+    here = machine is evidence.here
     are_workers = here and evidence.data.workers.crowd_cores
     fewer = (Fix(ONE_THREAD), ()) if are_workers else _fewer(machine, demand)
     fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
@@ -147,20 +147,20 @@ def neighbour(evidence: Evidence) -> Finding | None:
         return None
     found = [
         machine
-        for machine in evidence.run.machines
+        for machine in evidence.machines
         if lost_share(machine) is None  # otherwise it mainly waits for its own threads
         and (_taken_share(machine, evidence) or 0.0) >= LARGE
         and machine.are_workers_known
     ]
     if found:
         return _taken_cores(*worst_of(found, lambda each: each.delay_ratio or 0.0), evidence)
-    demand = evidence.run.here.demand
-    return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
+    demand = evidence.here.demand
+    return _shared_gpu(evidence) or (_benign(evidence, demand) if demand is not None else None)
 
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
     """Share of time for which the training waits for cores that others hold; None if its waits are unknown."""
-    if machine is evidence.run.here:
+    if machine is evidence.here:
         return waits_for_cores(evidence, "others")
     return machine.delay_ratio and machine.delay_ratio * machine.waits_from_outside.part
 
@@ -170,7 +170,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     if demand is None or share is None:
         return None
     outside, trainers, taken = machine.waits_from_outside, machine.trainers, machine.cores_taken
-    here = machine is evidence.run.here
+    here = machine is evidence.here
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
     is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
@@ -191,11 +191,11 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     )
 
 
-def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
-    trainers = run.here.training_threads
+def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
+    trainers = evidence.here.training_threads
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
-    if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers) or lost_share(run.here) is not None:
+    if not 1 < len(trainers) == len(cpu) == len(delays) or lost_share(evidence.here) is not None:
         return None
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
@@ -217,10 +217,10 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
     reported.
     """
     for gpu in evidence.gpu.rows:
-        found = _strangers(evidence, gpu, evidence.run.here) or _siblings(evidence, gpu)
+        found = _strangers(evidence, gpu, evidence.here) or _siblings(evidence, gpu)
         if found is not None:
             return found
-    elsewhere = ((row, each) for each in evidence.run.machines[1:] for row in evidence.run.gpus_used_on(each.node))
+    elsewhere = ((row, each) for each in evidence.machines[1:] for row in used_gpus(evidence.view, each.node))
     taken = (_strangers(evidence, gpu, machine) for gpu, machine in elsewhere)
     return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
 
@@ -235,7 +235,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     known = [process for process in gpu.others if process.sm_ratio is not None]
     taken = min(1.0, sum(process.sm_ratio or 0.0 for process in known))
     own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
-    steps, used = evidence.gpu.steps if machine is evidence.run.here else None, utilisation(gpu)
+    steps, used = evidence.gpu.steps if machine is evidence.here else None, utilisation(gpu)
     idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
     lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
     if lost.high < REPORTED:
@@ -255,7 +255,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
 
 
 def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
-    known = (evidence.view.process(pid) for pid in evidence.run.trainers if pid != evidence.pid)
+    known = (evidence.view.process(pid) for pid in evidence.view.session.trainers() if pid != evidence.pid)
     others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
     if not others:
         return None

@@ -106,7 +106,7 @@ class Facts(Struct, frozen=True, dict=True):
         busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
         return {
             "at": in_library(hot, self.known),
-            "run": evidence.run,
+            "cores": evidence.cores,
             "workers": workers,
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
             "busy": busy,
@@ -119,7 +119,7 @@ class Facts(Struct, frozen=True, dict=True):
             else f"waits for environments in {senders} processes"
             if self.is_by_processes
             else "steps the environment",
-            "spare": evidence.run.cores - 1,
+            "spare": evidence.cores - 1,
             "option": options(evidence).workers,
             "vectorised": options(evidence).environments,
             "starts": "its workers are started anew for every epoch"
@@ -202,7 +202,7 @@ class Facts(Struct, frozen=True, dict=True):
     def more_workers(self) -> int | None:
         """The smallest higher number of workers that gains as much as any; None if others hold the cores they need."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
-        cores = self.evidence.run.cores
+        cores = self.evidence.cores
         if self.is_held_up and step.batch_running >= HALF:
             return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
@@ -263,7 +263,7 @@ class Remedy(NamedTuple):
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
-        change, cores = Change(self.what, to) if self.what is not None else None, facts.evidence.run.cores
+        change, cores = Change(self.what, to) if self.what is not None else None, facts.evidence.cores
         text = self.text.format(n=f"{to:.0f}", **facts.words)
         if self.what == "workers" and not facts.workers.number and to > cores:
             text += f"; more than the {cores} cores, as items wait instead of computing"
@@ -377,11 +377,10 @@ _ROLLOUT = Cause(
         Remedy(
             "step {spare} environments at once, each in a process of its own ({vectorised})",
             "items",
-            to=lambda f: 1.0 / (f.evidence.run.cores - 1),
+            to=lambda f: 1.0 / (f.evidence.cores - 1),
             part=lambda f: Interval.around(f.rollout.environment),
             when=lambda f: (
-                f.evidence.run.cores > 2
-                and not (f.rollout.is_by_policy or f.evidence.data.senders.number or f.is_held_up)
+                f.evidence.cores > 2 and not (f.rollout.is_by_policy or f.evidence.data.senders.number or f.is_held_up)
             ),
         ),
         Remedy(
@@ -494,7 +493,7 @@ CAUSES = (
     ),
     _of_workers(
         "slow_item",
-        ": {are} {busy} busy, with {workers.threads:.0f} threads in each that wait for {run.cores} cores{at}",
+        ": {are} {busy} busy, with {workers.threads:.0f} threads in each that wait for {cores} cores{at}",
         (Remedy(ONE_THREAD), _cheaper()),
         when=lambda f: f.workers.crowd_cores,
         in_order=True,
@@ -506,7 +505,7 @@ CAUSES = (
         ": {are} {do}{at}",
         (
             _workers(
-                "set {option}={n} (now {workers.number}) on this {run.cores}-core machine{computing}",
+                "set {option}={n} (now {workers.number}) on this {cores}-core machine{computing}",
                 when=lambda f: f.wait != "lock",  # more workers would wait for the lock as well
             ),
             _cheaper(when=lambda f: f.wait != "lock"),
@@ -514,12 +513,12 @@ CAUSES = (
                 "{cheaper}", "items", to=lambda f: 1.0 / f.workers.number, when=lambda f: f.wait == "lock"
             ),
         ),
-        when=lambda f: f.workers.waiting or f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
+        when=lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
     ),
     _of_workers(
         "slow_item",
         ": {are} {busy} busy{at}",
-        (_cheaper(": all {run.cores} cores are busy, so more workers would need more cores"),),
+        (_cheaper(": all {cores} cores are busy, so more workers would need more cores"),),
     ),
     Cause(None, ": its workers have just ended{at}", (_cheaper(),), when=lambda f: f.workers.gone),
     Cause(

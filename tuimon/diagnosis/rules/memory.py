@@ -159,12 +159,12 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     """A resource that runs out or is short, or a machine that swaps; of several machines the worst: all ranks wait."""
     if evidence.view.session.exit is not None:
         return _ended_by(evidence)
-    found = [_pressure(evidence, machine) for machine in evidence.run.machines]
-    found += [_growth(evidence, machine, each) for machine in evidence.run.machines for each in machine.filling]
-    found += [_copied_growth(evidence, machine) for machine in evidence.run.machines]
+    found = [_pressure(evidence, machine) for machine in evidence.machines]
+    found += [_growth(evidence, machine, each) for machine in evidence.machines for each in machine.filling]
+    found += [_copied_growth(evidence, machine) for machine in evidence.machines]
     on_gpus = [(each, row.device) for row in evidence.gpu.memory if (each := _on_gpu(evidence, row)) is not None]
     for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
-        found.append(_growth(evidence, evidence.run.here, each, device=device))
+        found.append(_growth(evidence, evidence.here, each, device=device))
     return min(filter(None, found), key=lambda finding: SEVERITY[finding.severity], default=None)
 
 
@@ -369,7 +369,7 @@ def _minutes(length_s: float) -> str:
 
 def _ended_by(evidence: Evidence) -> Finding | None:
     """The resource that was missing at the end, by the last line of the output or the kernel's count of kills."""
-    end, here = evidence.view.session.exit, evidence.run.here
+    end, here = evidence.view.session.exit, evidence.here
     if end is None or not end.has_failed:
         return None
     line, victim = end.last_line or "", None
@@ -379,7 +379,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
         victim = "a DataLoader worker"
     elif not line or _CHILD.search(line):
         victim = "a process of the run"
-    for machine in evidence.run.machines if victim is not None else ():
+    for machine in evidence.machines if victim is not None else ():
         memory, most = machine.table.latest, machine.table.most_held
         if memory is not None and memory.oom_kills:
             name, size = "container" if memory.limit_bytes else "machine", memory.limit_bytes or memory.total_bytes

@@ -121,7 +121,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     unsure = max((row.error or 0.0 for row in table.rows if row.name in PASSES), default=0.0)
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
-    heaviest, cores = max(compute, key=compute.__getitem__), evidence.run.here.cores
+    heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
     used, hot = evidence.figures.cpu_ratio if evidence.figures else None, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     against = list(against_order(rest))

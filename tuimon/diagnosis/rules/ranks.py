@@ -15,6 +15,7 @@ from tuimon.diagnosis.evidence.ranks import (
     Exchange,
     late_on_gpu,
     late_rank,
+    late_turns,
 )
 from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
 from tuimon.diagnosis.interval import NONE, Interval
@@ -66,8 +67,8 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     """
     if evidence.world_size < 2:
         return None
-    compared, rows = evidence.ranks.compared, {row.pid: row for row in evidence.ranks.rows}
-    exchanges = evidence.ranks.exchanges
+    compared, rows = evidence.compared, {row.pid: row for row in evidence.ranks}
+    exchanges = evidence.exchanges
     measured = [
         found
         for rank in compared
@@ -181,7 +182,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or a different rank is late in each step (``in_turn``). The late rank is the one whose own work, without waits in
     collectives, takes longest.
     """
-    rows, gpus, in_turn = evidence.ranks.rows, evidence.ranks.gpus, _in_turn(evidence)
+    rows, gpus, in_turn = evidence.ranks, evidence.compared_gpus, _in_turn(evidence)
     found = [each for each in (late_rank(rows), late_on_gpu(rows, gpus)) if each is not None]
     late = max(found, key=lambda each: each.share, default=None)
     if late is None or not is_sure(evidence, late.share, error=late.error):
@@ -190,7 +191,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         return in_turn
     if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
         return in_turn  # it waits itself for a rank that is not measured
-    row, own = late.row, evidence.ranks.of(late.row.pid) if late.why != "gpu" else None
+    row, own = late.row, evidence.of_rank(late.row.pid) if late.why != "gpu" else None
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     longer_ms = row.ms(late.longer)
     active = [gpus[each.pid].sm_ratio or 0.0 if each.pid in gpus else 0.0 for each in (row, *late.others)]
@@ -233,15 +234,15 @@ def _in_turn(evidence: Evidence) -> Finding | None:
 
     If threads wait for cores, chance decides who is last, and another rule reports the waits.
     """
-    if median([row.wait_ratio for row in evidence.ranks.rows if row.wait_ratio is not None] or [0.0]) < REPORTED:
+    if median([row.wait_ratio for row in evidence.ranks if row.wait_ratio is not None] or [0.0]) < REPORTED:
         return None  # spares comparing single steps, which takes longer
-    turns = evidence.ranks.turns
-    waits = median([row.delay_ratio or 0.0 for row in evidence.ranks.rows] or [0.0])  # for cores
+    turns = late_turns(evidence.ranks, evidence.view.shared_steps)
+    waits = median([row.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
     # the phase with most samples of all ranks: they run the same code, and each of them is late now and then
     phases = DIVIDED if turns.phase == BETWEEN else (turns.phase,)
-    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.ranks.compared)
+    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
     phase = max(phases, key=lambda name: samples.phases[name])
     hot = samples.where(phase=phase).hottest()
     last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])

@@ -215,7 +215,7 @@ def without_settings(samples: Samples, evidence: Evidence) -> Samples:
 
 def _traces(evidence: Evidence) -> Callable[[Node], bool]:
     """Tells whether a sample is in a tracer: a library's, or a function that the program passes to ``sys.settrace``."""
-    handed = (_HANDED.search(place.source) for place in evidence.run.here.set_at("tracer"))
+    handed = (_HANDED.search(place.source) for place in evidence.here.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
     return lambda node: any(
         (frame.user and frame.function.rpartition(".")[2] in names) or is_tracer(frame.file, frame.function)

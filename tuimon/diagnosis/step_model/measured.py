@@ -117,7 +117,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = evidence.training.cpu_ratio
     if running is None:  # as far as others leave cores to it
-        running = min(1.0, max(0.0, evidence.run.free_cores))
+        running = min(1.0, max(0.0, evidence.here.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     return Step(
@@ -131,7 +131,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         workers=workers.number,
         batch_ms=batch_ms,
         batch_running=batch_running,
-        cores=float(evidence.run.cores),
+        cores=float(evidence.cores),
     )
 
 
@@ -176,4 +176,4 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
     beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
-    return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
+    return min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)

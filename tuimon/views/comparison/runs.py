@@ -204,7 +204,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if pid is None or stats is None:
         return Run(name=name, report=report)
     evidence = evidence_of(view, pid)
-    threads, processes = evidence.run.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]
+    threads, processes = evidence.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
@@ -225,7 +225,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         samples=evidence.samples.total,
         host_bytes=sum(known.rss_bytes or 0 for each in processes if (known := view.process_threads(each)) is not None),
         gpu_bytes=sum(max(filter(None, row.history("memory_used_bytes")), default=0.0) for row in gpus),
-        starved=evidence.run.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
+        starved=evidence.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
     )
 

@@ -11,7 +11,7 @@ from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.gpu_steps import pcie_peak
-from tuimon.diagnosis.evidence.run import Machine
+from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
@@ -145,14 +145,14 @@ def placement(evidence: Evidence) -> Finding | None:
         gpu_node=node,
         runs_on_node=runs_on,
         ranks_far=len(far),
-        ranks=len(evidence.run.here.trainers),
+        ranks=len(evidence.here.trainers),
     )
 
 
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
-    for pid in evidence.run.here.trainers:
-        place, process = evidence.run.here.table.placement(pid), evidence.view.process(pid)
+    for pid in evidence.here.trainers:
+        place, process = evidence.here.table.placement(pid), evidence.view.process(pid)
         if place is None or process is None or process.ended:
             continue
         uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}
@@ -198,8 +198,8 @@ def gpu_health(evidence: Evidence) -> Finding | None:
     """A GPU of the run has reported an error: of its memory, its links, its processors, or of a kernel on it."""
     return _gravest(
         (error, row, machine)
-        for machine in evidence.run.machines
-        for row in evidence.run.gpus_on(machine.node)
+        for machine in evidence.machines
+        for row in evidence.view.gpus(machine.node)
         if row.used_by_run
         for error in _errors(row)
     )
@@ -267,7 +267,7 @@ def throttled(evidence: Evidence) -> Finding | None:
     """
     if evidence.gpu.is_used is False:
         return None
-    gpus = [(row, machine) for machine in evidence.run.machines for row in evidence.run.gpus_used_on(machine.node)]
+    gpus = [(row, machine) for machine in evidence.machines for row in used_gpus(evidence.view, machine.node)]
     return _gravest((each, row, at) for row, at in gpus for each in (*_clocks(evidence, row), *_link(row)))
 
 

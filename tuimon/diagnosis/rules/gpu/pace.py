@@ -69,7 +69,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     python = evidence.native_in(*MODEL).share("python")
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
-    lead, exchange = gpu.lead("backward end"), evidence.ranks.exchanges.get(evidence.pid)
+    lead, exchange = gpu.lead("backward end"), evidence.exchange
     return verdict(
         f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
         *fixes,
@@ -182,7 +182,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     None if the GPU computes for more than half of the time, if its memory would not hold the batch, or if making the
     batch takes long as well. The time of an exchange between ranks does not depend on the batch.
     """
-    exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
+    exchange = evidence.exchange
     computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
     if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.steps.share_of("data") >= REPORTED:
         return None
@@ -212,7 +212,7 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     Earlier launches also overlap with more of an exchange between ranks: that time may be saved as well, though no
     rank's GPU then computes for less time than now.
     """
-    exchanges = evidence.ranks.exchanges.values() if evidence.world_size > 1 else ()
+    exchanges = evidence.exchanges.values() if evidence.world_size > 1 else ()
     most = 1.0 - max((exchange.computing_at_least for exchange in exchanges), default=0.0)
     fix, widest = (without_if_sure(evidence, action, share) for share in (idle.up_to(most), Interval(0.0, most)))
     if not exchanges or fix.gain is None or widest.gain is None:
@@ -304,7 +304,7 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
     """How well a busy GPU is used; ``most``: what it does for most of the time, in words."""
     evidence = rest.evidence
     if evidence.world_size > 1:  # it may only be waiting for the others
-        exchange = evidence.ranks.exchanges.get(evidence.pid)
+        exchange = evidence.exchange
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
         figures = exchange.figures if exchange is not None else {}

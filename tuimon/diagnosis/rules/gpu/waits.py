@@ -266,7 +266,7 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
         least, most = (min(share - ahead, forward) for share in (copies.cpu, copies.between.high))
     else:
         least, most = (min(copies.cpu, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
-    exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
+    exchange = evidence.exchange
     others = exchange.share.high if exchange is not None else 0.0
     return Interval(least - others, max(least, most) - others)
 
