@@ -108,13 +108,6 @@ def test_a_failing_backward_ends(recorded, weight):
     assert kinds(recorded) == BACKWARD
 
 
-def test_checkpointing_recomputes_inside_backward(recorded, weight):
-    from torch.utils.checkpoint import checkpoint
-
-    checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
-    assert kinds(recorded) == [BACKWARD_BEGIN, *BACKWARD, BACKWARD_END]
-
-
 def test_steps_carry_their_optimizer(recorded, weight):
     first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
 
@@ -132,21 +125,6 @@ def test_steps_carry_their_optimizer(recorded, weight):
         (OPTIMIZER_BEGIN, id(first), 0),
         (OPTIMIZER_END, id(first), 0),
     ]
-
-
-def test_a_closures_backwards_lie_inside_the_step(recorded, weight):
-    optimizer = torch.optim.LBFGS([weight], max_iter=3, line_search_fn=None)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = ((weight - 3) ** 2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    assert kinds(recorded)[0] == OPTIMIZER_BEGIN and kinds(recorded)[-1] == OPTIMIZER_END
-    assert kinds(recorded).count(OPTIMIZER_END) == 1
-    assert kinds(recorded).count(BACKWARD_BEGIN) >= 2
 
 
 def test_a_scaler_that_skips_its_step_counts(recorded, weight):

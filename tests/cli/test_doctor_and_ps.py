@@ -55,17 +55,14 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 
-@pytest.fixture
-def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process looks like a training to ``find_candidates``, were it not tuimon itself."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{files.start_ticks(os.getpid())}.ring"))
-    writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
-
-
-@pytest.mark.usefixtures("with_ring")
-def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_lists_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """This process looks like one, were it not tuimon itself."""
     own = os.getpid()
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
+    writer = RingWriter(str(tmp_path / f"{own}-{files.start_ticks(own)}.ring"))
+    writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
     monkeypatch.setattr("tuimon.launch.attached.os.getpid", lambda: -1)
     (row,) = [row for row in ps.rows(find_candidates()) if row.pid == own]
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")

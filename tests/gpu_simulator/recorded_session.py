@@ -57,7 +57,10 @@ def records(name: str, *, counters: bool = True) -> list[Record]:
     timeline = training.timeline
     busy = round(truth(name).kernel_ratio, 2)
     sampled = samples(timeline)
-    out: list[Record] = _beginning(training, marked[0].t - 1.0)
+    begun_s, world = marked[0].t - 1.0, timeline.recording.world_size
+    ranks = {"rank": 0, "world_size": world} if world else {}
+    trains = process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID], **ranks)
+    out: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s), trains, LINES]
     for record in marked:
         out.append(record)
         if isinstance(record, Steps):
@@ -84,24 +87,10 @@ def samples(timeline: Timeline) -> Counter[tuple[int, ...]]:
         waiting = next((_WAITS[w.kind] for w in waits if w.begin_ns <= at_ns < w.end_ns), None)
         kind = timeline.marks[bisect_right(times, at_ns) - 1].kind
         after = _AFTER[kind]
-        if kind == layout.OPTIMIZER_END and not _has_loader(timeline):
+        if kind == layout.OPTIMIZER_END and all(mark.kind != layout.FETCH_END for mark in timeline.marks):
             after = _AFTER[layout.FETCH_END]
         found[waiting if waiting is not None and kind != layout.BACKWARD_BEGIN else after] += 1
     return found
-
-
-def _has_loader(timeline: Timeline) -> bool:
-    return any(mark.kind == layout.FETCH_END for mark in timeline.marks)
-
-
-def _beginning(training: RecordedTraining, begun_s: float) -> list[Record]:
-    world = training.timeline.recording.world_size
-    ranks = {"rank": 0, "world_size": world} if world else {}
-    return [
-        header(pid=PID, cpu_count=8, t=begun_s),
-        process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID], **ranks),
-        LINES,
-    ]
 
 
 _UNTIMED = (layout.FETCH_BEGIN,)

@@ -38,7 +38,9 @@ class TimelineTruth:
         self._held = _union((g.launched_ns + m, g.end_ns + m) for m in moved for g in timeline.gaps if g.is_held_up)
         self._busy = _union((work.start_ns, work.end_ns) for work in works)
         self._kernels = _union((work.start_ns, work.end_ns) for work in works if work.kind != COPY)
-        for before, after in pairwise([*timeline.marks, _first_again(timeline)]):
+        first = timeline.marks[0]
+        again = first._replace(time_ns=first.time_ns + timeline.period_ns)
+        for before, after in pairwise([*timeline.marks, again]):
             self._add(before, after)
 
     @property
@@ -75,11 +77,6 @@ class TimelineTruth:
 def truth(name: str) -> TimelineTruth:
     """Of a recording by its name."""
     return TimelineTruth(timeline(name))
-
-
-def _first_again(timeline: Timeline) -> Mark:
-    first = timeline.marks[0]
-    return first._replace(time_ns=first.time_ns + timeline.period_ns)
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:

@@ -48,18 +48,13 @@ def test_not_python() -> None:
         attach(pid)
 
 
-@pytest.fixture
-def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a user without capabilities, processes that are not dumpable; to root, those of an outer user namespace."""
+def test_a_process_that_hides_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a user without capabilities, one that is not dumpable; to root, one of an outer user namespace."""
 
     def refuse(path: str) -> str:
         raise PermissionError(path)
 
     monkeypatch.setattr(os, "readlink", refuse)
-
-
-@pytest.mark.usefixtures("hidden")
-def test_a_process_that_hides_its_program() -> None:
     with started("sleep") as pid, pytest.raises(TargetError, match=r"\(sleep\) hides"):
         attach(pid)
     with started("python3") as pid:

@@ -197,6 +197,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
     fix = next(iter(first.fixes), None) if first is not None else None
     is_promised = fix is not None and fix.estimated_speedup is not None
     predicted, measured = label.gains(first)
+    at_most = first.evidence.get("speedup_at_most") if first is not None else None
     return Judgement(
         name=label.name,
         expected=label.expected,
@@ -213,7 +214,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
         early=folded.early_names,
         promised=times_text(fix.estimated_speedup, *fix.gain) if is_promised and fix.gain else "",
         predicted=predicted,
-        predicted_at_most=_at_most(first),
+        predicted_at_most=at_most if isinstance(at_most, float) else None,
         measured=measured,
         others_cores=outcome.others_cores,
         steps=outcome.truth.steps,
@@ -249,11 +250,6 @@ def _first(findings: Sequence[Finding]) -> Finding | None:
 def _of_training(findings: Sequence[Finding], others_cores: float) -> list[Finding]:
     """Without what is said of other programs that were there."""
     return [finding for finding in findings if finding.rule != "neighbour" or others_cores < OTHERS_CORES]
-
-
-def _at_most(first: Finding | None) -> float | None:
-    most = first.evidence.get("speedup_at_most") if first is not None else None
-    return most if isinstance(most, float) else None
 
 
 def own_place(finding: Finding | None) -> tuple[str, int] | None:

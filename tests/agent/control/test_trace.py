@@ -105,13 +105,9 @@ def reason_of(taking, tmp_path):
     return error.value.message
 
 
-@pytest.fixture
-def unhurried(monkeypatch):
+def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
     """However long a busy machine takes to stop the profiler, all steps fit in what the training may be held up."""
     monkeypatch.setattr(command, "PLANNED", 1_000)
-
-
-def test_whole_steps_are_traced(training, unhurried, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
     taken = written(taking, tmp_path)

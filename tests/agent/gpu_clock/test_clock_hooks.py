@@ -28,13 +28,9 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
-def gpu():
-    return FakeGpu(cost_ns=1000)
-
-
-@pytest.fixture
-def timed(hooked, recorded, monkeypatch, gpu):
+def timed(hooked, recorded, monkeypatch):
     """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
+    gpu = FakeGpu(cost_ns=1000)
     monkeypatch.setattr(gpu_clock.TokenBucket, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked.emit_current, lambda: gpu.now_ns))
     return recorded

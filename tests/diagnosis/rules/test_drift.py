@@ -303,13 +303,10 @@ def test_a_jump_is_found_where_it_is_and_as_long_as_it_lasts(seed):
     assert jump_in([*windows, *(100.0 for _ in range(10))]) is None  # over
 
 
-def of_run(lengths_ms, delays=None):
-    samples = [(([0, 1], 9), ([4, 2], round((ms - 90) / 10)), ([5, 3], 2)) for ms in lengths_ms]
-    return drift_of([ms - 90 for ms in lengths_ms], delays, samples)
-
-
 def test_its_moment_its_phase_and_its_line_are_told_and_it_is_no_fault():
-    jump = of_run([120.0 + t % 3 if t < 150 else 240.0 + t % 3 for t in range(240)])
+    lengths_ms = [120.0 + t % 3 if t < 150 else 240.0 + t % 3 for t in range(240)]
+    samples = [(([0, 1], 9), ([4, 2], round((ms - 90) / 10)), ([5, 3], 2)) for ms in lengths_ms]
+    jump = drift_of([ms - 90 for ms in lengths_ms], None, samples)
     assert (jump.severity, jump.cause, jump.estimated_speedup) == ("info", "jump", None)
     facts = ("99 % longer", "step 1,500 (2 min 30 s in)", "121 ms -> 241 ms", "in other")
     assert all(fact in jump.headline for fact in facts)

@@ -197,20 +197,14 @@ def test_no_hang_while_one_rank_moves_or_all_are_stopped(alive):
     assert "hang" not in {finding.rule for finding in ranks_standing(**alive)}
 
 
-def locked_up(*stacks_of_threads):
-    """What is said of a training whose threads stand like this; the first is the main thread."""
-    groups = [StackGroup(list(found), 0, [(100, 100 + n)]) for n, found in enumerate(stacks_of_threads)]
-    standstill = Standstill(
-        t=28.0, pid=0, quiet_s=19.0, groups=groups, processes=[StandingProcess(100, "rank", None, "waiting", 0.0)]
-    )
-    (only,) = standing(20.0, more=(standstill,))
-    return only
-
-
 def test_a_thread_that_works_while_the_training_waits_for_a_lock_is_named_first():
     main = [Frame("train.py", 12, "step", "with self.buffer:", True)]
     writer = [Frame("io.py", 33, "flush", "socket.sendall(data)", True)]
-    found = locked_up(main, writer)
+    groups = [StackGroup(frames_of, 0, [(100, 100 + n)]) for n, frames_of in enumerate((main, writer))]
+    standstill = Standstill(
+        t=28.0, pid=0, quiet_s=19.0, groups=groups, processes=[StandingProcess(100, "rank", None, "waiting", 0.0)]
+    )
+    (found,) = standing(20.0, more=(standstill,))
     assert "a thread in sendall() io.py:33, the training in step() train.py:12" in found.headline
     assert [place.line for place in found.where] == [33, 12]
 

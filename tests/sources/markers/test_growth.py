@@ -127,25 +127,18 @@ def test_what_ended_processes_reported_is_forgotten(tmp_path, monkeypatch):
     source = MarkerSource(table, 1.0)
     sizes = []
     for number in range(300):
-        ring = write_ring(tmp_path, number + 1)
+        writer = RingWriter(str(tmp_path / "x.ring"), slot_count=64)
+        writer.set_meta({"run": "r1", "pid": os.getpid(), "torch": "2.13.0"})
+        ring = (tmp_path / "x.ring").rename(tmp_path / f"{os.getpid()}-{number + 1}.ring")
+        with ring.open("r+b") as file:  # start ticks in the header
+            file.seek(20)
+            file.write((number + 1).to_bytes(8, "little"))
         source.read()
         source.read()
         assert not ring.exists()
         sizes.append(size_of((table, source)))
     assert sizes[-1] <= sizes[20] * 1.02
     assert (table.facts, table.named) == ({}, ())
-
-
-def write_ring(folder, ticks):
-    """What a process that is no more has left."""
-    writer = RingWriter(str(folder / "x.ring"), slot_count=64)
-    writer.set_meta({"run": "r1", "pid": os.getpid(), "torch": "2.13.0"})
-    path = folder / f"{os.getpid()}-{ticks}.ring"
-    os.rename(writer.path, path)
-    with path.open("r+b") as file:  # start ticks in the header
-        file.seek(20)
-        file.write(ticks.to_bytes(8, "little"))
-    return path
 
 
 def test_a_ring_that_names_65536_threads_makes_a_few_loops(run):

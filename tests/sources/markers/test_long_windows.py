@@ -44,21 +44,9 @@ class Ring:
         return self.records[begin:]
 
 
-@pytest.fixture(scope="module")
-def short():
-    ring = Ring(" ".join([LOOP] * 700))
-    ring.follow(70, longest=1)
-    return ring
-
-
-@pytest.fixture
-def long():
-    ring = Ring(" ".join([LOOP] * 700))
-    ring.follow(40, longest=4)
-    return ring
-
-
-def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and_of_the_reads(short, long):
+def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and_of_the_reads():
+    long = Ring(" ".join([LOOP] * 700))
+    long.follow(40, longest=4)
     reads = long.reader.reads
     later = long.follow(70, longest=4)
     assert [(record.t, record.window_s) for record in later] == [(t, 4.0) for t in range(44, 69, 4)]

@@ -93,32 +93,28 @@ def test_a_cpu_limit_and_what_it_held_back(machine, groups, limits, stat, thrott
     assert (record.cpu_limit_cores, record.held_cores) == (1.5, 7 / 5.0)
 
 
-def kept_to(machine, monkeypatch, own=frozenset(range(4)), **masks):
-    """The record of a training, pid 70, and its worker, pid 71, with these masks on four cores."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: own)
+@pytest.mark.parametrize(
+    ("masks", "own", "cores"),
+    [
+        ({70: "0", 71: "0", 72: "0-3"}, 4, "0"),  # the shell that started it may use all
+        ({70: "0", 71: "2-3"}, 4, "0,2-3"),
+        ({70: "0-3"}, 4, None),
+        ({70: "0-127"}, 4, None),  # the machine could have more, and has not
+        ({70: "0-127"}, 1, "0-3"),  # tuimon is kept to one core, the training is not
+        ({}, 4, None),
+    ],
+)
+def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, own, cores):
+    """A training, pid 70, and its worker, pid 71, on a machine of four cores."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: frozenset(range(own)))
+    machine.write("proc/stat", "cpu  0 0\n" + "".join(_core(number, number, 0, 0, 0, 0, 0) for number in range(4)))
     machine.write("proc/meminfo", MEMINFO)
     machine.table.publish({70: 1, 71: 2, 72: 3}, {70: "trainer", 71: "worker", 72: "other"})
     for pid, mask in masks.items():
         status = f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{mask}\n"
-        machine.write(f"proc/{pid.strip('_')}/status", status)
+        machine.write(f"proc/{pid}/status", status)
     (record,) = machine.read()
-    return record
-
-
-@pytest.mark.parametrize(
-    ("masks", "cores"),
-    [
-        ({"_70": "0", "_71": "0", "_72": "0-3"}, "0"),  # the shell that started it may use all
-        ({"_70": "0", "_71": "2-3"}, "0,2-3"),
-        ({"_70": "0-3"}, None),
-        ({"_70": "0-127"}, None),  # the machine could have more, and has not
-        ({"_70": "0-127", "own": frozenset({0})}, "0-3"),  # tuimon is kept to one core, the training is not
-        ({}, None),
-    ],
-)
-def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, cores):
-    machine.write("proc/stat", "cpu  0 0\n" + "".join(_core(number, number, 0, 0, 0, 0, 0) for number in range(4)))
-    assert kept_to(machine, monkeypatch, **masks).run_cores == cores
+    assert record.run_cores == cores
 
 
 def test_swapping_is_a_rate_between_two_looks(machine):

@@ -133,8 +133,7 @@ def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> No
     assert spared.sampled_s[trainer] > 0.9 * 300  # all the time as well, but more rarely
 
 
-@pytest.fixture
-def table(monkeypatch):
+def test_training_processes_by_rank_and_their_workers_before_other_children(monkeypatch):
     table = ProcessTable(1, "r1")
     roles = {10: "trainer", 11: "trainer", 19: "child", 20: "worker", 30: "other"}
     table.publish(dict.fromkeys(roles, 5), roles)
@@ -142,10 +141,6 @@ def table(monkeypatch):
     for pid in (10, 11):
         table.mark_trainer(pid)
     table.facts = {10: RingFacts(rank=1), 11: RingFacts(rank=0)}
-    return table
-
-
-def test_training_processes_by_rank_and_their_workers_before_other_children(table):
     sampled = SampledProcesses(table)
     sampled.find(0.0)
     assert (sampled.trainers, sampled.workers) == ([11, 10], [20, 19])

@@ -26,7 +26,6 @@ from tuimon.agent.ring.control_words import Answer, State
 from tuimon.agent.ring.files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
-from tuimon.session.session import Session
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import NoAnswer
 from tuimon.sources.log.lines import decode
@@ -84,12 +83,8 @@ def windows(records: list[Record]) -> list[Stacks]:
     return [record for record in records if isinstance(record, Stacks) and record.samples]
 
 
-def folded(records: list[Record]) -> Session:
-    return session_of(*records)
-
-
 def functions(records: list[Record], pid: int) -> set[str]:
-    return {line.place.function for line in hot_lines(folded(records).over("recent"), pid)}
+    return {line.place.function for line in hot_lines(session_of(*records).over("recent"), pid)}
 
 
 @pytest.mark.torch
@@ -102,7 +97,7 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     monitor.close()
     assert windows(records)
     assert all(window.in_process and window.pid == training.pid for window in windows(records))
-    sampling = folded(records).over("recent").sampling()
+    sampling = session_of(*records).over("recent").sampling()
     assert sampling is not None and sampling_text(sampling).startswith("in-process · ")
     notice = [record for record in records if isinstance(record, Notice) and record.source == "stacks"][-1]
     assert notice.level == "info" and notice.message.startswith("stacks are sampled in-process")

@@ -173,19 +173,8 @@ def test_not_a_speedscope_file(raw: bytes) -> None:
 
 GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
 ADAM = "/v/lib/python3.11/site-packages/torch/optim/adam.py"
+#: ``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere.
 STACKS = {".": [0], "B": [0, 1], "U": [0, 2]}
-
-
-def window(pattern: str) -> speedscope.WindowSamples:
-    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere."""
-    names = [
-        {"name": "main", "file": "/t.py", "line": 1},
-        {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
-        {"name": "step", "file": ADAM, "line": 9},
-    ]
-    profiles = [{"name": 'Thread 42 "MainThread"', "samples": [STACKS[mark] for mark in pattern]}]
-    raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
-    return speedscope.parse_speedscope(raw, 42)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +193,14 @@ def window(pattern: str) -> speedscope.WindowSamples:
     ],
 )
 def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None) -> None:
-    assert window(pattern).cycles == entries
+    names = [
+        {"name": "main", "file": "/t.py", "line": 1},
+        {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
+        {"name": "step", "file": ADAM, "line": 9},
+    ]
+    profiles = [{"name": 'Thread 42 "MainThread"', "samples": [STACKS[mark] for mark in pattern]}]
+    raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
+    assert speedscope.parse_speedscope(raw, 42).cycles == entries
 
 
 THREADS = '[{"thread_id": 7, "active": true, "owns_gil": true, "frames": []}]'
