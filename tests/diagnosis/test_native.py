@@ -47,7 +47,7 @@ SLOW = [
     # small operations, but not in a loop
     ({"torch": 60, "libc": 30, "interpreter": 10}, "", "vectorise or cache it"),
     # arrays that are copied, most of them into fresh memory
-    ({"libc": 47, "kernel": 36, "NumPy": 9, "interpreter": 8}, "libc", "copy less, as it moves memory and does not"),
+    ({"libc": 47, "kernel": 36, "NumPy": 17}, "libc", "copy less, as it ... libc has 47 % and the kernel has 36 %"),
     ({"kernel": 46, "libc": 35, "interpreter": 19}, "libc", "copy less, as it moves memory and does not"),
     ({"kernel": 46, "libc": 15, "interpreter": 39}, "the kernel", "keep large arrays and write into them (out=)"),
     ({"libc": 30, "kernel": 15, "NumPy": 55}, "NumPy", "cache it, or compute less"),
@@ -62,7 +62,7 @@ def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all
     made = [use(pid, "", **shares) for pid in (201, 202)]
     first, *_ = run(STARVED, *workers(2, 0.96, ([0, 1], 40)), *made, thread(12, 0.05), cpu_count=2)
     cheaper = next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
-    assert f"cheaper ({action}" in cheaper
+    assert all(part in cheaper for part in f"cheaper ({action}".split(" ... "))
     assert first.headline.endswith(f", above all in {above_all}" if above_all else " busy")
     user = {name: share for name, share in shares.items() if name != "kernel"}
     library, samples = max(user.items(), key=lambda each: each[1])

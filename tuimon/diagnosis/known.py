@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from tuimon.diagnosis.threshold import LARGE, MOST
 from tuimon.diagnosis.words import Known, most_at, percent
-from tuimon.native_code import Kind, kind_of
+from tuimon.native_code import KERNEL, Kind, kind_of
 from tuimon.records import Place
 from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import Samples
@@ -255,13 +255,19 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             ways.append((user, ("torch", "python")))  # its operations are small: calls and room for results take long
     for use, kinds in ways:
         if (use.share(*kinds) or 0.0) >= MOST:
-            told = kinds[:1] if (use.share(kinds[0]) or 0.0) >= LARGE else kinds  # the first says most
-            name, share = next(each for each in use.by_library().items() if kind_of(each[0]) in told)
-            what = f"{'the ' * (name in ('interpreter', 'kernel'))}{name}"
-            faster = BY_LIBRARY.get(name) or BY_LIBRARY[kind_of(name)]
+            shares = {name: share for name, share in use.by_library().items() if kind_of(name) in kinds}
+            # the first kind says most, if it has a large part
+            large = [name for name, share in shares.items() if share >= LARGE] or [*shares][:1]
+            large.sort(key=lambda name: kind_of(name) != kinds[0])
+            faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
+            has = " and ".join(f"{_the(name)} has {percent(shares[name])}" for name in large)
             part = " that is not the kernel's" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
-            return Known(what, f"{faster}: {what} has {percent(share)} of the CPU time there{part}")
+            return Known(_the(large[0]), f"{faster}: {has} of the CPU time there{part}")
     return of_samples
+
+
+def _the(library: str) -> str:
+    return f"the {library}" if library in ("interpreter", KERNEL) else library
 
 
 def _repeats(place: Place, several: Sequence[Samples]) -> bool:
