@@ -20,13 +20,13 @@ from tuimon.diagnosis.evidence.lines import (
     user_path,
     with_library,
 )
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix, verdict
+from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.advice import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
-from tuimon.diagnosis.step_model.measured import host_model, without_cost
+from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.native import NativeUse
@@ -138,7 +138,7 @@ class _Work(Struct, frozen=True):
         """The fix that saves this part of the function's work."""
         claimed = self.claim.lost.times(part)
         if self.claim.on_gpu is not None:
-            return without_cost(self.evidence, action, claimed.times(self.hot_part))
+            return without_if_sure(self.evidence, action, self.claim.on_gpu.times(part * self.hot_part))
         model = host_model(self.evidence)._replace(claimed=claimed)
         return model.fix(action, Change("side_work", 0.0), model.own_part(claimed.times(self.hot_part)))
 
@@ -199,14 +199,10 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         native=evidence.native_in("other"),
     )
     fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
-    low, high = fix.gain or (1.0, 1.0)
-    if hot is None and samples.total:
-        low = 1.0  # samples do not show what could be done less often
-    if claim.on_gpu is not None:  # the GPU may idle for all of that time
-        gone = without_cost(evidence, "", Interval.around(claim.share * work.hot_part)).gain or Interval(1.0, 1.0)
-        high = max(gone.high, fix.estimated_speedup or 0.0)
-        high = min(high, WIDEST_RANGE * low) if low > 1.0 else high
-    fixes = [fix._replace(gain=Interval(low, high))]
+    if hot is None and samples.total and fix.gain is not None:
+        # samples do not show what could be done less often
+        fix = fix._replace(gain=Interval(1.0, fix.gain.high))
+    fixes = [fix]
     if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody does without checkpoints
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
     return verdict(
@@ -220,7 +216,8 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
             "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
             **figures(work.native),
-            **({**claim.on_gpu.as_evidence("gpu_waits"), "speedup_at_most": high} if claim.on_gpu else {}),
+            **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
+            **({"speedup_at_most": fix.gain and fix.gain.high} if claim.on_gpu is not None else {}),
         },
     )
 
