@@ -81,6 +81,10 @@ class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     groups: Count | None = None  # of parameters
     tensors: Count | None = None  # that require gradients
     elements: Count | None = None  # of these tensors, together
+    device: str | None = None  # that has all its parameters: "cuda"; on it, after its first update that was seen:
+    parameter_bytes: Count | None = None
+    gradient_bytes: Count | None = None
+    state_bytes: Count | None = None
 
 
 class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):

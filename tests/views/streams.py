@@ -21,6 +21,7 @@ from tuimon.records import (
     GpuTime,
     Lead,
     Notice,
+    OptimizerFacts,
     Place,
     Printed,
     RangeTime,
@@ -188,8 +189,15 @@ def _on_hopper(windows, lead_us, drained, idle, *, beside=lambda t: (), **more):
 
 def gpu_bound(windows=60):
     """The GPU has enough to do; the tensor cores have not."""
-    held = {"device": 0, "allocated_bytes": 28 * GIB, "reserved_bytes": 36 * GIB}
-    return _on_hopper(windows, 38_000.0, 0.0, 0.002, beside=lambda t: [TorchMemory(t=float(t), pid=MAIN, **held)])
+    held = {"device": 0, "allocated_bytes": 28 * GIB, "peak_bytes": 34 * GIB, "reserved_bytes": 36 * GIB}
+    sizes = {"device": "cuda", "parameter_bytes": 2 * GIB, "gradient_bytes": 2 * GIB, "state_bytes": 4 * GIB}
+    adam = [OptimizerFacts("AdamW", "torch", **sizes)]
+    first = [process(MAIN, ppid=1, command=["python", "train.py"], gpu_uuids=["GPU-0"], optimizers=adam)]
+
+    def beside(t):
+        return [*(first if t == 1 else ()), TorchMemory(t=float(t), pid=MAIN, **held)]
+
+    return _on_hopper(windows, 38_000.0, 0.0, 0.002, beside=beside)
 
 
 def launch_bound(windows=60):

@@ -199,7 +199,8 @@ def test_what_is_published_of_an_optimizer(hooked, setting):
     model = torch.nn.Linear(8, 4)
     model.bias.requires_grad_(False)
     step(torch.optim.AdamW(model.parameters(), **setting))
-    counted = {"groups": 1, "tensors": 1, "elements": 32}
+    counted = {"groups": 1, "tensors": 1, "elements": 32, "device": "cpu"}
+    counted |= {"parameter_bytes": 36 * 4, "gradient_bytes": 32 * 4, "state_bytes": 2 * 32 * 4 + 4}  # and its step
     assert described(hooked) == [{"name": "AdamW", "package": "torch", **counted, **setting}]
 
 
@@ -293,6 +294,18 @@ def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
     (found,) = training_facts.optimizer_facts()["optimizers"]
     assert found["name"] == "SGD"
     assert "tensors" not in found
+
+
+def test_bytes_that_c_alone_does_not_know_are_unknown(weight):
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    lists = torch.optim.LBFGS([weight])
+    lists.step(lambda: (lists.zero_grad(), weight.sum().backward(), weight.sum())[2])
+    mixed = torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2, device="meta"))], lr=0.1)
+    for optimizer in (torch.optim.SparseAdam(table.parameters()), lists, mixed):
+        training_facts.note(optimizer)
+    found = training_facts.optimizer_facts()["optimizers"]
+    assert all("elements" in each and "parameter_bytes" not in each for each in found) and len(found) == 3
 
 
 def test_an_optimizer_of_another_kind_harms_nothing(weight):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 
 from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
-from tuimon.records import GpuProcess
+from tuimon.records import GpuProcess, OptimizerFacts, Process
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.gpu_figures import alarm_lines
+from tuimon.views.tui.panes.gpu_figures import Held, alarm_lines, held_of
 from tuimon.views.tui.panes.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
 
 
@@ -135,6 +136,38 @@ def test_many_processes_are_counted():
 def test_retries_of_the_allocator_are_told():
     rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
+
+
+HELD = (("GPU-0", Held(2 * GIB, 2 * GIB, 4 * GIB)),)
+
+
+@pytest.mark.parametrize(
+    ("peak_gib", "facts", "shown"),
+    [
+        (16, {"held": HELD}, "16.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 8.0 activations · batch ~8.3x fits"),
+        (
+            40,
+            {"held": HELD},
+            "40.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 32.0 activations · batch ~2x fits",
+        ),
+        (72, {"held": HELD}, "72.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 64.0 activations"),  # no room
+        (16, {}, "16.0 GiB in tensors"),
+        (6, {"held": HELD}, "6.0 GiB in tensors"),  # less than what is held: not of one time
+    ],
+)
+def test_the_peak_of_memory_and_its_parts(peak_gib, facts, shown):
+    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0, peak_bytes=peak_gib * GIB),)
+    assert f"peak    {shown}" in drawn([OLD], 100, 8, torch=torch, **facts)
+    assert all(len(row) <= 40 for row in drawn([OLD], 40, 8, torch=torch, **facts))
+
+
+def test_optimizers_on_a_gpu_tell_what_it_holds():
+    sizes = {"parameter_bytes": 4, "gradient_bytes": 4, "state_bytes": 8}
+    known, unknown = OptimizerFacts("Adam", "torch", device="cuda", **sizes), OptimizerFacts("Own", "__main__")
+    process = Process(t=1.0, pid=7, ppid=1, start_unix_s=0.0, command=[], role="trainer", markers=True)
+    assert held_of(structs.replace(process, optimizers=[known, known])) == Held(8, 8, 16)
+    for others in ([], [known, unknown], [structs.replace(known, device="cpu")], [known] * 4):
+        assert held_of(structs.replace(process, optimizers=others)) is None
 
 
 def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():

@@ -25,6 +25,8 @@ from ..torch_compat.unobserved import (
 _OPTIMIZERS_LIMIT = 4
 #: Most tensors that are counted, 0.4 us each.
 TENSORS_LIMIT = 8192
+#: Most parameters whose bytes are counted, with their gradients and state: 4 us each.
+SIZED_LIMIT = 2048
 _NAME_CHARACTERS = 64
 
 #: Weak references, and what is known of each; the latest last.
@@ -89,6 +91,40 @@ def describe(optimizer: Any, described: Dict[str, Any]) -> None:
         described["tensors"] = len(trained)
         if all(map(has_plain_size, trained)):
             described["elements"] = sum(read(parameter, "numel") for parameter in trained)
+        if parameters and len(parameters) <= SIZED_LIMIT:
+            count_bytes(optimizer, parameters, described)
+
+
+def count_bytes(optimizer: Any, parameters: List[Any], described: Dict[str, Any]) -> None:
+    """Fill in the bytes of parameters, gradients and state that are on the parameters' device, if they are on one.
+
+    Shapes and types alone are read, which C knows: no value of a tensor, and no device.
+    """
+    state: Any = attributes(optimizer).get("state")
+    if not issubclass(type(state), dict) or not _are_plain(parameters):
+        return
+    held = [value for each in list(dict.values(state)) if type(each) is dict for value in each.values()]
+    if any(type(each) in (dict, list, tuple) for each in held):  # such as the steps that LBFGS keeps
+        return
+    gradients = [read(each, "grad") for each in parameters if read(each, "is_leaf")]
+    parts = {
+        "parameter_bytes": parameters,
+        "gradient_bytes": [each for each in gradients if each is not None],
+        "state_bytes": [each for each in held if is_tensor(each)],
+    }
+    device = read(parameters[0], "device")
+    if any(read(each, "device") != device for each in parameters) or not all(map(_are_plain, parts.values())):
+        return
+    described["device"] = device.type
+    for name, tensors in parts.items():
+        own = [each for each in tensors if read(each, "device") == device]
+        described[name] = sum(read(each, "numel") * read(each, "element_size") for each in own)
+
+
+def _are_plain(tensors: List[Any]) -> bool:
+    """True if C alone knows their sizes, and these are those of their memory."""
+    kinds = {type(each): each for each in tensors}
+    return all(map(has_plain_size, kinds.values())) and not any(read(each, "is_sparse") for each in tensors)
 
 
 def parameter_groups(optimizer: Any) -> List[Dict[str, Any]]:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from tuimon.diagnosis.xids import xid
 from tuimon.node_ids import own_id
 from tuimon.proc.numa import core_list
+from tuimon.records import Process
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
 from tuimon.views.gpu_text import STALE_S, memory_ratio, shows_sms
@@ -34,8 +35,30 @@ from tuimon.views.tui.drawing.lines import (
 #: Columns of a row's name, and of its figure with the gap behind it.
 LABEL, VALUE = 8, 7
 _GIB = 1024**3
+#: Factor from which a batch counts as larger. As many optimizers as a process reports: there may be more.
+_LARGER, _OPTIMIZERS = 1.1, 4
 #: Share of memory in use from which the figure is coloured.
 _FULL_RATIO = 0.95
+
+
+class Held(NamedTuple):
+    """The memory of one GPU that a training holds from step to step, in bytes."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+
+
+def held_of(process: Process | None) -> Held | None:
+    """What a process's optimizers hold on its GPU; None if that is not known of all of them."""
+    found = process.optimizers if process is not None else []
+    held = [0, 0, 0]
+    for each in found:
+        for part, size_bytes in enumerate((each.parameter_bytes, each.gradient_bytes, each.state_bytes)):
+            if size_bytes is None or each.device == "cpu":
+                return None
+            held[part] += size_bytes
+    return Held(*held) if 0 < len(found) < _OPTIMIZERS else None
 
 
 class TorchShare(NamedTuple):
@@ -44,6 +67,8 @@ class TorchShare(NamedTuple):
     allocated_bytes: int | None
     reserved_bytes: int | None
     retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
+    peak_bytes: int | None = None  # most in tensors at a time
+    held: Held | None = None  # if all of it is of one process
 
 
 class GpuView(NamedTuple):
@@ -236,6 +261,31 @@ def torch_line(view: GpuView, width: int) -> Line | None:
     if used is not None and used >= torch.reserved_bytes:
         rest = [line(("┄ ", "text"), (f"{gib(used - torch.reserved_bytes)} outside", "text"))]
     return fitting([(label("torch"), *chained(offer, Span("  "))) for offer in ([*parts, *rest], parts, short)], width)
+
+
+def peak_line(view: GpuView, width: int) -> Line | None:
+    """``peak  30.2 GiB: 1.2 weights, 1.2 gradients, 2.4 optimizer, 25.4 activations and buffers · batch x1.6 fits``."""
+    torch, gpu = view.torch, view.gpu.latest
+    if torch is None or torch.peak_bytes is None:
+        return None
+    peak = f"{gib(torch.peak_bytes)} GiB"
+    rest = torch.peak_bytes - sum(torch.held) if torch.held is not None else 0
+    if torch.held is None or rest <= 0:
+        return fitting(
+            [(label("peak"), Span(f"{peak} in tensors", "text")), (label("peak"), Span(peak, "text"))], width
+        )
+    names = ("weights", "gradients", "optimizer", "activations")
+    parts = ", ".join(f"{gib(part)} {name}" for part, name in zip((*torch.held, rest), names, strict=True))
+    short = f"{peak}: {gib(rest)} activations"
+    fits = ""
+    if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None and torch.reserved_bytes is not None:
+        # others keep theirs, and torch's cache stays as much larger than the tensors as it is
+        free = gpu.memory_total_bytes - max(gpu.memory_used_bytes - torch.reserved_bytes, 0)
+        spare = max(torch.reserved_bytes / torch.peak_bytes, 1.0)
+        times = (free / spare - sum(torch.held)) / rest
+        fits = f" · batch ~{int(10 * times) / 10:g}x fits" if times >= _LARGER else ""
+    offers = [f"{peak}: {parts}{fits}", f"{short}{fits}", f"{peak}{fits}", peak]
+    return fitting([(label("peak"), Span(text, "text")) for text in offers], width)
 
 
 _LEAST_CHART, _MOST_CHART = 6, 60

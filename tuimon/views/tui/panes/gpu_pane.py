@@ -20,17 +20,20 @@ from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
     GpuView,
+    Held,
     TorchShare,
     alarm_lines,
     folded_line,
     gpu_mosaic,
     gpu_table,
+    held_of,
     joined,
     label,
     mark_of,
     memory_line,
     name_of,
     out_of,
+    peak_line,
     power_gauge,
     power_line,
     process_lines,
@@ -56,8 +59,8 @@ _PROCESSES = 4
 _LEAST_CHART = 10  # cells
 #: The parts by importance (where rows are short the last go first) and from top to bottom; "charts" are those of SM,
 #: tensor and DRAM below the utilisation.
-_IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "charts", "processes", "rates")
-_ORDER = ("alarms", "stale", "charts", "memory", "torch", "power", "slowed", "rates", "processes")
+_IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "peak", "charts", "processes", "rates")
+_ORDER = ("alarms", "stale", "charts", "memory", "torch", "peak", "power", "slowed", "rates", "processes")
 #: Rows of the utilisation's chart and of each chart below it: the first that fit.
 _CHART_ROWS = ((4, 2), (4, 1), (3, 1), (2, 1), (1, 1))
 
@@ -109,6 +112,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
     """All parts as lines; the charts as empty ones, which are only counted."""
     row, gpu = view.gpu, view.gpu.latest
     torch, slowed, badge = torch_line(view, width), slowed_line(row, width), stale_badge(view, width)
+    peak = peak_line(view, width)
     unknown = gpu.parent_uuid is not None and gpu.power_w is None and gpu.temperature_c is None
     return {
         "alarms": alarm_lines(row, width),
@@ -116,6 +120,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
         "charts": [() for _ in activities(row)],
         "memory": [memory_line(view, width)],
         "torch": [torch] if torch else [],
+        "peak": [peak] if peak else [],
         "power": [] if unknown else [power_line(view, width)],
         "slowed": [slowed] if slowed else [],
         "rates": rates_lines(view, width),
@@ -181,6 +186,7 @@ class GpuState(NamedTuple):
     note: str | None
     hint: str | None = None
     torch: tuple[TorchMemoryRow, ...] = ()
+    held: tuple[tuple[str | None, Held], ...] = ()  # by the GPU's UUID, of processes on one GPU
     labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
     whole_run: bool = False  # the means are over all steps of the run
     span_s: float = 0.0  # that the charts show
@@ -195,6 +201,8 @@ class GpuPane(Pane[GpuState]):
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         axis = axis_of(session)
+        torch = {pid: session.torch_memory(pid) for pid in session.trainers_here()}
+        parts = [(pid, held_of(session.process(pid))) for pid in torch]
         return GpuState(
             # only what is shown, ages in whole seconds: equal rows are not painted again
             tuple(
@@ -208,7 +216,8 @@ class GpuPane(Pane[GpuState]):
             ),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
+            tuple(row for rows in torch.values() for row in rows),
+            tuple((rows[0].uuid, held) for pid, held in parts if held is not None and len(rows := torch[pid]) == 1),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
             session.exit is not None and bool(run.stepping_spans()),
             axis.span_s,
@@ -252,8 +261,9 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     views = _views(state, front)
     rest = bool(folded) + bool(state.note)
     if len(views) == 1:
-        parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, the utilisation two rows high
-        return sum(map(len, parts.values())) + 2 * len(_utilisation(views[0])) + (gauge is not None) + rest
+        parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, its charts as high as they get
+        charts = _CHART_ROWS[0][0] * len(_utilisation(views[0])) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
+        return sum(map(len, parts.values())) + charts + (gauge is not None) + rest
     groups = _groups(views)
     charts = max((len(activities(view.gpu)) for group in groups for view in group.cards), default=0)
     rows = _rows_of(groups, width, 5 + charts)  # a head, the utilisation, memory and power each, and a gap
@@ -308,7 +318,8 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     if not rows or len(reserved) < len(rows):
         return None
     retries = sum(row.retries or 0 for row in rows)
-    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
+    alone_peak, held = (rows[0].peak_bytes, dict(state.held).get(rows[0].uuid)) if len(rows) == 1 else (None, None)
+    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries, alone_peak, held)
 
 
 #: The counters with a chart.
@@ -318,6 +329,8 @@ _CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
 def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:
     begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
     spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
+    if spans:  # the first reading is of the time before it
+        spans[0] = (min(spans[0][0], spans[0][1] - axis.slot_s), spans[0][1])
     course = {}
     for name in _CHARTED:
         values = on_axis(spans, gpu.history(name), axis, mean)

@@ -91,6 +91,8 @@ GPU
   ━ allocated | memory that tensors of torch hold
   ╍ reserved  | what torch has taken from the driver: tensors and cache
   ┄ outside   | CUDA itself, other libraries, other processes
+  peak        | most in tensors at a time: what optimizers hold, and the rest: activations, buffers, frozen weights
+  batch ~2x   | how much larger a batch fits in the GPU's memory if all of that rest grows with it
   slowed      | what holds the clocks down, and for what share of the time
   J/step      | energy that the GPUs of this process take for one step
   foreign     | a process that does not belong to this run
