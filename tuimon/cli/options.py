@@ -290,7 +290,7 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
 
     try:
         address = parse_address(parsed.prometheus)
-        from tuimon.views.metrics.prometheus import MetricsServer, MetricsView
+        from tuimon.views.metrics.prometheus import MetricsServer
         from tuimon.views.metrics.snapshot import Snapshots
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
@@ -298,5 +298,4 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
         from tuimon.installation import install_command
 
         raise UsageError(f"--prometheus needs a package: {error}", install_command("prometheus-client")) from None
-    snapshots = Snapshots()
-    return (MetricsView(snapshots, MetricsServer(snapshots, address)),)
+    return (MetricsServer(Snapshots(), address),)

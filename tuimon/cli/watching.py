@@ -36,25 +36,19 @@ class EndSleep:
 
     def __init__(self, pid: int) -> None:
         self.has_ended = False
-        self._poll = select.poll()
-        self._handle = -1
+        self._handles: list[int] = []
         with contextlib.suppress(OSError, AttributeError):
-            self._handle = os.pidfd_open(pid)
-            self._poll.register(self._handle, select.POLLIN)
+            self._handles.append(os.pidfd_open(pid))
 
     def sleep(self, seconds: float) -> None:
         """Sleep this long at most; signal handlers run meanwhile."""
-        if self._handle < 0:
-            time.sleep(max(seconds, 0.0))
-        elif self._poll.poll(max(seconds, 0.0) * 1000):
+        if select.select(self._handles, (), (), max(seconds, 0.0))[0]:
             self.has_ended = True
-            self.close()  # an ended process would end every later poll at once
+            self.close()  # an ended process would end every later sleep at once
 
     def close(self) -> None:
-        if self._handle >= 0:
-            self._poll.unregister(self._handle)
-            os.close(self._handle)
-            self._handle = -1
+        while self._handles:
+            os.close(self._handles.pop())
 
 
 def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -> int:

@@ -256,11 +256,6 @@ class Goodput(Struct, frozen=True, gc=False):
     parts: Mapping[Part, float]  # those that took any time
     loop: Mapping[Part, float] = {}  # of these, what lies between the first step and the last
 
-    @property
-    def ratio(self) -> float:
-        """Share (0..1) of the time in steps."""
-        return self.parts.get("training", 0.0) / self.total_s
-
 
 class _Divided:
     """Divides stretches of time: a part takes at most what the parts before it have left of its stretch."""

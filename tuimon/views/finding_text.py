@@ -132,15 +132,11 @@ def markdown_lines(finding: FindingJson) -> list[str]:
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:
     """``2.2x to 4.5x faster``, ``up to 4.5x faster``, or ``at least 3.8x faster`` if no upper end is known."""
-    least, most = _range(low or estimated, estimated if is_open(high) else high or estimated)
-    if is_open(high):
+    is_open = high is None or math.isinf(high)  # infinite in findings, null in JSON
+    least, most = _range(low or estimated, estimated if is_open else high or estimated)
+    if is_open:
         return f"at least {least}x faster"
     return f"up to {most}x faster" if least == most or float(least) <= 1.0 else f"{least}x to {most}x faster"
-
-
-def is_open(high: float | None) -> bool:
-    """True if a gain has no upper end: infinite in findings, null in JSON."""
-    return high is None or math.isinf(high)
 
 
 def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
-from tuimon.session.state import OVER, Goodput, Part, RunState, StateName, Unseen
+from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
 from tuimon.text import kernel_name
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
@@ -41,7 +41,7 @@ from tuimon.views.format import (
 
 if TYPE_CHECKING:
     from tuimon.trace.events import TakenBy
-    from tuimon.views.report_types import GoodputJson, StateJson, StepsJson
+    from tuimon.views.report_types import GoodputJson, GoodputPart, StateJson, StepsJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
@@ -305,13 +305,12 @@ def memory_lines(history: MemoryHistory) -> list[str]:
     return lines
 
 
-def goodput_text(goodput: Goodput) -> str:
+def goodput_text(seconds: float, parts: Sequence[GoodputPart]) -> str:
     """``62 % of 3m12s in steps; evaluation 21 %, set-up 12 %, import 5 %``."""
-    shares = sorted(((seconds / goodput.total_s, part) for part, seconds in goodput.parts.items()), reverse=True)
-    rest = [(share, part) for share, part in shares if part != "training" and share >= _SHOWN]
-    named = ", ".join(f"{_PARTS.get(part, part)} {percent(share)}" for share, part in rest)
-    steps = f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in steps"
-    return f"{steps}; {named}" if named else steps
+    shares = {part.name: part.share for part in sorted(parts, key=lambda part: -part.share)}
+    steps = f"{percent(shares.pop('training', 0.0))} of {duration(seconds)} in steps"
+    named = [f"{_PARTS.get(name, name)} {percent(share)}" for name, share in shares.items() if share >= _SHOWN]
+    return f"{steps}; {', '.join(named)}" if named else steps
 
 
 def goodput_bar(goodput: GoodputJson) -> list[tuple[str, float, str]]:

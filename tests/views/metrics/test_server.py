@@ -19,7 +19,7 @@ from tests.waiting import until
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics import prometheus
-from tuimon.views.metrics.prometheus import MetricsServer, MetricsView
+from tuimon.views.metrics.prometheus import MetricsServer
 from tuimon.views.metrics.serving import Address, parse_address
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
@@ -29,10 +29,10 @@ LOOPBACK = "127.0.0.1"
 class Monitor:
     """Ticks a view, as the real one does."""
 
-    def __init__(self, session: Session, snapshots: Snapshots, server: MetricsServer) -> None:
+    def __init__(self, session: Session, server: MetricsServer) -> None:
         self.session = session
         self.notices: list[Notice] = []
-        self.view = MetricsView(snapshots, server)
+        self.view = server
         self.view.start()
 
     def tick(self) -> list[Notice]:
@@ -47,7 +47,7 @@ class Monitor:
 def served(snapshots: Snapshots | None = None) -> Iterator[tuple[Monitor, int]]:
     """A monitor that ticks on a thread of its own, for callers that wait for an answer; and the server's port."""
     session, snapshots, over = whole_session(1), snapshots or Snapshots(), threading.Event()
-    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0)))
+    monitor = Monitor(session, MetricsServer(snapshots, Address(LOOPBACK, 0)))
 
     def tick() -> None:
         while not over.wait(0.01):
@@ -89,7 +89,7 @@ def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) 
     session, snapshots = whole_session(1), Snapshots()
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
-        monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, port)))
+        monitor = Monitor(session, MetricsServer(snapshots, Address(LOOPBACK, port)))
         until(lambda: monitor.said("in use"))
     until(lambda: monitor.said("served at"))
     assert [(notice.source, notice.level) for notice in monitor.notices] == [
@@ -103,7 +103,7 @@ def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_an_address_that_is_not_ours(host: str, says: str) -> None:
     session, snapshots = whole_session(1), Snapshots()
-    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(host, 0)))
+    monitor = Monitor(session, MetricsServer(snapshots, Address(host, 0)))
     until(lambda: monitor.said(says))
     monitor.view.close(session, ())
 
@@ -167,7 +167,7 @@ def test_a_scrape_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pyt
             return None
 
     session, snapshots = whole_session(1), Hanging()
-    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0)))
+    monitor = Monitor(session, MetricsServer(snapshots, Address(LOOPBACK, 0)))
     until(lambda: monitor.said("served at"))
     with socket.create_connection((LOOPBACK, port_of(monitor))) as scraper:
         scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

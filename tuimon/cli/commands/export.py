@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TextIO
 
 from tuimon.cli.options import add_run_choice, number, parser_of
@@ -82,7 +83,7 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
     records = _named(read_logs(log))
     if to == "perfetto":
         first = next(records)
-        return lambda out: write_perfetto(_between([first], records, selection), out)
+        return lambda out: write_perfetto(_between(chain([first], records), selection), out)
     if to == "collapsed":
         lines = list(collapsed(records, selection))
         if not lines:
@@ -102,14 +103,13 @@ def _named(records: Iterable[Record]) -> Iterator[Record]:
         yield record
 
 
-def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selection) -> Iterator[Record]:
+def _between(records: Iterable[Record], selection: Selection) -> Iterator[Record]:
     """The records of the selected time, and those of any time that others refer to (nodes, processes, frames ...)."""
     start_s: float | None = None
-    for records in (first, rest):
-        for record in records:
-            start_s = record.t if start_s is None else start_s
-            if isinstance(record, (Header, Node, Process, Frames)) or selection.includes_time(record.t - start_s):
-                yield record
+    for record in records:
+        start_s = record.t if start_s is None else start_s
+        if isinstance(record, (Header, Node, Process, Frames)) or selection.includes_time(record.t - start_s):
+            yield record
 
 
 def _nothing(log: Chosen, selection: Selection) -> TuimonError:

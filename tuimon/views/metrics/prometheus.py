@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
@@ -77,6 +77,8 @@ SCRAPE_S = 10.0
 AT_A_TIME = 8
 #: Seconds between two attempts to listen.
 RETRY_S = 5.0
+#: Seconds that the end of tuimon waits for the server.
+CLOSE_S = 2.0
 
 
 class Handler(WSGIRequestHandler):
@@ -129,10 +131,13 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class MetricsServer:
-    """Listens until it is closed; if it cannot listen, it reports why and tries again."""
+    """Listens until it is closed; if it cannot listen, it reports why and tries again. Only ``close`` waits."""
+
+    name = "metrics"
 
     def __init__(self, snapshots: Snapshots, address: Address) -> None:
-        self.condition: Condition | None = None
+        self._condition: Condition | None = None
+        self._reported: Condition | None = None
         self._snapshots = snapshots
         self._address = address
         self._closing = threading.Event()
@@ -142,10 +147,22 @@ class MetricsServer:
         """Begin to listen, on a thread of its own."""
         self._thread.start()
 
-    def close(self, timeout_s: float) -> None:
-        """Stop listening; scrapes that go on end with the process."""
+    def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
+        """Take a snapshot if one is wanted; returns what has changed about the server."""
+        self._snapshots.offer(session, findings)
+        new = self._condition
+        if new is None or new == self._reported:
+            return []
+        self._reported = new
+        level: Literal["info", "warning"] = "info" if new.works else "warning"
+        about = Notice(t=session.now_s, pid=0, source="prometheus", level=level, message=new.message, hint=new.hint)
+        return [about]
+
+    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Offer the last snapshot, then stop listening; scrapes that go on end with the process."""
+        self._snapshots.offer(session, findings, last=True)
         self._closing.set()
-        self._thread.join(timeout_s)
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         server = self._listen()
@@ -160,10 +177,10 @@ class MetricsServer:
         try:
             server = _Server(self._address)
         except OSError as error:
-            self.condition = _cannot_listen(self._address, error)
+            self._condition = _cannot_listen(self._address, error)
             return None
         server.set_app(make_wsgi_app(registry_of(self._snapshots.fresh), disable_compression=True))
-        self.condition = Condition(f"served at {Address(self._address.host, server.server_port).url}")
+        self._condition = Condition(f"served at {Address(self._address.host, server.server_port).url}")
         return server
 
 
@@ -178,45 +195,3 @@ def _cannot_listen(address: Address, error: OSError) -> Condition:
     if error.errno in (errno.EACCES, errno.EPERM):
         return Condition(f"listening on {where} is not permitted", False, "Ports from 1024 on need no privileges")
     return Condition(f"cannot listen on {where}: {os.strerror(error.errno or 0)}", works=False)
-
-
-#: Seconds that the end of tuimon waits for the server.
-CLOSE_S = 2.0
-
-
-class MetricsView:
-    """Serves metrics; the monitor calls it at every tick, and only ``close`` waits."""
-
-    name = "metrics"
-
-    def __init__(self, snapshots: Snapshots, server: MetricsServer) -> None:
-        self._snapshots = snapshots
-        self._server = server
-        self._reported: Condition | None = None
-
-    def start(self) -> None:
-        """Start the server."""
-        self._server.start()
-
-    def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
-        """Take a snapshot if one is wanted; returns what has changed about the server."""
-        self._snapshots.offer(session, findings)
-        condition = self._server.condition
-        if condition is None or condition == self._reported:
-            return []
-        self._reported = condition
-        return [
-            Notice(
-                t=session.now_s,
-                pid=0,
-                source="prometheus",
-                level="info" if condition.works else "warning",
-                message=condition.message,
-                hint=condition.hint,
-            )
-        ]
-
-    def close(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Offer the last snapshot, then stop the server."""
-        self._snapshots.offer(session, findings, last=True)
-        self._server.close(CLOSE_S)

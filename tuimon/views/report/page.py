@@ -90,7 +90,6 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
-_TRACES = 3
 #: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
@@ -143,7 +142,7 @@ def _written(value: object) -> object:
 
 
 def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
-    end, focus = end_of(report.run), report.focus
+    end = end_of(report.run)
     gpus = [gpu for gpu in report.gpus if gpu.used_by_run]
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
@@ -160,11 +159,8 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(report.mean_steps),
         "ranks": ranks_table(report.ranks),
-        "traces": report.traces[-_TRACES:],
-        "gpu_time": focus.gpu_time if focus is not None else None,
         "gpus": [_gpu(gpu, report.courses.get(gpu.latest.uuid, {})) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": focus.loaders if focus is not None else (),
         "flames": [
             {"title": each.title, "samples": each.samples, "boxes": list(map(_box, each.boxes))}
             for each in report.flames

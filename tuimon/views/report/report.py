@@ -202,12 +202,9 @@ def goodput_of(session: Session) -> types.GoodputJson | None:
     divided = goodput(session)
     if divided is None:
         return None
-    parts = [(part, divided.parts[part]) for part in PARTS if part in divided.parts]
-    return types.GoodputJson(
-        divided.total_s,
-        [types.GoodputPart(part, seconds, seconds / divided.total_s) for part, seconds in parts],
-        goodput_text(divided),
-    )
+    known, seconds = divided.parts, divided.total_s
+    parts = [types.GoodputPart(part, known[part], known[part] / seconds) for part in PARTS if part in known]
+    return types.GoodputJson(seconds, parts, goodput_text(seconds, parts))
 
 
 # -- steps and phases
