@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from bench.fleet_logs import Job, write
+from tests.recorded_logs import log_path
 from tests.session.records import extend, header, loop, process, session_of, steps, thread
 from tests.views.report.test_html import log_of, page_of
 from tuimon.diagnosis.finding import Finding
@@ -47,6 +48,14 @@ def test_the_text_names_the_late_rank_and_fits_a_page(of_many: Report) -> None:
     assert ", late by 39" in lines[at + 1]
     assert lines[at + 3].startswith("  all 72: ")
     assert lines[at + 5] == ""
+
+
+def test_a_rank_that_comes_before_the_others_is_not_late(capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(log_path("slow_rank"))
+    early, _ = report_of(*fold(read_logs(choose(log)))).ranks
+    assert early.late_ms < 0
+    page = page_of(log, capsys=capsys)
+    assert "late by" in page and '<td class="n">0 ms</td>' in page and '<td class="n">-' not in page
 
 
 # -- trainings side by side in a report: it is of one, and says what was found in each

@@ -239,7 +239,7 @@ def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the templ
             **asdict(rank),
             "bar": phase_bar(rank.phases),
             "shares": shares_text(rank.phases),
-            "times": [getattr(rank, key) for *_, key in columns],
+            "times": [None if (ms := getattr(rank, key)) is None else max(ms, 0.0) for *_, key in columns],
         }
         for rank in ranks
     ]
