@@ -173,4 +173,4 @@ def test_the_verdict_its_place_fix_and_gain_are_printed_once_the_screen_is_left(
     assert capsys.readouterr().out == VERDICT + (f"{message}\n" if message else "")
     monitor.findings.clear()
     watch_full_screen(monitor, Options(), LeaveSignals())
-    assert capsys.readouterr().out.startswith("14.9 steps/s  67.0 ms ")
+    assert capsys.readouterr().out.startswith("14.9 steps/s  median 67.0 ms ")
