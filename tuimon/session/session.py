@@ -23,7 +23,7 @@ from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
 from tuimon.session.tables import Tables
-from tuimon.session.threads import MainThread, ThreadRow, mean_threads, thread_rows
+from tuimon.session.threads import MainThread, ThreadRow, thread_rows
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
@@ -349,11 +349,11 @@ class SessionView:
     def live_threads(self, node: int | None = None) -> list[Threads]:
         """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run.
 
-        One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, are
-        one: the last of them.
+        One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, count
+        as the last of them; the one that lived longest stands for all.
         """
         known, span, own = self.session.run_processes, self._in_steps(None), self.session.threads
-        pids = [pid for pid in self.session.pids_on(self._node(node)) if pid in own]
+        pids = self.session.pids_on(self._node(node))
         if span == LATEST:
             live = (own[pid].latest for pid in pids if not known.has_ended(pid))
             return [threads for threads in live if threads is not None]
@@ -361,11 +361,13 @@ class SessionView:
         longest_s = min(max(seconds.values(), default=0.0), span.end_s - span.begin_s)
         found = []
         for succession in known.successions(seconds) if longest_s > 0 else ():
-            lived_s = seconds[succession[0]]
+            longest = max(succession, key=seconds.__getitem__)
+            lived_s = seconds[longest]
             if len(succession) > 1:
                 lived_s = sum(known.lived_s(pid, span.begin_s, min(self.now_s, span.end_s)) for pid in succession)
-            found.append(mean_threads([own[pid] for pid in succession], span, min(1.0, lived_s / longest_s)))
-        return [threads for threads in found if threads is not None]
+            if (threads := own[longest].over(span, min(1.0, lived_s / longest_s))) is not None:
+                found.append(structs.replace(threads, pid=succession[-1]))
+        return found
 
     @once
     def native(self, pid: int) -> dict[int, NativeUse]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -93,17 +92,6 @@ _LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", 
 _WRITES = -1
 #: Bytes that a process writes in a window from which the window is part of a burst: our choice; logs write less.
 _MUCH_BYTES = 1 << 20
-
-
-class _ThreadUse(NamedTuple):
-    """A thread over a span, in us."""
-
-    latest: ThreadCpu
-    lives: bool
-    cpu: int
-    cpu_of: int
-    delay: int
-    delay_of: int
 
 
 class _Use(NamedTuple):
@@ -240,9 +228,30 @@ class ProcessThreads:
         self.use.keep_apart(t)
         self._windows.keep_apart(t)
 
-    def over(self, span: Span) -> Threads | None:
-        """Its threads over a span; None if no window lies in it."""
-        return self.latest if span == LATEST else mean_threads([self], span)
+    def over(self, span: Span, presence: float = 1.0) -> Threads | None:
+        """The means over a span; ``presence``: the share of it that it, or others like it, lived for.
+
+        None if no window lies in it. The threads that live come first.
+        """
+        sums, latest = self.use.over(span), self.latest
+        if span == LATEST or sums is None or latest is None:
+            return latest if span == LATEST else None
+        figures, rows = self._figures.figures(self._windows.counts(span)), []
+        live = {row.tid: at for at, row in enumerate(latest.threads)}
+        for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
+            cpu, cpu_of, delay, delay_of = figures.get(place, (0, 0, 0, 0))
+            share = min(1.0, cpu_of / 1e6 / sums.cpu_of_s) if sums.cpu_of_s else 0.0
+            share = 1.0 if row.tid in live else share
+            if share >= _MOST:
+                ratios = _ratio(cpu, cpu_of, presence * share), _ratio(delay, delay_of, presence * share)
+                rows.append(structs.replace(row, cpu_ratio=ratios[0], delay_ratio=ratios[1]))
+        return structs.replace(
+            latest,
+            window_s=sums.seconds,
+            cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
+            threads=rows,
+            ended_cpu_s=presence * sums.childrens_s,
+        )
 
     def training(self, span: Span) -> MainThread:
         """The thread that trains, over a span."""
@@ -268,7 +277,9 @@ class ProcessThreads:
 
     def written(self, span: Span = EVER) -> tuple[int | None, int]:
         """Bursts of writing since the first steps, or None if they are too close to be told apart; and their bytes."""
-        windows, of_bursts, bursts, burst_bytes = self._figures_over(span).get(_WRITES, (0, 0, 0, 0))
+        windows, of_bursts, bursts, burst_bytes = self._figures.figures(self._windows.counts(span)).get(
+            _WRITES, (0, 0, 0, 0)
+        )
         return bursts if 2 * of_bursts <= windows else None, burst_bytes
 
     def disk_ratio(self, span: Span) -> float | None:
@@ -300,19 +311,6 @@ class ProcessThreads:
         busy = 0.0 if ran is None or wanted is None else min(1.0, ran + wanted)
         return OnCores(waited or 0.0, cpu or 0.0, delay / both if delay else 0.0, busy)
 
-    def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
-        """Its threads over a span, by name, and by number among those of this name; those that live first."""
-        figures, numbers, found = self._figures_over(span), Counter[str](), {}
-        live = {row.tid: at for at, row in enumerate(self.latest.threads if self.latest is not None else ())}
-        for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
-            own = figures.get(place, (0, 0, 0, 0))
-            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *own)
-            numbers[row.name] += 1
-        return found
-
-    def _figures_over(self, span: Span) -> dict[int, tuple[int, ...]]:
-        return self._figures.figures(self._windows.counts(span))
-
 
 def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
     return presence * part / whole if whole else None
@@ -326,34 +324,6 @@ def core_seconds(each: Sequence[ProcessThreads], begin_s: float, end_s: float) -
     until_s = min(end_s, max((own.latest.t for own in each if own.latest is not None), default=0.0))
     parts = [sums for own in each if (sums := own.use.part(begin_s, until_s)) is not None]
     return sum(sums.cpu_s + sums.childrens_s + sums.seconds - sums.cpu_of_s for sums in parts), until_s
-
-
-def mean_threads(each: Sequence[ProcessThreads], span: Span, presence: float = 1.0) -> Threads | None:
-    """The means of processes that succeeded each other at the same work, under the last one's id.
-
-    ``presence``: the share of the span that they lived for. None if no window lies in it.
-    """
-    last, uses = each[-1], [sums for process in each if (sums := process.use.over(span)) is not None]
-    if not uses or last.latest is None:
-        return None
-    sums = last.use.joined(uses)
-    before, rows = [process.threads(span) for process in each[:-1]], []
-    of_us = 1e6 * (last.use.over(span) or sums).cpu_of_s
-    for name, own in last.threads(span).items():
-        share = 1.0 if own.lives else min(1.0, own.cpu_of / of_us) if of_us else 0.0
-        if share < _MOST:
-            continue
-        parts = [own, *(threads[name] for threads in before if name in threads)]
-        cpu = _ratio(sum(part.cpu for part in parts), sum(part.cpu_of for part in parts), presence * share)
-        delay = _ratio(sum(part.delay for part in parts), sum(part.delay_of for part in parts), presence * share)
-        rows.append(structs.replace(own.latest, cpu_ratio=cpu, delay_ratio=delay))
-    return structs.replace(
-        last.latest,
-        window_s=sums.seconds,
-        cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
-        threads=rows,
-        ended_cpu_s=presence * sums.childrens_s,
-    )
 
 
 def thread_rows(
