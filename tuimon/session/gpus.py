@@ -89,8 +89,8 @@ class GpuRow(Struct, frozen=True):
 
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32
-#: Most GPUs and MIG instances of a node that are remembered, and causes of lower clocks.
-_DEVICES, _CAUSES = 256, 64
+#: Most causes of lower clocks.
+_CAUSES = 64
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
 LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
@@ -256,84 +256,67 @@ class Device:
         return packets if now_s - since_s <= _MINUTE_S else 0
 
 
-class DeviceTable:
-    """Folds Gpu records, by UUID."""
+def gpu_rows(
+    devices: Mapping[str, Device],
+    now_s: float,
+    processes: Iterable[Process],
+    focus: Process | None = None,
+    steps_per_s: float | None = None,
+    spans: Sequence[SteppingSpan] = (),
+    course: Span = LATEST,
+) -> list[GpuRow]:
+    """The GPUs of a machine, those that the run uses first.
 
-    def __init__(self) -> None:
-        self._devices: dict[str, Device] = {}
-
-    def add_gpu(self, record: Gpu) -> None:
-        """Fold one GPU's counters."""
-        if record.uuid not in self._devices:
-            if len(self._devices) >= _DEVICES:
-                return
-            self._devices[record.uuid] = Device()
-        self._devices[record.uuid].add_record(record)
-
-    def latest(self) -> list[Gpu]:
-        """The latest record of each GPU."""
-        return [device.latest for device in self._devices.values() if device.latest is not None]
-
-    def rows(
-        self,
-        now_s: float,
-        processes: Iterable[Process],
-        focus: Process | None = None,
-        steps_per_s: float | None = None,
-        spans: Sequence[SteppingSpan] = (),
-        course: Span = LATEST,
-    ) -> list[GpuRow]:
-        """All GPUs, those that the run uses first.
-
-        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: the
-        span of the histories.
-        """
-        run = list(processes)
-        pids = {process.pid for process in run}
-        live = [process for process in run if not process.ended] or run
-        used = self._used(live)
-        means = {uuid: device.means(spans) for uuid, device in self._devices.items()}
-        joules = self._joules_per_step(focus, steps_per_s, means)
-        rows = [
-            GpuRow(
-                latest=latest,
-                stale_s=max(0.0, now_s - latest.t),
-                used_by_run=uuid in used,
-                run_pids=frozenset(process.pid for process in latest.processes if process.pid in pids),
-                course=device.course(course),
-                throttled=device.throttled(),
-                joules_per_step=joules.get(uuid),
-                xids=tuple(device.xids),
-                resent_per_min=device.resent(now_s),
-                means=means[uuid],
-            )
-            for uuid, device in self._devices.items()
-            if (latest := device.latest) is not None
-        ]
-        # MIG instances after the GPU that they are part of
-        return sorted(
-            rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid)
+    ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: the span of the
+    histories.
+    """
+    run = list(processes)
+    pids = {process.pid for process in run}
+    live = [process for process in run if not process.ended] or run
+    latest = [device.latest for device in devices.values() if device.latest is not None]
+    used = _used(latest, live)
+    means = {uuid: device.means(spans) for uuid, device in devices.items()}
+    joules = _joules_per_step(latest, focus, steps_per_s, means)
+    rows = [
+        GpuRow(
+            latest=gpu,
+            stale_s=max(0.0, now_s - gpu.t),
+            used_by_run=uuid in used,
+            run_pids=frozenset(process.pid for process in gpu.processes if process.pid in pids),
+            course=device.course(course),
+            throttled=device.throttled(),
+            joules_per_step=joules.get(uuid),
+            xids=tuple(device.xids),
+            resent_per_min=device.resent(now_s),
+            means=means[uuid],
         )
+        for uuid, device in devices.items()
+        if (gpu := device.latest) is not None
+    ]
+    # MIG instances after the GPU that they are part of
+    return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))
 
-    def _used(self, processes: Collection[Process]) -> set[str]:
-        """UUIDs of the run's GPUs: as its processes report, the driver lists them, or its environment selects."""
-        reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
-        pids = {process.pid for process in processes}
-        used = set()
-        for gpu in self.latest():
-            if bare_uuid(gpu.uuid) in reported or pids.intersection(gpu.pids) or (gpu.chosen and not reported):
-                used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
-        return used
 
-    def _joules_per_step(
-        self, focus: Process | None, steps_per_s: float | None, means: Mapping[str, GpuMeans | None]
-    ) -> Mapping[str, float]:
-        """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
-        if focus is None or not steps_per_s:
-            return {}
-        uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
-        gpus = [gpu for gpu in self.latest() if bare_uuid(gpu.uuid) in uuids]
-        watts = [found.watts for gpu in gpus if (found := means[gpu.uuid]) is not None and found.watts is not None]
-        if not gpus or len(watts) < len(uuids):
-            return {}
-        return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}
+def _used(gpus: Iterable[Gpu], processes: Collection[Process]) -> set[str]:
+    """UUIDs of the run's GPUs: as its processes report, the driver lists them, or its environment selects."""
+    reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
+    pids = {process.pid for process in processes}
+    used = set()
+    for gpu in gpus:
+        if bare_uuid(gpu.uuid) in reported or pids.intersection(gpu.pids) or (gpu.chosen and not reported):
+            used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
+    return used
+
+
+def _joules_per_step(
+    latest: Iterable[Gpu], focus: Process | None, steps_per_s: float | None, means: Mapping[str, GpuMeans | None]
+) -> Mapping[str, float]:
+    """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
+    if focus is None or not steps_per_s:
+        return {}
+    uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
+    gpus = [gpu for gpu in latest if bare_uuid(gpu.uuid) in uuids]
+    watts = [found.watts for gpu in gpus if (found := means[gpu.uuid]) is not None and found.watts is not None]
+    if not gpus or len(watts) < len(uuids):
+        return {}
+    return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node
-from tuimon.session.gpus import DeviceTable
+from tuimon.session.gpus import Device
 from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
 #: Most nodes whose records are folded.
@@ -109,6 +109,8 @@ class Placement(NamedTuple):
     ran_on: tuple[int, ...]  # the node at each reading, oldest first
 
 
+#: Most GPUs and MIG instances of a node that are remembered.
+_DEVICES = 256
 #: Windows of each length that a series holds.
 _ROWS = 32
 #: Most resources of a machine that are followed: more than a record of ours has.
@@ -152,13 +154,20 @@ class MachineTable:
     def __init__(self, own_core_s: Callable[[float, float], tuple[float, float]]) -> None:
         """``own_core_s``: core-seconds that the run used in a stretch of time, and until when these are known."""
         self._own_core_s = own_core_s
-        self.devices = DeviceTable()
+        self.devices: dict[str, Device] = {}  # by UUID
         self.latest: MachineMemory | None = None
         self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
         self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
         self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
+
+    def add_gpu(self, record: Gpu) -> None:
+        """Fold one GPU's counters."""
+        if record.uuid not in self.devices and len(self.devices) < _DEVICES:
+            self.devices[record.uuid] = Device()
+        if record.uuid in self.devices:
+            self.devices[record.uuid].add_record(record)
 
     def add_held(self, pid: int, held_bytes: int) -> None:
         """Fold what a process holds."""
@@ -264,7 +273,7 @@ class MachineTables:
     def latest_gpus(self) -> Iterator[Gpu]:
         """The latest record of each GPU of all nodes."""
         for machine in self._machines.values():
-            yield from machine.devices.latest()
+            yield from (device.latest for device in machine.devices.values() if device.latest is not None)
 
     def of(self, node: int) -> MachineTable:
         """The machine of a node."""

@@ -12,7 +12,7 @@ from msgspec import structs
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
-from tuimon.session.gpus import GpuRow
+from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.machines import CoresTaken
 from tuimon.session.native import NativeUse
@@ -413,7 +413,7 @@ class SessionView:
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.of(node).devices
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
-        return devices.rows(self.now_s, processes, process, per_second, spans, self.span_of(None))
+        return gpu_rows(devices, self.now_s, processes, process, per_second, spans, self.span_of(None))
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
         """Events of torch.compile in a process over the span, the longest first."""

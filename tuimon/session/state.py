@@ -257,23 +257,14 @@ class Goodput(Struct, frozen=True, gc=False):
     loop: Mapping[Part, float] = {}  # of these, what lies between the first step and the last
 
 
-class _Divided:
-    """Divides stretches of time: a part takes at most what the parts before it have left of its stretch."""
-
-    def __init__(self) -> None:
-        self.parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
-
-    def add(self, seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
-        """Add a stretch of so many seconds: ``taken`` is known, what remains is ``rest``; returns how it divides."""
-        left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
-        for part, seconds_of_it in taken.items():
-            part_s = min(left_s, max(0.0, seconds_of_it))
-            parts[part] += part_s
-            left_s -= part_s
-        parts[rest] += left_s
-        for part, part_s in parts.items():
-            self.parts[part] += part_s
-        return dict(parts)
+def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
+    """A stretch of so many seconds: each part takes at most what those before it have left, ``rest`` what remains."""
+    left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
+    for part, part_s in taken.items():
+        parts[part] += min(left_s, max(0.0, part_s))
+        left_s -= min(left_s, max(0.0, part_s))
+    parts[rest] += left_s
+    return parts
 
 
 def goodput(session: Session) -> Goodput | None:
@@ -289,19 +280,18 @@ def goodput(session: Session) -> Goodput | None:
     rank = process.rank if process is not None else None
     if begun_s is not None and any(one.ended and one.rank == rank and one.t <= begun_s for one in before):
         started_s = min(now_s, max(started_s, begun_s))
-    divided = _Divided()
-    divided.add(started_s - session.start_s, {}, "restart")
+    divided = [_divided(started_s - session.start_s, {}, "restart")]
     begin_s = max(started_s, stats.begin_s) if stats.begin_s is not None else now_s
     # how the process that started this one, such as a job's script, spent the time until then
     launcher = session.launcher_of(process) if process is not None else 0
     own_s = max(started_s, min(begin_s, begun_s)) if launcher in session.stacks and begun_s is not None else started_s
     for work, since_s, until_s in ((session.stacks[launcher].spent, started_s, own_s), (spent, own_s, begin_s)):
         known = work.before(since_s)
-        divided.add(until_s - since_s, {each: known[each] for each in _BEFORE}, "set-up")
+        divided.append(_divided(until_s - since_s, {each: known[each] for each in _BEFORE}, "set-up"))
     loop: Mapping[Part, float] = {}
     if stats.begin_s is not None:
         last_s = max(begin_s, stats.last_step_s or begin_s)
-        loop = divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
+        loop = _divided(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
             "prompt": spent.since_step["prompt"],
@@ -314,9 +304,9 @@ def goodput(session: Session) -> Goodput | None:
             awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
             stood_s = max(awaited_s, _waited_s(session, stats))
             after |= {"hang": stood_s if stood_s >= still_from_s(stats) else 0.0}
-        divided.add(now_s - last_s, after, rest)
-    parts = {part: took_s for part, took_s in divided.parts.items() if took_s}
-    return Goodput(now_s - session.start_s, parts, loop)
+        divided += [loop, _divided(now_s - last_s, after, rest)]
+    parts = ((part, sum(each.get(part, 0.0) for each in divided)) for part in PARTS)
+    return Goodput(now_s - session.start_s, {part: took_s for part, took_s in parts if took_s}, loop)
 
 
 def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:

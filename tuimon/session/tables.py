@@ -129,7 +129,7 @@ class Tables:
             Gil: self.gil.add_gil,
             Native: self.native.add_record,
             Loader: self._fold_loader,
-            Gpu: lambda record: self.nodes.of_process(record.pid).devices.add_gpu(record),
+            Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             Compiler: lambda record: self.compilers.held(record.pid).add_record(record),

@@ -180,17 +180,13 @@ class SetUp:
 
     def add_window(self, window: Window, pid: int) -> None:
         """Fold a window of samples of the process."""
-        functions: dict[tuple[str, str, str], Counter[tuple[str, Place | None]]] = {}
+        counts: Counter[tuple[str, Place | None]] = Counter()
         for node, n in window.counts.get(pid, {}).items():
-            doing = _doing(node)
-            functions.setdefault(_function(*doing), Counter())[doing] += n
-        if not functions:
-            return
-        most = max(functions, key=lambda function: functions[function].total())
-        ((words, place), _), *_ = functions[most].most_common(1)
-        before = self.doing
-        goes_on = before is not None and _function(before.words, before.place) == most
-        self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
+            counts[_doing(node)] += n
+        for (words, place), _ in counts.most_common(1):
+            before = self.doing
+            goes_on = before is not None and _function(before.words, before.place) == _function(words, place)
+            self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
 
 
 def _doing(node: Node) -> tuple[str, Place | None]:
