@@ -148,7 +148,6 @@ READ_IN = {
     "LoaderRow": "diagnosis/evidence/data.py diagnosis/rules/input.py diagnosis/rules/memory.py",
     "Machine": "diagnosis/rules/cores.py diagnosis/rules/memory.py",
     "Mark": "views/export.py",
-    "Mask": "diagnosis/evidence/run.py diagnosis/rules/cores.py",
     "MeasuredBatches": "session/progress.py diagnosis/rules/input.py diagnosis/rules/model.py"
     " diagnosis/rules/gpu/waits.py",
     "MemoryHistory": "views/words.py views/tui/sheets/memory_sheet.py",
@@ -206,8 +205,6 @@ UNREAD = {
         "for the user's own analysis of the log: a window's figure without its histogram, or its sums",
     ),
     "_Exchange.second": "the number by which ranks are compared: " + _BY_POSITION,
-    "Contradiction.by_counters": _BY_POSITION,
-    "Contradiction.by_events": _BY_POSITION,
     "Filling.others": _BY_POSITION,
     "Rollout.copy": _BY_POSITION,
     **{

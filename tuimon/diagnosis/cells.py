@@ -29,7 +29,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
@@ -39,6 +39,7 @@ from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.series import sampling_error
+from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
@@ -196,12 +197,12 @@ def computes(cell: Cell) -> bool:
 
 def cells(evidence: Evidence) -> Cells:
     """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
-    return evidence.answer(_divided)
+    return _divided(evidence.view, evidence.pid)
 
 
 def of_step(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
-    return evidence.answer(_of_step)
+    return _of_step(evidence.view, evidence.pid)
 
 
 def of_loop(evidence: Evidence) -> Cells:
@@ -209,8 +210,9 @@ def of_loop(evidence: Evidence) -> Cells:
     return _whole(cells(evidence).where(phase=LOOP))
 
 
-def _of_step(evidence: Evidence) -> Cells:
-    return _whole(cells(evidence).where(phase=STEP))
+@once
+def _of_step(view: SessionView, pid: int) -> Cells:
+    return _whole(_divided(view, pid).where(phase=STEP))
 
 
 def _whole(found: Cells) -> Cells:
@@ -226,7 +228,9 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
     return Interval(max(taken.low, gpu.idle.low - left.high), min(taken.high, gpu.idle.high - left.low))
 
 
-def _divided(evidence: Evidence) -> Cells:
+@once
+def _divided(view: SessionView, pid: int) -> Cells:
+    evidence = evidence_of(view, pid)
     beside, of_loop = _beside_loop(evidence)
     table = evidence.steps.phases
     if table is None:

@@ -6,7 +6,7 @@ Growth is tested by Mann and Kendall's rank test, which holds for any distributi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from statistics import median, quantiles
@@ -96,27 +96,17 @@ class Level(NamedTuple):
     @property
     def phases_ms(self) -> dict[str, float]:
         """The exclusive phases of a step."""
-        return _medians([row.stacked_ms(self.between_parts) for row in self.rows])
+        return self.medians_ms(lambda row: row.stacked_ms(self.between_parts))
 
-    @property
-    def marked_ms(self) -> dict[str, float]:
-        """The phases of a step as markers delimit them."""
-        return _medians([row.marked_ms for row in self.rows])
-
-    @property
-    def worked_ms(self) -> dict[str, float]:
-        """The phases as markers delimit them, without waits for a core."""
-        return _medians([row.worked_ms for row in self.rows])
+    def medians_ms(self, parts_ms: Callable[[StepStretch], tuple[float, ...] | None]) -> dict[str, float]:
+        """The phases of a step, as ``parts_ms`` divides a stretch."""
+        columns = zip(*(parts for row in self.rows if (parts := parts_ms(row)) is not None), strict=True)
+        return dict(zip((*STACKED, BETWEEN), map(median, columns), strict=False))
 
     @property
     def span(self) -> Span:
         """The time that the stretches cover."""
         return Span(self.rows[0].begin_s, self.rows[-1].end_s)
-
-
-def _medians(rows: Sequence[tuple[float, ...] | None]) -> dict[str, float]:
-    columns = zip(*(row for row in rows if row is not None), strict=True)
-    return dict(zip((*STACKED, BETWEEN), map(median, columns), strict=False))
 
 
 class Grown(NamedTuple):
@@ -153,10 +143,10 @@ class Grown(NamedTuple):
         lengthens backward alone; a list that is summed up anew, only the time before it. An update may be too short to
         have its share of the waits, so the smaller growth counts, with them or without.
         """
-        before, now = self.before.worked_ms, self.now.worked_ms
+        before, now = (level.medians_ms(lambda row: row.worked_ms) for level in self)
         ahead = TimeGrowth(*(ms["forward"] + ms[BETWEEN] for ms in (before, now)))
         update = TimeGrowth(before["optimizer"], now["optimizer"])
-        with_waits = TimeGrowth(self.before.marked_ms["optimizer"], self.now.marked_ms["optimizer"])
+        with_waits = TimeGrowth(*(level.medians_ms(lambda row: row.marked_ms)["optimizer"] for level in self))
         backward = TimeGrowth(before["backward"], now["backward"])
         return ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import TypeVar
 
 from tuimon.diagnosis.evidence.course import CourseEvidence
 from tuimon.diagnosis.evidence.data import DataEvidence, made_at
@@ -24,7 +22,6 @@ from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
 
-T = TypeVar("T")
 #: Activities in torch, and the kinds of libraries that run meanwhile.
 _IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")
 _OF_TORCH: tuple[Kind, ...] = ("torch", "math", "pool", "driver", "jit")
@@ -37,13 +34,6 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     stacks of 16 ranks, would cost more than everything else. Rules get immutable values. All values are of one moment
     and one span, those of the view, which is the only way to the Session.
     """
-
-    def answer(self, query: Callable[[Evidence], T]) -> T:
-        """The result of a query, computed once for all who ask it."""
-        key = query, self.pid
-        if key not in self.view.answers:
-            self.view.answers[key] = query(self)
-        return self.view.answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     # -- groups
 

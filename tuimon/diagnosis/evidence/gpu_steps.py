@@ -62,13 +62,6 @@ _BEGINS = {
 }
 
 
-class Contradiction(NamedTuple):
-    """Events and NVML's counters contradict each other, so one of them does not see all that the GPU does."""
-
-    by_events: Interval
-    by_counters: Interval
-
-
 class PhaseOnGpu(NamedTuple):
     """A phase on the GPU's clock, in ms per step: its length, and how much of it the GPU idles."""
 
@@ -83,7 +76,7 @@ class GpuSteps(NamedTuple):
     idle: Interval
     step_ms: float
     phases: dict[str, PhaseOnGpu]
-    contradiction: Contradiction | None = None
+    contradiction: tuple[Interval, Interval] | None = None  # the idle time by events and by counters, if these disagree
     wide_because: str | None = None  # why the bounds of the idle time are far apart, for people
     untimed: float = 0.0  # least share of work that events of the stream do not time: on other streams, in CUDA graphs
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
@@ -173,7 +166,7 @@ def gpu_steps(
         idle=idle,
         step_ms=step_ms,
         phases=phases,
-        contradiction=None if agree or by_counters is None else Contradiction(by_events, by_counters),
+        contradiction=None if agree or by_counters is None else (by_events, by_counters),
         wide_because=why_wide(idle, by_counters, gpus, copies) if agree else None,
         untimed=untimed if ranks < 2 else 0.0,
         sm_ratio=sum(active) / len(active) if active else None,

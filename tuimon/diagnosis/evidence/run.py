@@ -75,19 +75,6 @@ class OutsideWaits(Struct, frozen=True, gc=False):
     cores: float | None = None  # that were taken from the run
 
 
-class Mask(NamedTuple):
-    """The cores to which a run is restricted, by its affinity or a cpuset."""
-
-    numbers: str  # "0-3,8"
-    allowed: int
-    total: int
-
-    @property
-    def text(self) -> str:
-        """``core 0 of 16``, ``cores 0-3,8 of 16``."""
-        return f"core{'s' * (self.allowed > 1)} {self.numbers} of {self.total}"
-
-
 class Store(NamedTuple):
     """A limited resource, in bytes or by number."""
 
@@ -208,7 +195,7 @@ class Machine(Struct, frozen=True, dict=True):
         If the program's text shows what it keeps, the pace need not be steady, only the growth must go on.
         """
         readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
-        goes_on = column == "held_bytes" and pid in self.trainers and self.sure_keeping
+        goes_on = column == "held_bytes" and pid in self.trainers and any(each.is_sure for each in self.keeping)
         return steady_growth(readings, since_s) or (growth_going_on(readings, since_s) if goes_on else None)
 
     @property
@@ -247,25 +234,18 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
-        """The lines that keep memory, by the program's text or by the allocator's history.
+        """The lines that keep memory: by the program's text if that shows a graph, figures or hooks for sure.
 
-        Lines found by text that shows no graph, figures or hooks come last, after the allocator's history.
+        Else the line of the allocator's history that has grown most; else those by text that show only a container.
         """
+        by_text = [Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items()]
+        sure = [each for each in by_text if each.is_sure]
         histories = self._view.session.memory_history
         lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
         most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
-        if self.sure_keeping or most is None or not most.growth_bytes:
-            return self.sure_keeping or self._by_text
-        return (Keeping("tensor", (Place(most.file, most.line, most.function, most.source),)),)
-
-    @cached_property
-    def sure_keeping(self) -> tuple[Keeping, ...]:
-        """The lines whose text shows for sure that they keep a graph, figures or hooks."""
-        return tuple(each for each in self._by_text if each.is_sure)
-
-    @cached_property
-    def _by_text(self) -> tuple[Keeping, ...]:
-        return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
+        if not sure and most is not None and most.growth_bytes:
+            sure = [Keeping("tensor", (Place(most.file, most.line, most.function, most.source),))]
+        return tuple(sure or by_text)
 
     def steps_per_s(self, pid: int) -> float | None:
         """Steps per second of a training process; None if unknown."""
@@ -278,16 +258,13 @@ class Machine(Struct, frozen=True, dict=True):
         return self._view.session.nodes.cpu_counts.get(self.node)
 
     @cached_property
-    def mask(self) -> Mask | None:
-        """The cores to which the run is restricted; None if it may use as many as tuimon."""
-        numbers, there_are = (
-            self.table.latest.run_cores if self.table.latest else None,
-            self._view.session.nodes.all_cores,
-        )
-        total = there_are.get(self.node)
+    def kept_to(self) -> str | None:
+        """The cores to which the run is restricted, as ``cores 0-3,8 of 16``; None if it may use as many as tuimon."""
+        numbers = self.table.latest.run_cores if self.table.latest is not None else None
+        total = self._view.session.nodes.all_cores.get(self.node)
         if numbers is None or self.cores is None or total is None or self.cores >= total:
             return None
-        return Mask(numbers, self.cores, total)
+        return f"core{'s' * (self.cores > 1)} {numbers} of {total}"
 
     @cached_property
     def workers(self) -> frozenset[int]:

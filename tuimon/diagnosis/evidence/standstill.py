@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.steps import stats_of
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Threads
@@ -127,7 +126,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def _stats(self) -> StepStats:
-        return stats_of(self._view, self.pid)
+        return self._session.step_stats[self.pid]
 
     @property
     def _session(self) -> Session:
@@ -355,7 +354,7 @@ def standstills(view: SessionView, focus: int) -> Iterator[Standstill]:
 
 def _open_for_s(view: SessionView, pid: int) -> float:
     """How long ago the latest boundary of a process was; 0 without markers."""
-    latest = stats_of(view, pid).latest
+    latest = view.session.step_stats[pid].latest
     return latest.open_for_s or 0.0 if latest is not None else 0.0
 
 

@@ -32,7 +32,7 @@ class StepEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def stats(self) -> StepStats:
         """Its steps since the marker stream began; none without markers."""
-        return stats_of(self._view, self.pid)
+        return self._view.session.step_stats[self.pid]
 
     @property
     def are_marked(self) -> bool:
@@ -79,8 +79,3 @@ class StepEvidence(Struct, frozen=True, dict=True):
     def part_of_time(self) -> float:
         """The part (0..1) of the time that goes to steps rather than to evaluation."""
         return 1.0 - self.share_of("eval")
-
-
-def stats_of(view: SessionView, pid: int) -> StepStats:
-    """The steps of a process since the marker stream began; none without markers."""
-    return view.session.step_stats[pid]

@@ -57,8 +57,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
-    if machine.mask is not None:
-        share = f"share {machine.mask.text}"
+    if machine.kept_to is not None:
+        share = f"share {machine.kept_to}"
     return verdict(
         f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
         f" {percent(lost)} of the time",
@@ -73,7 +73,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             "cores_waited_for": demand.delay,
             "busy_threads": threads,
             "pool_works_ratio": machine.pool_works,
-            **({"kept_to": machine.mask.text} if machine.mask is not None else {}),
+            **({"kept_to": machine.kept_to} if machine.kept_to is not None else {}),
             **machine.facts,
         },
     )
@@ -90,8 +90,8 @@ def lost_share(machine: Machine) -> float | None:
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
     """How the run can do with the cores there are, and the line that asks for too many; None if it needs so many."""
-    if machine.mask is not None:  # set by its program, by what started it, or by a cpuset
-        kept = f"let it use more than {machine.mask.text}: os.sched_setaffinity, taskset or a cpuset keeps it"
+    if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
+        kept = f"let it use more than {machine.kept_to}: os.sched_setaffinity, taskset or a cpuset keeps it"
         return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import Contradiction, GpuSteps
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
@@ -438,7 +438,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
     )
 
 
-def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
+def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) -> Finding:
     """Events and NVML exclude each other, so neither is believed; a trace is, though its profiler slows the CPU."""
     events, counters = found
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
