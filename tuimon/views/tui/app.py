@@ -32,6 +32,7 @@ from tuimon.views.tui.terminal_app import Capabilities, TerminalApp, reset_job_c
 from tuimon.views.words import how_ended
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
     from tuimon.monitor.monitor import Monitor
 
 
@@ -204,7 +205,8 @@ class TuimonApp(TerminalApp[Leave]):
     ) -> bool:
         """Run an action, or notify the user why it has nothing to do."""
         name = action.partition("(")[0] if isinstance(action, str) else action[1]
-        reason = self.idle_keys().get(name) if default_namespace in (None, self) else None
+        is_own = default_namespace in (None, self) or name.startswith("app.")
+        reason = self.idle_keys().get(name.removeprefix("app.")) if is_own else None
         if reason is None:
             return await super().run_action(action, default_namespace, namespaces)
         self.notify(reason, markup=False)
@@ -315,16 +317,23 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.threads.action_move(rows_down)
 
     def action_copy(self) -> None:
-        """Copy the verdict as Markdown."""
+        """Copy the verdict, or the finding that its sheet has chosen, as Markdown."""
         from tuimon.views.tui.hand_off import copy_finding
 
-        copy_finding(self, self.monitor.findings[0])
+        copy_finding(self, self._finding())
 
     def action_edit(self) -> None:
-        """Open the place of the verdict in the user's editor."""
+        """Open the place of the same finding in the user's editor."""
         from tuimon.views.tui.hand_off import open_place
 
-        open_place(self, self.monitor.findings[0].where[0])
+        for where in self._finding().where[:1]:
+            open_place(self, where)
+
+    def _finding(self) -> Finding:
+        from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
+
+        chosen = self.screen.rows.selected if isinstance(self.screen, FindingsSheet) else None
+        return chosen or self.monitor.findings[0]
 
     def action_pause(self) -> None:
         """Freeze the screen, or let it go on."""

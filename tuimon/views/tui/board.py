@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual.app import ComposeResult
@@ -120,7 +121,11 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         below["loaders"] = min(wanted.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
         upper -= below["loaders"]
     if "threads" in panes:
-        below["threads"] = _threads_height(upper, wanted) if right or "phases" in panes else upper
+        below["threads"] = upper
+        if right or "phases" in panes:  # as many as they fill, in steps of four so that panes seldom move
+            rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
+            least = max(_LEAST["phases"], min(wanted.phases + _FRAME, upper // 2))
+            below["threads"] = max(_LEAST["threads"], upper - max(least, _UPPER_MOST), min(rows, upper - least))
         upper -= below["threads"]
     boxes, column = {}, body._replace(height=upper)
     if "phases" in panes:
@@ -134,28 +139,14 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
     return boxes | _gpu_over_output(column, right, wanted)
 
 
-def _threads_height(room: int, wanted: WantedRows) -> int:
-    """Rows for the threads: as many as they fill, in steps of four so that panes seldom move; many get about half."""
-    rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
-    upper_least = max(_LEAST["phases"], min(wanted.phases + _FRAME, room // 2))
-    upper_most = max(upper_least, _UPPER_MOST)
-    return max(_LEAST["threads"], room - upper_most, min(rows, room - upper_least))
-
-
 def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[str, Box]:
-    rows = dict.fromkeys(names, column.height)
-    if len(names) == 2:
-        # the rows that the GPUs fill, two thirds at most, so that the output keeps its room
-        most = max(column.height * 2 // 3, _LEAST["gpu"])
-        rows["gpu"] = max(min(wanted.gpu + _FRAME, most, column.height - _LEAST["output"]), 0)
-        rows["output"] = column.height - rows["gpu"]
-    boxes: dict[str, Box] = {}
-    y = column.y
-    for name in names:
-        if rows[name] > 0:
-            boxes[name] = column._replace(y=y, height=rows[name])
-            y += rows[name]
-    return boxes
+    if len(names) < 2:
+        return {name: column for name in names if column.height > 0}
+    # the rows that the GPUs fill, two thirds at most, so that the output keeps its room
+    most = max(column.height * 2 // 3, _LEAST["gpu"])
+    rows = max(min(wanted.gpu + _FRAME, most, column.height - _LEAST["output"]), 0)
+    above, below = column._replace(height=rows), column._replace(y=column.y + rows, height=column.height - rows)
+    return {name: box for name, box in zip(names, (above, below), strict=True) if box.height > 0}
 
 
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
@@ -186,16 +177,14 @@ def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
         "loaders": wanted.loaders + _FRAME,
         **dict.fromkeys(wanted.lines, 1),
     }
-    while room > 0 and heights:
+    while room > 0:
         hungry = [name for name in heights if heights[name] < most.get(name, 10)]
-        for name in hungry or [name for name in heights if name not in wanted.lines][-1:]:
-            if room > 0:
-                heights[name] += 1
-                room -= 1
-        if not hungry and not room:
-            break
-        if wanted.lines.issuperset(heights):
-            break
+        hungry = hungry or [name for name in heights if name not in wanted.lines][-1:]
+        if not hungry:
+            return
+        for name in hungry[:room]:
+            heights[name] += 1
+        room -= len(hungry[:room])
 
 
 #: In the order of their keys, 1 to 6.
@@ -252,8 +241,8 @@ class KeysLine(Canvas):
 
     def fit(self) -> None:
         """Show as many keys as fit beside the cost."""
-        width = self.content_size.width
-        self.show_lines([justified(self._line([]), line((self._cost(), "dim"), " "), width)])
+        left = (Span(" "), *chain.from_iterable(part for _, part in self._keys()))
+        self.show_lines([justified(left, line((self._cost(), "dim"), " "), self.content_size.width)])
 
     def _cost(self) -> str:
         """tuimon's own cost, as wordy as the width allows."""
@@ -266,28 +255,26 @@ class KeysLine(Canvas):
 
     def on_click(self, event: Click) -> None:
         """Press the key under the pointer."""
-        ends: list[tuple[int, Binding]] = []
-        self._line(ends)
-        key = next((binding.key for end, binding in ends if event.x <= end), None)
-        if key is not None:
-            self.app.simulate_key(key)
+        end = 1
+        for binding, part in self._keys():
+            end += cells(part)
+            if event.x < end:
+                self.app.simulate_key(binding.key)
+                return
 
-    def _line(self, ends: list[tuple[int, Binding]]) -> Line:
-        """``q quit  ? help …``; adds the end column and the binding of each key to ``ends``."""
-        spans: list[Span] = [Span(" ")]
-        room = self.content_size.width - len(self._cost()) - 2
+    def _keys(self) -> list[tuple[Binding, Line]]:
+        """``q quit  ``, ``? help  `` ...: the bindings that fit."""
         bindings: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
             if active.binding.show and active.binding.action not in self._shown[0]:
                 bindings.setdefault(active.binding.action, active.binding)
-        for binding in bindings.values():
-            key = Span(self.app.get_key_display(binding), "key bold")
-            part = (key, Span(f" {binding.description}", "dim"), Span("  "))
-            if cells(spans) + cells(part) - 2 > room:
-                break
-            spans += part
-            ends.append((cells(spans) - 2, binding))
-        return tuple(spans[:-1])
+        keys = [
+            (each, line((self.app.get_key_display(each), "key bold"), (f" {each.description}", "dim"), "  "))
+            for each in bindings.values()
+        ]
+        ends = accumulate(cells(part) for _, part in keys)
+        room = self.content_size.width - len(self._cost()) - 1
+        return [key for key, end in zip(keys, ends, strict=True) if end <= room]
 
 
 class Board(Widget):

@@ -18,7 +18,7 @@ from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
 from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.profile_pane import Scope, blamed, empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.profile_pane import Scope, blamed, choices_line, empty_lines, filters
 from tuimon.views.tui.profile.views import LinesView, TreeView, indent, node_of_line, visible_nodes
 
 
@@ -197,11 +197,11 @@ def test_workers_have_no_phase_the_trainer_has():
 
 
 def test_phases_with_their_shares(trainer):
-    spans = phases_line(trainer, "forward", 116)
+    spans = choices_line(trainer, "forward", 116)
     assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
     assert next(span for span in spans if "forward" in span.text).role == "forward badge"
-    assert cells(phases_line(trainer, None, 76)) <= 76
-    assert "optimizer 4%" in text_of(phases_line(trainer, None, 76))
+    assert cells(choices_line(trainer, None, 76)) <= 76
+    assert "optimizer 4%" in text_of(choices_line(trainer, None, 76))
 
 
 def test_user_ranges_have_a_line_of_their_own_and_are_filters():
@@ -211,14 +211,14 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     listed = filters(profile)
     assert listed[:7] == (None, "data", "forward", "backward", "optimizer", "other", "eval")
     assert listed[7:] == (f"{RANGE}step", *(RANGE + path for path in ranges))
-    row = text_of(ranges_line(profile, None, 116))
+    row = text_of(choices_line(profile, None, 116, ranges=True))
     assert row.startswith(" ranges ") and "step 80 %" in row
     for path in ranges:
-        spans = ranges_line(profile, RANGE + path, 76)
+        spans = choices_line(profile, RANGE + path, 76, ranges=True)
         assert cells(spans) <= 76
         assert next(span.text for span in spans if span.role == "key badge") == f" {path} 10% "
-    assert "range" not in text_of(phases_line(profile, None, 200))
-    assert "eval 20 %" in text_of(phases_line(profile, None, 200))
+    assert "range" not in text_of(choices_line(profile, None, 200))
+    assert "eval 20 %" in text_of(choices_line(profile, None, 200))
     assert profile.where(phase=f"{RANGE}step").total == 80
     assert profile.table(f"{RANGE}{ranges[0]}").samples == 10
     assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])

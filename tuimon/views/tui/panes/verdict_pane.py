@@ -48,7 +48,6 @@ class Verdict(NamedTuple):
     state: RunState
     inferred: bool
     exit: Exit | None
-    focused: bool = False
     unseen: tuple[Unseen, ...] = ()
     measuring_s: int | None = None  # seconds measured so far, while no verdict has held
     sampled: bool = True  # stack samples show what the training thread does
@@ -85,7 +84,6 @@ class VerdictPane(Pane[Verdict]):
             state=state,
             inferred=table is not None and table.inferred,
             exit=session.exit,
-            focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
             sampled=pid in session.stacks,
             trains=table is None or table.trains,
@@ -96,7 +94,8 @@ class VerdictPane(Pane[Verdict]):
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
         """The rows."""
         wraps = height > ROWS + _has_end_row(state)
-        return verdict_lines(state._replace(focused=self.has_focus), width, wraps=wraps)[:height]
+        rows = verdict_lines(state, width, wraps=wraps)[:height]
+        return [(Span("▸", "key bold"), *rows[0][1:]), *rows[1:]] if self.has_focus else rows
 
     def rows_wanted(self, width: int) -> int:
         """How many rows the verdict takes on a screen of this width."""
@@ -125,8 +124,6 @@ def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[L
         rows = [tuple(Span(span.text, "dim") for span in row) for row in rows]
     if _has_end_row(verdict) and verdict.exit is not None:
         rows.insert(0, _bar(clip(_after_end(verdict.exit), room), _end_role(verdict.exit)))
-    if verdict.focused:
-        rows[0] = (Span("▸", "key bold"), *rows[0][1:])
     return rows
 
 

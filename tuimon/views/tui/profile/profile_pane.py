@@ -131,30 +131,24 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
     return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
 
 
-def phases_line(samples: Samples, part: str | None, width: int) -> Line:
-    """The phases with their shares of these samples; the one that is shown alone is marked."""
-    tight = width < 90
-    spans: list[Span] = [Span(" f", "key bold"), Span(" " if tight else "  ")]
-    for name in filters(samples):
-        if name is None or not name.startswith(RANGE):
-            spans += _choice(name or "all", name or "text", samples, name, part, tight)
-    return clip(spans, width)
+def choices_line(samples: Samples, part: str | None, width: int, *, ranges: bool = False) -> Line:
+    """The phases, or the user's ranges, with their shares of these samples, the one that is shown alone marked.
 
-
-def ranges_line(samples: Samples, part: str | None, width: int) -> Line:
-    """The user's ranges with their shares; where room is short, those before the one shown alone are left out."""
-    tight = width < 90
-    listed = [name for name in filters(samples) if name is not None and name.startswith(RANGE)]
-    choices = [_choice(plain(name.removeprefix(RANGE)), "text", samples, name, part, tight) for name in listed]
-    label = Span(" ranges ", "dim")
-    at = listed.index(part) if part in listed else 0
+    Where room is short, those before it are left out.
+    """
+    names = [name for name in filters(samples) if (name or "").startswith(RANGE) == ranges]
+    label = Span(" ranges ", "dim") if ranges else Span(" f  " if width >= 90 else " f ", "key bold")
+    choices = [_choice(samples, name, part, tight=width < 90) for name in names]
+    at = names.index(part) if part in names else 0
     first = 0
     while first < at and cells([label, Span("… "), *chain(*choices[first : at + 1])]) > width:
         first += 1
     return clip([label, *([Span("… ", "dim")] if first else []), *chain(*choices[first:])], width)
 
 
-def _choice(text: str, role: str, samples: Samples, name: str | None, part: str | None, tight: bool) -> list[Span]:
+def _choice(samples: Samples, name: str | None, part: str | None, *, tight: bool) -> list[Span]:
+    is_range = name is None or name.startswith(RANGE)
+    text, role = plain((name or "all").removeprefix(RANGE)), "text" if is_range else name or ""
     share = f" {percent(samples.part(phase=name))}" if name and samples.total else ""
     if tight:
         share = share.replace(" %", "%")
@@ -330,9 +324,9 @@ class ProfilePane(Moving, Pane[ProfileState]):
         samples, phase = state.samples, self.phase
         lines = [tabs_line(self.mode, state.who, samples.total, width)]
         if any(name != "none" for name in samples.phases) or phase is not None:
-            lines.append(phases_line(samples, phase, width))
+            lines.append(choices_line(samples, phase, width))
         if samples.ranges:
-            lines.append(ranges_line(samples, phase, width))
+            lines.append(choices_line(samples, phase, width, ranges=True))
         return [*lines, ()]
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:

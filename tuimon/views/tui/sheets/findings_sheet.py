@@ -32,7 +32,6 @@ from tuimon.views.tui.drawing.lines import (
 from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.tui.hand_off import copy_finding, open_place
 from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import goodput_bar
 
@@ -56,8 +55,8 @@ class FindingsSheet(Sheet):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "dismiss", show=False),
         Binding("enter", "explain", show=False),
-        Binding("o", "edit", show=False),
-        Binding("y", "copy", show=False),
+        Binding("o", "app.edit", show=False),
+        Binding("y", "app.copy", show=False),
         Binding("tab", "choose(1)", show=False),
         Binding("shift+tab", "choose(-1)", show=False),
     ]
@@ -66,38 +65,28 @@ class FindingsSheet(Sheet):
         super().__init__("Findings · Tab chooses, Enter explains, o opens, y copies", self.sheet_lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup, self.text.update)
-        self._rows: Rows[Finding] = Rows(lambda finding: finding.rule)
+        self.rows: Rows[Finding] = Rows(lambda finding: finding.rule)
 
     def action_explain(self) -> None:
         """Open the page of the chosen finding's rule."""
-        chosen = self._rows.selected
+        chosen = self.rows.selected
         if chosen is not None:
             page = page_of(chosen.rule, chosen.cause)
             self.app.push_screen(Sheet(f"{rule_title(chosen.rule)}: {page.title}", partial(page_lines, page)))
 
-    def action_edit(self) -> None:
-        """Open the place of the chosen finding in the user's editor."""
-        for where in (self._rows.selected.where if self._rows.selected is not None else ())[:1]:
-            open_place(self.app, where)
-
-    def action_copy(self) -> None:
-        """Copy the chosen finding as Markdown."""
-        if self._rows.selected is not None:
-            copy_finding(self.app, self._rows.selected)
-
     def action_choose(self, further: int) -> None:
         """Choose the next or the previous finding, and bring it into view."""
-        rows = self._rows.rows
+        rows = self.rows.rows
         if rows:
-            self._rows.select(rows[(self._rows.index + further) % len(rows)])
+            self.rows.select(rows[(self.rows.index + further) % len(rows)])
             self.update()
-            self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[self._rows.index]))
+            self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[self.rows.index]))
 
     def sheet_lines(self, width: int) -> list[Line]:
         """All that the sheet shows, at this width."""
         monitor = self._monitor
-        self._rows.rows = monitor.findings
-        chosen = self._rows.selected
+        self.rows.rows = monitor.findings
+        chosen = self.rows.selected
         divided = goodput_of(monitor.session)
         goodput: list[Line] = []
         if divided is not None:
