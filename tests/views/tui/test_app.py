@@ -95,17 +95,22 @@ async def test_tab_goes_round():
         assert app.focused.id == "threads"
 
 
-RECORDED = {"ranks": "one process trains here", "trace": "the log has no trace", "zoom": "Tab chooses a pane"}
+RECORDED = {
+    "ranks": "one process trains here",
+    "trace": "the log has no trace",
+    "zoom": "Tab chooses a pane",
+    "stacks": "once nothing moves",
+}
 ENDED = {"pause": "the run has ended"}
 
 
 @pytest.mark.parametrize(
     ("stream", "live", "idle"),
     [
-        ("input_bound", True, {key: RECORDED[key] for key in ("ranks", "zoom")}),
+        ("input_bound", True, {key: RECORDED[key] for key in ("ranks", "zoom", "stacks")}),
         ("input_bound", False, RECORDED),
         ("ended", False, {**RECORDED, **ENDED}),
-        ("ranks", True, {"zoom": RECORDED["zoom"]}),
+        ("ranks", True, {key: RECORDED[key] for key in ("zoom", "stacks")}),
     ],
 )
 async def test_a_key_with_nothing_to_do_is_not_offered_and_says_why(stream, live, idle):
@@ -114,7 +119,7 @@ async def test_a_key_with_nothing_to_do_is_not_offered_and_says_why(stream, live
     if stream == "ended":
         monitor.session.add(Exit(t=21.0, pid=streams.MAIN, exit_code=0))
     async with running(monitor, size=(200, 60)) as (app, pilot):
-        keys = {"ranks": "r", "trace": "K", "pause": "space", "zoom": "z"}
+        keys = {"ranks": "r", "trace": "K", "pause": "space", "zoom": "z", "stacks": "S"}
         offered = {name for name in keys if f"{keys[name]} {name}" in text(app, "keys")}
         assert offered == keys.keys() - idle.keys()
         for name, reason in idle.items():

@@ -19,7 +19,7 @@ from textual.dom import DOMNode
 
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
-from tuimon.views.format import duration, plain
+from tuimon.views.format import plain
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.moving import MOVES
@@ -62,6 +62,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("ctrl+q", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("question_mark,f1", "help", "help", key_display="?"),
+        Binding("S", "standstill", "stacks"),
         Binding("v", "findings", "verdicts"),
         Binding("h", "profile('lines')", "hot lines"),
         Binding("o", "edit", "open"),
@@ -78,7 +79,6 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("slash", "filter", show=False),
         Binding("s", "sort", show=False),
         Binding("m", "memory", show=False),
-        Binding("S", "standstill", show=False),
         Binding("I", "inject", show=False),
         *(Binding(key, f"move({rows_down})", show=False) for key, rows_down in MOVES.items()),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES[1:], 2)),
@@ -100,7 +100,6 @@ class TuimonApp(TerminalApp[Leave]):
         self.board = Board()
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
-        self._pointed_s: float | None = None  # when the stacks of the latest notice of a hang were taken
         header = monitor.session.header
         self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
@@ -169,7 +168,6 @@ class TuimonApp(TerminalApp[Leave]):
         elif not paused:
             self.board.output.update_state(self.monitor.session, self.monitor.findings)
             self.board.output.redraw()
-        self._point_to_stacks()
         if isinstance(self.screen, Overlay):
             self.screen.update()
 
@@ -189,6 +187,13 @@ class TuimonApp(TerminalApp[Leave]):
         reasons = (
             ("ranks", not which_training(session).text, "one process trains here: there are no ranks to compare"),
             ("trace", not (runs or session.traces), "no training runs here, and the log has no trace"),
+            ("memory", not (monitor.is_live or session.memory_history), "the log has no memory: record it by --memory"),
+            (
+                "standstill",
+                not session.standstills.past,
+                "the stacks of all ranks are taken once nothing moves in them",
+            ),
+            ("inject", monitor.hooks is None, "only a training that was attached to can have its hooks brought in"),
             ("pause", monitor.ended and not paused, "the run has ended: nothing moves any more"),
             ("zoom", self.focused is None and not zoomed, "Tab chooses a pane; z then shows it alone"),
             ("copy", not findings, "there is no verdict to copy yet"),
@@ -230,16 +235,6 @@ class TuimonApp(TerminalApp[Leave]):
 
         self.push_screen(Sheet("Standstill: where all ranks are", partial(standstill_lines, self.monitor.session)))
 
-    def _point_to_stacks(self) -> None:
-        """Notify the user, once for each hang, that key S shows the stacks."""
-        past = next(reversed(self.monitor.session.standstills.past), None)
-        if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
-            return
-        if any(finding.rule == "hang" for finding in self.monitor.findings):
-            self._pointed_s = past.taken.t
-            text = f"nothing has moved for {duration(past.taken.quiet_s)}: S shows where all ranks are"
-            self.notify(text, severity="warning", markup=False, timeout=15)
-
     def action_memory(self) -> None:
         """Show which lines allocate memory that is not freed."""
         from tuimon.views.tui.sheets.memory_sheet import MemorySheet
@@ -273,13 +268,10 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_inject(self) -> None:
         """Ask whether to bring hooks into a training that was attached to."""
-        hooks = self.monitor.hooks
-        if hooks is None:
-            self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
-            return
         from tuimon.views.tui.sheets.dialogs import ask_to_inject
 
-        ask_to_inject(self, hooks)
+        if self.monitor.hooks is not None:
+            ask_to_inject(self, self.monitor.hooks)
 
     def action_profile(self, mode: Mode) -> None:
         """Show where the time of the chosen thread goes, else of the thread that the verdict blames."""

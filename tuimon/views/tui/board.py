@@ -18,7 +18,7 @@ from tuimon.records import Cost
 from tuimon.session.session import Session
 from tuimon.views.format import percent, plain, size
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
-from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
+from tuimon.views.tui.drawing.lines import Line, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
@@ -241,8 +241,9 @@ class KeysLine(Canvas):
 
     def fit(self) -> None:
         """Show as many keys as fit beside the cost."""
-        left = (Span(" "), *chain.from_iterable(part for _, part in self._keys()))
-        self.show_lines([justified(left, line((self._cost(), "dim"), " "), self.content_size.width)])
+        left = tuple(chain.from_iterable(part for _, part in self._keys()))
+        cost = self._cost()
+        self.show_lines([justified(left, line((cost, "dim")) if cost else (), self.content_size.width)])
 
     def _cost(self) -> str:
         """tuimon's own cost, as wordy as the width allows."""
@@ -251,11 +252,11 @@ class KeysLine(Canvas):
             return ""
         wide = self.content_size.width >= NARROW_BELOW
         lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
-        return f"tuimon {percent(cost.cpu_ratio)}{f' cpu, {size(cost.rss_bytes)}' if wide else ''}{lost}"
+        return f"tuimon {percent(cost.cpu_ratio)}{f' cpu, {size(cost.rss_bytes)}' if wide else ''}{lost} "
 
     def on_click(self, event: Click) -> None:
         """Press the key under the pointer."""
-        end = 1
+        end = 0
         for binding, part in self._keys():
             end += cells(part)
             if event.x < end:
@@ -263,17 +264,17 @@ class KeysLine(Canvas):
                 return
 
     def _keys(self) -> list[tuple[Binding, Line]]:
-        """``q quit  ``, ``? help  `` ...: the bindings that fit."""
+        """`` q quit ``, `` ? help `` ...: the bindings that fit."""
         bindings: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
             if active.binding.show and active.binding.action not in self._shown[0]:
                 bindings.setdefault(active.binding.action, active.binding)
         keys = [
-            (each, line((self.app.get_key_display(each), "key bold"), (f" {each.description}", "dim"), "  "))
+            (each, line(" ", (self.app.get_key_display(each), "key bold"), (f" {each.description} ", "dim")))
             for each in bindings.values()
         ]
         ends = accumulate(cells(part) for _, part in keys)
-        room = self.content_size.width - len(self._cost()) - 1
+        room = self.content_size.width - len(self._cost()) - bool(self._cost())
         return [key for key, end in zip(keys, ends, strict=True) if end <= room]
 
 

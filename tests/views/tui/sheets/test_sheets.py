@@ -309,19 +309,15 @@ def test_it_keeps_to_the_width(width):
     assert all(cells(row) <= width for row in standstill_lines(session, width))
 
 
-def test_before_any_and_after_it_went_on():
-    assert "No standstill so far" in standing(session_of(header()))[0]
+def test_after_it_went_on():
     lines = standing(session_of(*records(), steps(43.0, {"forward": 50}, first_index=10)))
     assert lines[0].startswith("nothing moved for 41s") and lines[1].endswith("; it went on")
 
 
-async def test_its_key_opens_it_and_a_hang_points_to_it():
+async def test_its_key_is_offered_once_there_are_stacks_and_opens_it():
     async with running(Playback(records(), [HANG])) as (app, pilot):
         assert "HANG" in pane_text(app, "verdict")
-        app.tick()
-        assert [note.message for note in app._notifications] == [
-            "nothing has moved for 18s: S shows where all ranks are"
-        ]
+        assert "S stacks" in pane_text(app, "keys")
         await pilot.press("S")
         assert "Standstill" in str(app.screen.body.border_title)
         assert any("Rank 5 in open()" in text_of(row) for row in app.screen.text.lines)

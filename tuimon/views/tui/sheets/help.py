@@ -29,7 +29,7 @@ The verdict
   K    | trace the next 5 steps with torch.profiler
   m    | torch's memory: which lines allocate memory that is not freed
   r    | the ranks, a row each; Enter shows a rank in all panes
-  S    | after a hang: where all ranks stood
+  S    | the stacks of all ranks, taken once nothing has moved for 15 s and ten times a step
 
 Did it help
   e    | export a report (JSON, text) and a screenshot (SVG) into the current folder

@@ -14,7 +14,6 @@ from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.words import limits_text, memory_head
 
 _HINT = "records 5 steps: which lines allocate memory that is not freed"
-_REPLAY = "A replay cannot record memory. tuimon run --memory --log FILE train.py records it in the log."
 _NUMBER = 10
 
 
@@ -22,8 +21,7 @@ def memory_lines(
     history: MemoryHistory | None, notice: Notice | None, width: int, *, is_live: bool = True
 ) -> list[Line]:
     """The figures, or why there are none; ``is_live``: True if memory can be recorded now."""
-    hint = [line(("R", "key bold"), (f" {_HINT}", "dim"))] if is_live else paragraph(_REPLAY, width, "dim")
-    lines: list[Line] = [(), *hint]
+    lines: list[Line] = [(), line(("R", "key bold"), (f" {_HINT}", "dim"))] if is_live else []
     if notice is not None:
         lines += [(), *paragraph(plain(advice(notice.message, notice.hint)), width, "warning")]
     if history is None:

@@ -33,10 +33,6 @@ from tuimon.views.words import standstill_head
 if TYPE_CHECKING:
     from tuimon.sources.source_text import CloseUp
 
-_NOTHING = (
-    "No standstill so far. When nothing moves in any rank for 15 s and ten times a step, the stacks of all of them are"
-    " taken once and shown here, those that hold the others up first."
-)
 #: Innermost frames shown of a group that holds others up (True), and of a group that waits (False).
 _FRAMES = {True: 10, False: 4}
 #: Kind of a group -> its colour; a group that waits is dim beside these.
@@ -63,9 +59,7 @@ def frame_line(frame: Frame, spot: int, before: Span) -> Line:
 
 def standstill_lines(session: Session, width: int) -> list[Line]:
     """The latest standstill: when nothing moved, a cell for each rank, then the groups."""
-    past = next(reversed(session.standstills.past), None)
-    if past is None:
-        return paragraph(_NOTHING, width, "dim")
+    past = next(reversed(session.standstills.past))
     goes_on = past.ended_s is None and session.exit is None
     lines = paragraph(plain(standstill_head(past, session)), width, "critical bold" if goes_on else "strong")
     after = f"stacks taken {past.taken.quiet_s:.0f} s after the last thing moved"
