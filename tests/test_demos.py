@@ -75,10 +75,6 @@ def watched(tmp_path: Path, name: str, *args: str) -> tuple[dict[str, Any], dict
     return report, json.loads(truth.read_text())
 
 
-def shares(report: dict[str, Any]) -> dict[str, float]:
-    return {row["name"]: row["share"] for row in report["phases"]}
-
-
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "9")
     first = report["findings"][0]
@@ -87,7 +83,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     assert any(
         place["file"].endswith("slow_loader.py") and place["function"] == "augment" for place in first["where"]
     ), first
-    found = shares(report)
+    found = {row["name"]: row["share"] for row in report["phases"]}
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
     # Steps of two workers lie far apart, and each clock cuts one of them elsewhere: the medians may lie between others.
@@ -103,7 +99,7 @@ def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
     # Without a DataLoader no marker tells evaluation from side work, so evaluation would count as other.
     options = ("--threads", "1", "--seconds", "7", "--epochs", "1000", "--eval-every", "0")
     report, truth = watched(tmp_path, "mnist_like.py", *options)
-    found = shares(report)
+    found = {row["name"]: row["share"] for row in report["phases"]}
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
     loud = [finding for finding in report["findings"] if finding["severity"] in {"critical", "warning"}]

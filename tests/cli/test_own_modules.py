@@ -42,10 +42,7 @@ def run(words: list[str], cwd: Path, *python_path: object) -> subprocess.Complet
     )
 
 
-def watched(path: str) -> list[str]:
-    return ["run", *LEAN, "--interval", "0.2", "--log", "l.jsonl", "--", sys.executable, path]
-
-
+WATCHED = ("run", *LEAN, "--interval", "0.2", "--log", "l.jsonl", "--", sys.executable)
 TRAINING = """
 import time
 time.sleep(0.5)
@@ -58,14 +55,14 @@ raise SystemExit(6)
 
 
 def test_the_folders_in_pythonpath_are_the_trainings_alone(foreign: Path, tmp_path: Path) -> None:
-    done = run([*TUIMON, *watched(script(tmp_path, TRAINING))], tmp_path, foreign)
+    done = run([*TUIMON, *WATCHED, script(tmp_path, TRAINING)], tmp_path, foreign)
     assert (done.returncode, done.stdout) == (6, "the training's own is foreign\n"), done.stderr
     assert "ended with exit code 6" in done.stderr
     assert run([*TUIMON, "report", "l.jsonl"], tmp_path, foreign).returncode == 0
 
 
 def test_the_working_directory_is_the_trainings(foreign: Path, tmp_path: Path) -> None:
-    done = run([*TUIMON, *watched(script(tmp_path, TRAINING))], foreign)
+    done = run([*TUIMON, *WATCHED, script(tmp_path, TRAINING)], foreign)
     assert done.returncode == 6 and done.stdout == "", done.stderr
 
 

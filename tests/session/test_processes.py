@@ -89,13 +89,9 @@ def worker(pid, t=0.0):
     return process(pid, "worker", ppid=100, t=t), thread(t + 1, 1.0, pid=pid)
 
 
-def run_with_workers(*pids):
-    return one_process(steps(1, {"data": 1}), map(worker, pids))
-
-
 def test_a_worker_has_one_name_whoever_shows_it():
     """Found in another order than they were started in, and beside those of an evaluation."""
-    session = run_with_workers(203, 201, 202, 205)
+    session = one_process(steps(1, {"data": 1}), map(worker, (203, 201, 202, 205)))
     extend(session, loader(2.0, 3, "train", (201, 0), (202, 1), (203, 2)), loader(2.0, 4, "eval", (205, 0)))
     assert names_of(session) == ({201: "worker 0", 202: "worker 1", 203: "worker 2", 205: "eval worker 0"},) * 2
     extend(session, worker(204, 3.0), loader(4.0, 5, "train", (204, 0)))
@@ -115,7 +111,7 @@ def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
 
 
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
-    session = run_with_workers(201)
+    session = one_process(steps(1, {"data": 1}), worker(201))
     table, sizes = session.loaders, []
     for pid in range(1000, 3000):
         table.add_loader(loader(2.0, pid, "train", (pid, 0)))

@@ -40,14 +40,10 @@ def flags(markers, *kinds):
     return [flag for kind, _, flag in markers if kind in kinds]
 
 
-def loader(length):
-    return torch.utils.data.DataLoader(torch.arange(float(length)))
-
-
 @pytest.mark.torch
 def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    for batch in loader(6):
+    for batch in torch.utils.data.DataLoader(torch.arange(6.0)):
         (weight * batch).sum().backward()
         optimizer.step()
     numbers = flags(timed, FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
@@ -63,7 +59,7 @@ def test_only_batches_get_numbers(timed, weight):
     for _ in range(3):
         (weight * 2).sum().backward()
     for _ in range(2):
-        list(loader(2))
+        list(torch.utils.data.DataLoader(torch.arange(2.0)))
     with pytest.raises(IndexError):
         list(torch.utils.data.DataLoader(torch.ones(2), sampler=[9]))
     ends = flags(timed, FETCH_END)

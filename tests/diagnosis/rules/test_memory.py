@@ -104,6 +104,7 @@ def keeping(file, line, *kept):
 
 
 KEEPS = keeping("train.py", 3, 4, "main", "losses.append(loss)")
+FILLS_UP = keeping("replay.py", 2, 6, "push", "self.moments.append(moment)", "object")
 
 
 def test_memory_that_grows_with_each_step_is_said_within_half_a_minute():
@@ -128,7 +129,7 @@ def test_growth_that_is_uneven_is_said_where_the_text_shows_a_line_that_keeps():
     assert run_that_holds(UNEVEN) is None
     finding = run_that_holds(UNEVEN, KEEPS)
     assert (finding.cause, finding.where[0].line) == ("growing", 4)
-    assert run_that_holds(UNEVEN, fills_up()) is None
+    assert run_that_holds(UNEVEN, FILLS_UP) is None
     assert run_that_holds([500.0] * 30, KEEPS) is None
 
 
@@ -441,16 +442,12 @@ def test_the_line_that_kept_is_named_after_the_end_too():
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
 
 
-def fills_up():
-    return keeping("replay.py", 2, 6, "push", "self.moments.append(moment)", "object")
-
-
 def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
-    finding = run_that_holds(by(86), fills_up(), loader=lambda t: reading(t, 1000.0))
+    finding = run_that_holds(by(86), FILLS_UP, loader=lambda t: reading(t, 1000.0))
     assert (finding.severity, finding.where[0].line) == ("info", 6)
     assert finding.action == "bound what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
     worker = process(201, "worker", ppid=100)
-    assert run_that_holds(by(86), worker, fills_up(), pid=201).where[0].line == 6
+    assert run_that_holds(by(86), worker, FILLS_UP, pid=201).where[0].line == 6
     assert not run_that_holds(by(86), worker, KEEPS, pid=201).where
 
 

@@ -15,12 +15,8 @@ NAMES = {
 }
 
 
-def tracker():
-    return CompilerTracker(SimpleNamespace(name=NAMES.get))
-
-
 def test_a_window_has_one_record_with_counts_and_times():
-    found = tracker()
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
     for flag, value in ((1, 400), (1, 200), (2, 3), (3, 5), (9, 5), (1, -1)):
         found.add_marker(flag, value)
     (record,) = found.records(5.0, 42, 1.0)
@@ -32,7 +28,7 @@ def test_a_window_has_one_record_with_counts_and_times():
 
 
 def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_stays():
-    found = tracker()
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
     found.add_marker(1, 400)
     found.add_marker(2, 3)
     found.skip_past()

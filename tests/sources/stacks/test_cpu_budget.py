@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -174,7 +173,10 @@ def test_cores_are_crowded_where_at_a_good_part_of_the_looks_none_was_free(monke
 
 def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):
     here = sorted(os.sched_getaffinity(0))
-    with running(folder(tmp_path, "a"), SPINS) as target, running(folder(tmp_path, "b"), SLEEPS) as sampler:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    with running(folders[0], SPINS) as target, running(folders[1], SLEEPS) as sampler:
         for core in (here[0], here[-1], here[0]):
             os.sched_setaffinity(target.pid, {core})
             until(lambda core=core: _core(target.pid) == core, f"on core {core}")
@@ -213,11 +215,6 @@ def _gil_runs(source: StackSource, seen: set[frozenset[int]]) -> bool:
             with contextlib.suppress(ProcessLookupError):  # it has ended since
                 seen.add(frozenset(os.sched_getaffinity(tid)))
     return gil is not None
-
-
-def folder(parent: Path, name: str) -> Path:
-    (parent / name).mkdir()
-    return parent / name
 
 
 def _core(pid: int) -> int | None:

@@ -79,10 +79,6 @@ def attached(pid: int, folder: Path, *launcher: str) -> Iterator[list[Record]]:
         monitor.wait()
 
 
-def windows(records: list[Record]) -> list[Stacks]:
-    return [record for record in records if isinstance(record, Stacks) and record.samples]
-
-
 def functions(records: list[Record], pid: int) -> set[str]:
     return {line.place.function for line in hot_lines(session_of(*records).over("recent"), pid)}
 
@@ -95,8 +91,8 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     wanted = {"draw_batch", "<listcomp>"}  # each window has but some samples
     records = until(lambda: wanted & functions(found := next(monitor), training.pid) and found, seconds=90)
     monitor.close()
-    assert windows(records)
-    assert all(window.in_process and window.pid == training.pid for window in windows(records))
+    windows = [record for record in records if isinstance(record, Stacks) and record.samples]
+    assert windows and all(window.in_process and window.pid == training.pid for window in windows)
     sampling = session_of(*records).over("recent").sampling()
     assert sampling is not None and sampling_text(sampling).startswith("in-process · ")
     notice = [record for record in records if isinstance(record, Notice) and record.source == "stacks"][-1]

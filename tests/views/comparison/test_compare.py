@@ -108,21 +108,17 @@ def test_the_same_program_twice_is_no_different() -> None:
     assert sum(any(row.significant for row in each.rows) for each in found) <= 1
 
 
-def outcomes_of(pairs: list[list[Run]]) -> list[str]:
-    return [compare([before], [after]).outcome for before, after in pairs]
-
-
 def test_runs_whose_pace_wanders_are_not_different() -> None:
     """On a machine whose speed wanders by 6 %, runs of one program lie as far apart as stretches of a run do."""
     series = [[wandering(60, seed + 100 * side) for side in (0, 1)] for seed in range(60)]
-    found = outcomes_of([[run(side, series=pair[side]) for side in (0, 1)] for pair in series])
+    found = [compare([run(0, series=pair[0])], [run(1, series=pair[1])]).outcome for pair in series]
     assert not {"faster", "slower"} & set(found)  # 10 without what lasts
 
 
 def test_stretches_of_one_long_run_are_seldom_different() -> None:
     """Not even a minute apart on a machine whose speed wanders over minutes."""
     series = [wandering(120, seed) for seed in range(100, 160)]
-    found = outcomes_of([[run(0, series=each[:40]), run(1, series=each[80:])] for each in series])
+    found = [compare([run(0, series=each[:40])], [run(1, series=each[80:])]).outcome for each in series]
     assert sum(outcome in ("faster", "slower") for outcome in found) <= 3
 
 

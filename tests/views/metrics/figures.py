@@ -21,7 +21,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.snapshot import RankLabels, Snapshot, take
+from tuimon.views.metrics.snapshot import RankLabels, take
 from tuimon.views.metrics.table import Distribution
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)
@@ -69,13 +69,9 @@ def _second(t: int, rank: int) -> Sequence[Record]:
     ]  # fmt: skip
 
 
-def samples_of(snapshot: Snapshot) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
-    """Prometheus's name: labels: value."""
-    return {metric.name: {sample.labels: sample.value for sample in samples} for metric, samples in snapshot.families}
-
-
 def figures(
     session: Session, findings: Sequence[Finding] = ()
 ) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
-    """The metrics of a session at this moment."""
-    return samples_of(take(session, findings, RankLabels()))
+    """The metrics of a session at this moment. Prometheus's name: labels: value."""
+    families = take(session, findings, RankLabels()).families
+    return {metric.name: {sample.labels: sample.value for sample in samples} for metric, samples in families}
