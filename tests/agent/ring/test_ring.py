@@ -19,6 +19,19 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
 
 
+@pytest.fixture
+def writer(tmp_path):
+    return RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
+
+
+@pytest.fixture
+def reader(writer):
+    reader = RingReader(writer.path)
+    reader.read()
+    yield reader
+    reader.close()
+
+
 def test_a_marker_arrives_whole(writer, reader):
     writer.emit(layout.FETCH_END, 0xFFFFFFFF, 2)
     (marker,) = reader.read()

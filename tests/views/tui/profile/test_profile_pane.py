@@ -196,6 +196,12 @@ def test_workers_have_no_phase_the_trainer_has():
 # -- what stands around the views of the profile
 
 
+@pytest.fixture
+def trainer():
+    """The samples of a training thread."""
+    return Scope(MAIN, MAIN, "main").samples(profiles.session(2))
+
+
 def test_phases_with_their_shares(trainer):
     spans = choices_line(trainer, "forward", 116)
     assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
