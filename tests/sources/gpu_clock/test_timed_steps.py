@@ -45,7 +45,7 @@ class Play:
             boundary = self.finder.waiting.pop(number, None)
             if boundary is not None:
                 boundary.chain, boundary.gpu_ns, boundary.lead = self.chain, gpu_ns, lead
-                boundary.stream_idle, boundary.earliest_ns = lead.stream_idle, boundary.time_ns
+                boundary.stream_idle = lead.stream_idle
         return self.finder.take_steps()
 
     def _feed(self, time, kind, flag, value):
