@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from tests.recorded_logs import log_path
 from tests.session.records import extend, header, loop, process, session_of, steps, thread
-from tests.views.report.test_html import log_of, page_of
+from tests.views.report.test_html import Checked, log_of, page_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Record
@@ -48,6 +49,14 @@ def test_the_text_names_the_late_rank_and_fits_a_page(of_many: Report) -> None:
     assert ", late by 39" in lines[at + 1]
     assert lines[at + 3].startswith("  all 72: ")
     assert lines[at + 5] == ""
+
+
+def test_the_page_draws_the_first_gpus_of_all_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(str(tmp_path), Job(nodes=3, ranks=8, seconds=4.0, workers=0, gpus=True, late=3))
+    text = Checked(page_of(str(tmp_path), capsys=capsys)).text
+    drawn = re.findall(r"GPU (\d) \D.* (node\d+)\n", text)
+    assert drawn == [(str(gpu), f"node00{node}") for node in (0, 1) for gpu in range(8)]
+    assert "And 8 more GPUs in use." in text
 
 
 def test_a_rank_that_comes_before_the_others_is_not_late(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, percent, place
 from tuimon.views.gpu_text import idle_text
+from tuimon.views.report.report import DRAWN_GPUS
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import FindingJson, FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
 from tuimon.views.scale import ceiling, mean, spread
@@ -89,7 +90,6 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
 
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
-_GPUS = 16
 #: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
@@ -159,8 +159,8 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(report.mean_steps),
         "ranks": ranks_table(report.ranks),
-        "gpus": [_gpu(gpu, report.courses.get(gpu.latest.uuid, {})) for gpu in gpus[:_GPUS]],
-        "gpus_left_out": max(0, len(gpus) - _GPUS),
+        "gpus": [_gpu(gpu, report.courses.get(gpu.latest.uuid, {})) for gpu in gpus[:DRAWN_GPUS]],
+        "gpus_left_out": max(0, len(gpus) - DRAWN_GPUS),
         "flames": [
             {"title": each.title, "samples": each.samples, "boxes": list(map(_box, each.boxes))}
             for each in report.flames
@@ -226,7 +226,7 @@ def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
         if known:
             ends = f"{text(min(known))} to {text(max(known))}"
             curves.append((name, text(figure), ends, curve(values, top or max(known) or 1.0)))
-    return {"gpu": latest, "curves": curves}
+    return {"gpu": latest, "host": gpu.host, "curves": curves}
 
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws

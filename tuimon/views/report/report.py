@@ -52,6 +52,8 @@ FEW = 16
 _TRAININGS, _FINDINGS = 16, 3
 #: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
+#: Most GPUs whose counters are drawn.
+DRAWN_GPUS = 16
 #: Most stretches of the chart of steps: the page of a long run stays small.
 _BARS = 240
 #: Share of all samples from which a function is in a graph; its most callers; most functions of a graph.
@@ -374,6 +376,7 @@ def page_of(session: Session, findings: Iterable[Finding], log: str = "", change
     pid, view = session.trainer(), session.over("whole")
     places = [place for finding in report.findings for place in finding.where]
     nodes = sorted(session.nodes.known) or [session.focus_node]
+    used = (row for node in nodes for row in view.gpus(node) if row.used_by_run)
     return filled(
         ReportPage,
         report,
@@ -381,9 +384,7 @@ def page_of(session: Session, findings: Iterable[Finding], log: str = "", change
         flames=list(_flames(view, pid)) if pid is not None else [],
         courses={
             row.latest.uuid: {name: list(values) for name, values in row.course.items()}
-            for node in nodes
-            for row in view.gpus(node)
-            if row.used_by_run
+            for row in islice(used, DRAWN_GPUS)
         },
         code={f"{at.file}:{at.line}": session.trie.lines_near(at.file, at.line, _AROUND) for at in places},
     )
