@@ -1,7 +1,7 @@
 """Settings that slow a training on the CPU down: the part of a step's time that is left without each; prints a table.
 
 ``python bench/cpu_settings.py``; with ``ONEDNN_MAX_CPU_ISA=AVX512_CORE`` (or ``AVX2``) as on a CPU without products of
-bfloat16. See the thresholds in ``tuimon.diagnosis.rules.settings``.
+bfloat16. See the thresholds in ``tuimon.diagnosis.rules.compute``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 And the part that one group of parameters takes of a fused update in which each tensor is a group.
 
 ``python bench/fused_update.py [THREADS]``. See ``FUSED_TAKES`` in
-``tuimon.diagnosis.rules.optimizer``.
+``tuimon.diagnosis.rules.compute``.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ READ_IN = {
     "MemoryHistory": "views/words.py views/tui/sheets/memory_sheet.py",
     "NativeUse": "views/tui/panes/threads_pane.py session/native.py",
     "Node": "session/machines.py views/words.py",
-    "OptimizerFacts": "diagnosis/rules/optimizer.py views/tui/panes/gpu_figures.py",
+    "OptimizerFacts": "diagnosis/rules/compute.py views/tui/panes/gpu_figures.py",
     "PlacedProcess": "session/machines.py",
     "Placement": "diagnosis/rules/gpu/devices.py",
     "Pool": "diagnosis/cells.py diagnosis/rules/input.py",

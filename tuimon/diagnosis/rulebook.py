@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import (
-    cores,
-    course,
-    input,
-    interpreter,
-    memory,
-    model,
-    optimizer,
-    ranks,
-    settings,
-    side_work,
-)
+from tuimon.diagnosis.rules import compute, cores, course, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
 
 #: In the order of their findings at equal severity and share.
@@ -29,8 +18,8 @@ RULES: tuple[Rule, ...] = (
     waits.transfer_bound,
     side_work.side_work,
     interpreter.recompiles,
-    settings.slow_setting,
-    optimizer.optimizer_bound,
+    compute.slow_setting,
+    compute.optimizer_bound,
     ranks.straggler_rank,
     ranks.comm_bound,
     interpreter.gil_contention,

@@ -347,24 +347,6 @@ _WHOLE_BATCHES = Remedy(
     part=lambda f: Interval.around(f.loaders_own),
     when=lambda f: f.loaders_own >= MOST,
 )
-_FIRST_WORKERS = (
-    _workers("{once}set {option}={n} (now 0){in_workers}"),
-    _WHOLE_BATCHES,
-    _cheaper(when=lambda f: f.loaders_own < MOST),
-)
-_STARTING = Cause(
-    None,
-    ": {starts}",
-    (
-        Remedy(  # its workers make the first batch while the loop waits; more workers would not help
-            "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
-            "starts",
-            when=lambda f: f.evidence.data.of_iterator is not None,
-        ),
-    ),
-    lambda cell: cell.doing == "start",
-    at=lambda f: None,
-)
 _ROLLOUT = Cause(
     "rollout",
     ": the loop {makes}{at}",
@@ -396,36 +378,20 @@ _ROLLOUT = Cause(
     at=lambda f: (f.evidence.data.senders.making.hottest() if f.is_by_processes else None) or f.own,
     model=_after_the_fetch,
 )
-_HAND_OVER = Cause(
-    "hand_over",
-    ": batches are ready, but each takes {fetch} to hand over",
-    (
-        Remedy(
-            "set num_workers=0 (now {workers.number}): handing a batch over takes longer than to make it", "workers"
-        ),
-        Remedy(
-            "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays: each"
-            " tensor is handed over by itself",
-            "fetch",
-            to=lambda f: (
-                min(1.0, HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + _MOST_FIELDS / f.apart)
-                if f.apart
-                else None
+CAUSES = (
+    Cause(
+        None,
+        ": {starts}",
+        (
+            Remedy(  # its workers make the first batch while the loop waits; more workers would not help
+                "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
+                "starts",
+                when=lambda f: f.evidence.data.of_iterator is not None,
             ),
         ),
-        Remedy(
-            f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
-            "fetch",
-            when=lambda f: f.apart is None,
-            changes_training=True,
-        ),
+        lambda cell: cell.doing == "start",
+        at=lambda f: None,
     ),
-    takes=lambda cell: cell.doing == "hand_over",
-    when=lambda f: f.lie_ready,
-    at=lambda f: (_collating(f) if f.apart else None) or f.own,
-)
-CAUSES = (
-    _STARTING,
     _ROLLOUT,
     Cause(
         "sampler",
@@ -458,7 +424,34 @@ CAUSES = (
         takes=lambda cell: cell.doing == "order",
         when=lambda f: not f.workers.crowd_cores,  # one worker is late by chance
     ),
-    _HAND_OVER,
+    Cause(
+        "hand_over",
+        ": batches are ready, but each takes {fetch} to hand over",
+        (
+            Remedy(
+                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than to make it", "workers"
+            ),
+            Remedy(
+                "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
+                " each tensor is handed over by itself",
+                "fetch",
+                to=lambda f: (
+                    min(1.0, HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + _MOST_FIELDS / f.apart)
+                    if f.apart
+                    else None
+                ),
+            ),
+            Remedy(
+                f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
+                "fetch",
+                when=lambda f: f.apart is None,
+                changes_training=True,
+            ),
+        ),
+        takes=lambda cell: cell.doing == "hand_over",
+        when=lambda f: f.lie_ready,
+        at=lambda f: (_collating(f) if f.apart else None) or f.own,
+    ),
     _of_workers(
         "idle_workers",
         ": all batches come from {workers.number} of {workers.started} workers{at}",
@@ -554,7 +547,11 @@ CAUSES = (
     Cause(
         "no_workers",
         ": {preparers}{at}",
-        _FIRST_WORKERS,
+        (
+            _workers("{once}set {option}={n} (now 0){in_workers}"),
+            _WHOLE_BATCHES,
+            _cheaper(when=lambda f: f.loaders_own < MOST),
+        ),
         at=lambda f: (f.evidence.data.pool and f.evidence.data.pool.hot) or f.own,
     ),
 )

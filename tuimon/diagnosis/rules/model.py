@@ -18,8 +18,8 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
+from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
-from tuimon.diagnosis.rules.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE

@@ -7,7 +7,7 @@ import pytest
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.rules.optimizer import fused_fix
+from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.records import OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"

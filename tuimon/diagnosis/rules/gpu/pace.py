@@ -13,8 +13,8 @@ from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, v
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
+from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import MODEL, needless_work
-from tuimon.diagnosis.rules.optimizer import fused_fix
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
@@ -61,11 +61,12 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     allocator = _allocator(evidence, gpu.step_ms)
     if allocator is None:  # the launches of backward and of the optimizer are torch's own
-        hot = evidence.hottest_in("forward")
+        hot, figures = evidence.hottest_in("forward"), {}
         why, fixes = _fixes(evidence, idle)
     else:
-        hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
-        fixes = [without_idling(evidence, allocator.advice, idle)]
+        advice, hot, frees = allocator
+        why, figures = "torch's allocator waits for it to give memory back", {"device_frees_per_step": frees}
+        fixes = [without_idling(evidence, advice, idle)]
     python = evidence.native_in(*MODEL).share("python")
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
@@ -85,21 +86,16 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             **gpu.width_evidence,
             "python_share": python,
             **(exchange.figures if evidence.world_size > 1 and exchange is not None else {}),
-            **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
+            **figures,
         },
     )
 
 
-class _Allocator(NamedTuple):
-    """An allocator that gives memory back in each step, and the line that makes it do so, if there is one."""
+def _allocator(evidence: Evidence, step_ms: float) -> tuple[str, HotLine | None, float | None] | None:
+    """If torch's allocator gives memory back in each step: what to do, the line that has it do so, how often it does.
 
-    advice: str
-    hot: HotLine | None
-    frees_per_step: float | None  # None if not counted
-
-
-def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
-    """The allocator, if it gives memory back in each step; None if it seldom does, or that is unknown."""
+    None if it seldom does, or that is unknown; the number is None if it is not counted.
+    """
     device = evidence.gpu.times.device if evidence.gpu.times is not None else None
     row = next((row for row in evidence.gpu.memory if row.device == device), None)
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
@@ -113,7 +109,7 @@ def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
     )
     if hot is not None:
         advice = f"leave out torch.cuda.empty_cache() at {at_hot(hot)}: torch reuses freed memory without it"
-    return _Allocator(advice, hot, frees)
+    return advice, hot, frees
 
 
 def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:

@@ -1,27 +1,30 @@
-"""The rule about settings in force that slow the steps down: precision, tracers, checks, anomaly detection."""
+"""Rules about computing that is slower than it need be: by settings in force, or by how parameters are updated."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Literal, NamedTuple
 
+from tuimon.code_origin import is_library_file
+from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
-from tuimon.diagnosis.rules.advice import ANOMALY
+from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
-from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.step_model.measured import host_model, without, without_cost, without_if_sure
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
+from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.library_code import is_tracer
-from tuimon.records import Place
-from tuimon.session.stacks.samples import Samples
+from tuimon.records import OptimizerFacts, Place
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
+from tuimon.torch_code import elementwise_update, multiplies
 
 AVX512_TAKES = Threshold(
     0.45,
@@ -242,3 +245,179 @@ def _checks_arguments(node: Node) -> bool:
         "__init__",
         "_validate_sample",
     )
+
+
+FUSED_OF_SINGLE = Threshold(
+    0.10,
+    "part of the time of an update that goes through tensors one by one that a fused one takes",
+    "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
+)
+#: What is left of an update is at most this many times a fused update, and at least nothing: our choice.
+_FEWEST = 2.0
+#: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
+_ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
+#: torch's optimizers whose fused form is faster on a CPU as well.
+_ON_CPU = frozenset({"adam", "adamw"})
+FUSED_TAKES = Threshold(
+    0.30,
+    "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes, in one group",
+    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
+    " update; 0.39 to 0.84 with SGD, for which it is no fix; 0.26 to 0.41 of a fused one of small tensors, each a group"
+    " of its own",
+)
+SMALL_TENSOR = Threshold(
+    10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
+)
+SMALL_PART = Threshold(
+    0.15,
+    "part of the time of an update by a function of the user's in which it holds the GIL, from which its operations are"
+    " so small that they are all overhead",
+    "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
+    " of 10 µs and more",
+)
+#: Number of innermost frames that show what an update computes: a line, and the code of torch that it calls.
+_INNERMOST = 2
+_FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
+
+
+def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
+    """The fix to update all tensors in a few launches; None if they already are, or on a CPU, or by another library.
+
+    ``idle_at_most``: the share of the step that the GPU idles at most. It bounds the certain gain if launches set the
+    pace; but a fused update is less work for the GPU as well, so all of the update may be saved.
+    """
+    facts, (single, together) = _largest(evidence), _unfused(evidence, _ON_GPU)
+    if not evidence.gpu.is_used or not single + together:
+        return None
+    takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
+    surely = min(idle_at_most, (1.0 - min(1.0, _FEWEST * takes)) * (single + together))
+    gone = Interval(surely, evidence.steps.share_of("optimizer"))
+    name = facts.name if facts is not None else "the optimizer"
+    how = "one by one" if single >= together else "by one operation per part of the update"
+    action = f"set {options(evidence).fused} for {name}: a few launches then update its tensors, now updated {how}"
+    return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
+
+
+def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float]:
+    """The shares of the step in which these optimizers update tensors one by one, and all tensors by each operation.
+
+    Both are 0 if the largest optimizer is known to be another, or fused.
+    """
+    facts, samples = _largest(evidence), evidence.samples.where(phase="optimizer")
+    if evidence.samples.in_steps.total < MIN_SAMPLES or (facts is not None and facts.fused):
+        return 0.0, 0.0
+    counts = samples.counted(
+        lambda row: [how for each in row.node.frames if (how := elementwise_update(*each.code))][-1:]
+    )
+    each, single, multi = evidence.steps.share_of("optimizer") / (samples.total or 1), 0.0, 0.0
+    for (how, name), count in counts.items():
+        if (facts.name.lower() if facts is not None else name) in fusible:
+            single, multi = (single + each * count, multi) if how == "single" else (single, multi + each * count)
+    return single, multi
+
+
+def _largest(evidence: Evidence) -> OptimizerFacts | None:
+    """The facts of the optimizer that has the most tensors."""
+    known = evidence.process.optimizers if evidence.process is not None else []
+    return max(known, key=lambda facts: facts.tensors or 0, default=None)
+
+
+@partial(
+    Rule,
+    "The optimizer takes long",
+    needs=(STEPS,),
+    contradicts_order=True,
+    takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
+)
+def optimizer_bound(evidence: Evidence) -> Finding | None:
+    """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
+
+    An update on the CPU by a user's function, of rows or tensors one by one, is reported from a smaller share on:
+    its operations are so small that the Python around them takes most of the time, so the GIL is held. An update that
+    multiplies matrices cannot be fused: it counts as computation, which other rules report.
+
+    Updating every second batch saves half of the time, and ever fewer updates nearly all: a gain of 1 / (1 - share). A
+    GPU that is not the bottleneck may hide the update, so no gain is estimated.
+    """
+    optimizer, gpu, hot = evidence.steps.phase("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
+    if optimizer is None or evidence.gpu.awaits_times:
+        return None
+    share, what, is_busy = optimizer.share, "", gpu is not None and gpu.is_bottleneck
+    if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
+        what, fixes = ": Python code updates tensors one by one", [by_hand]
+    else:
+        share = gpu.share("optimizer") if gpu is not None and is_busy else share
+        share *= 1.0 - _part(evidence, _multiplies)
+        if not is_sure(evidence, share, UNUSUAL):
+            return None
+        at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
+        gained = share if evidence.gpu.is_used is False or is_busy else 0.0
+        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
+    return verdict(
+        f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
+        *fixes,
+        share=share,
+        at=hot,
+        optimizer_ms_per_step=optimizer.ms_per_step,
+        step_ms=evidence.steps.mean_ms,
+    )
+
+
+def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | None:
+    """The fix for a function of the user's on the CPU that updates tensors itself, or by torch's operations."""
+    if hot is None or hot.library is not None or evidence.gpu.is_used is not False:
+        return None
+
+    def is_own(node: Node) -> bool:
+        others = (frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called)
+        return node.function == hot.function and not any(others)
+
+    own, held = share * _part(evidence, is_own), evidence.gil_held_in(hot.place)
+    if not is_sure(evidence, own) or held is None or held.ratio < SMALL_PART * own:
+        return None
+    whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
+    return without(evidence, "optimizer", whole, Interval.around(own))
+
+
+def _part(evidence: Evidence, is_it: Callable[[Node], bool]) -> float:
+    """The part of the update's samples in stacks that match; waits for a core count for all stacks alike."""
+    known = [(cell.cpu, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
+    return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
+
+
+def _multiplies(node: Node) -> bool:
+    """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
+    return any(multiplies(frame.function, frame.source) for frame in node.frames[-_INNERMOST:])
+
+
+def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
+    """The fixes for an update by a library, of which this share of the step could be saved, the surest first.
+
+    A fused update is one word. If the update takes longer than forward and backward together, it updates far more than
+    they use, which a fused one would still do.
+    """
+    facts = _largest(evidence)
+    unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0
+    is_fused, action = facts is not None and facts.fused is True, _FUSED
+    less = without(
+        evidence,
+        "optimizer",
+        f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
+        f"{'' if unfused or is_fused else ', a fused optimizer'}"
+        " or an update every few batches",
+        Interval.around(gained),
+    )._replace(changes_training=True)
+    is_longest = evidence.steps.share_of("optimizer") > evidence.steps.share_of("forward", "backward")
+    one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
+    if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
+        unfused, is_longest = gained, False  # the fused update, too, goes through small tensors one by one
+        action = (
+            f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
+            " tensors of a group at once"
+        )
+    model, unsure = host_model(evidence), TAKES_ERROR / (1.0 - FUSED_TAKES)
+    update = model.own_part(Interval.around(unfused, unfused * unsure))
+    fused = model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
+    if not fused.estimated_speedup:
+        return [less]
+    return [less, fused] if is_longest else [fused, less]
