@@ -26,21 +26,16 @@ from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.torch_code import elementwise_update, multiplies
 
-AVX512_TAKES = Threshold(
-    0.45,
-    "part of the time of forward and backward in bfloat16, on a CPU with AVX-512 but without products of bfloat16, that"
-    " float32 takes",
-    "measured in bench/cpu_settings.py: 0.41 to 0.62",
+FLOAT32_TAKES = Threshold(
+    0.50,
+    "part of the time that float32 takes of computing on a CPU in float64, or in bfloat16 if it has AVX-512 but no"
+    " products of that",
+    "measured in bench/cpu_settings.py: 0.44 to 0.63 of float64, but 0.21 of convolutions; 0.41 to 0.62 of bfloat16",
 )
 AVX2_TAKES = Threshold(
     0.15,
-    "the same on a CPU without AVX-512, and in float16 on one without products of that",
+    "part of the time that float32 takes of bfloat16 on a CPU without AVX-512, and of float16 without products of that",
     "measured in bench/cpu_settings.py: 0.08 to 0.20, in float16 0.07 to 0.18",
-)
-FLOAT64_TAKES = Threshold(
-    0.50,
-    "part of the time of forward, backward and update in float64 on a CPU that float32 takes",
-    "measured in bench/cpu_settings.py: 0.44 to 0.63, but 0.21 of convolutions",
 )
 TRACED_TAKES = Threshold(
     0.45,
@@ -56,7 +51,7 @@ _BF16_HERE = ("amx", "avx512_bf16")
 #: By type whose numbers a CPU has to convert one by one: its instructions, and the part of the time that float32 takes
 #: with these. CPUs with AMX have float16.
 _EMULATED = {
-    "bfloat16": {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES},
+    "bfloat16": {"avx512": FLOAT32_TAKES, "avx2": AVX2_TAKES},
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
 }
 _MODEL = ("forward", "backward")
@@ -163,7 +158,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             f"the parameters are float64: computing with them takes {at_least}{percent(share)} of each step",
             share,
             _FLOAT32,
-            FLOAT64_TAKES,
+            FLOAT32_TAKES,
             TAKES_ERROR,
         )
 

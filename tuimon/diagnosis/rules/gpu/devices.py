@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.records import GpuProcess, Process, bare_uuid
 from tuimon.session.gpus import GpuRow
@@ -170,11 +170,6 @@ REPLAYS = Threshold(
     "packets a minute that a GPU sends again over PCIe, from which its link is faulty",
     "NVIDIA's own health check: https://github.com/NVIDIA/DCGM (DCGM_LIMIT_MAX_PCIREPLAY_RATE)",
 )
-FAR_BELOW = Threshold(
-    1 / 3,
-    "part by which a busy GPU is slower than its highest clock, from which that is reported though nobody says why",
-    "our choice: cards for workstations name higher clocks than they reach, by up to a quarter",
-)
 
 
 class Trouble(NamedTuple):
@@ -278,7 +273,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Trouble]:
     slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else 0.0
     held = {cause: share for cause, share in gpu.throttled if share >= LARGE and cause in _CLOCKS}
     # on NVIDIA's GPUs, whose driver names every cause but a lock; AMD's clocks follow the load
-    if not held and slowed >= FAR_BELOW and idle.high <= MOST and latest.uuid.startswith("GPU-"):
+    if not held and slowed >= UNUSUAL and idle.high <= MOST and latest.uuid.startswith("GPU-"):
         held = {_UNNAMED: 1.0}
     for cause, share in held.items():
         remedy, gravest = _CLOCKS[cause]
