@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -420,13 +419,19 @@ def lay(
 
 
 def _lay_with_compiler(
-    cells: list[Cell], amount: float, takes: Takes, doing: Doing, via: tuple[Via, ...] = ()
+    cells: list[Cell], amount: float, doing: Doing, via: tuple[Via, ...], *may_hold: Takes
 ) -> list[Cell]:
-    """Like ``lay``, but what is taken from the compiler's cells is marked ``via`` the compiler."""
-    rooms = [sum(cell.cpu for cell in cells if takes(cell) and _compiles(cell) is it) for it in (True, False)]
-    part = rooms[0] / (sum(rooms) or 1.0)
-    cells = lay(cells, part * amount, lambda cell: takes(cell) and _compiles(cell), doing, ("compile", *via))
-    return lay(cells, (1.0 - part) * amount, lambda cell: takes(cell) and not _compiles(cell), doing, via)
+    """Like ``lay``, from several kinds of cells in turn; what is taken from the compiler's is ``via`` the compiler."""
+    for takes in may_hold:
+        found = [cell for cell in cells if takes(cell)]
+        compiling = [cell for cell in found if cell.doing == "compile"]
+        room = Cells(found).cpu
+        laid = min(amount, room)
+        there = laid * Cells(compiling).cpu / (room or 1.0)
+        cells = lay(cells, there, set(compiling).__contains__, doing, ("compile", *via))
+        cells = lay(cells, laid - there, set(found).difference(compiling).__contains__, doing, via)
+        amount -= laid
+    return cells
 
 
 def _taken(amount: float, cpu: float, room: float) -> Interval:
@@ -436,19 +441,14 @@ def _taken(amount: float, cpu: float, room: float) -> Interval:
 
 def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Garbage collections, which begin where objects are made: at calls that samples show, else in Python."""
-    for takes in (_makes_objects, _runs):
-        known = sum(cell.cpu for cell in cells if cell.doing == "gc")
-        cells = _lay_with_compiler(cells, (evidence.steps.collecting or 0.0) - known, takes, "gc")
-    return cells
+    unknown = (evidence.steps.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc")
+    return _lay_with_compiler(cells, max(0.0, unknown), "gc", (), _makes_objects, _runs)
 
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for a core, taken from cells in which the thread runs, then from waits: a woken thread looks the same."""
     delay = evidence.training.delay_ratio or 0.0
-    for takes in (_runs, _waits):
-        known = sum(cell.cpu for cell in cells if "core" in cell.via)
-        cells = _lay_with_compiler(cells, delay - known, takes, "own", ("core",))
-    return _by_who_had_it(evidence, cells)
+    return _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -530,7 +530,8 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     for phase in STEP if rows else ():
         shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
         waits = own.get(phase, 0.0) * in_steps - shown
-        cells = lay(cells, waits, partial(_is_beside_ranks, phase), "rank")
+        beside = {cell for cell in cells if cell.phase == phase and cell.doing != "rank" and not cell.via}
+        cells = lay(cells, waits, beside.__contains__, "rank")
     total = sum(cell.cpu for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
     late_part, node = 0.0, None
@@ -549,10 +550,6 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     return found
 
 
-def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
-    return cell.phase == phase and cell.doing != "rank" and not cell.via
-
-
 def _own(*doing: Doing) -> Takes:
     """Selects the training thread's own time at one of these."""
     return lambda cell: not cell.via and cell.doing in doing
@@ -563,10 +560,6 @@ _runs, _makes_objects, _awaits_thread, _awaits_batch = _own(*_RUNS), _own(*_PYTH
 
 def _waits(cell: Cell) -> bool:
     return not cell.via and cell.doing not in _RUNS and cell.doing != "gc"
-
-
-def _compiles(cell: Cell) -> bool:
-    return cell.doing == "compile"
 
 
 def _is_data(cell: Cell) -> bool:

@@ -13,7 +13,7 @@ the other.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -100,23 +100,18 @@ class Unjudged(NamedTuple):
 
 
 def unjudged(session: Session) -> list[Unjudged]:
-    """The rules that could not judge the process in focus, each with its reason."""
+    """The rules that could not judge the process in focus, once for each reason."""
     pid = session.trainer()
     if pid is None:
         return [Unjudged("all", "no training process was seen")]
-    return list(missing(evidence_of(session.over("recent"), pid)))
-
-
-def missing(evidence: Evidence) -> Iterator[Unjudged]:
-    """Every rule that lacks some evidence, once for each reason."""
-    for need in NEEDS:
-        reason = need.missing(evidence)
-        if reason is None:
-            continue
-        if need.reported_as is not None:
-            yield Unjudged(need.reported_as, reason)
-        else:
-            yield from (Unjudged(rule.name, reason) for rule in RULES if need in rule.needs)
+    evidence = evidence_of(session.over("recent"), pid)
+    reasons = ((need, need.missing(evidence)) for need in NEEDS)
+    return [
+        Unjudged(name, reason)
+        for need, reason in reasons
+        if reason is not None
+        for name in ([need.reported_as] if need.reported_as else [r.name for r in RULES if need in r.needs])
+    ]
 
 
 # -- which finding holds which time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
@@ -53,8 +53,12 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def loader(self) -> LoaderRow | None:
-        """The DataLoader whose batches train; None without a DataLoader or without markers."""
-        return training_loader(self._own.view.loaders(self._own.pid))
+        """The DataLoader whose batches train; None without a DataLoader or without markers.
+
+        One that was read only during set-up, as for statistics, has no fetches by now.
+        """
+        training = (row for row in self._own.view.loaders(self._own.pid) if row.latest.role != "eval")
+        return max(training, key=lambda row: row.fetches_per_s or 0.0, default=None)
 
     @property
     def fetches(self) -> int:
@@ -154,12 +158,6 @@ class DataEvidence(Struct, frozen=True, dict=True):
         is_late = (loader.late_ms or 0.0) >= SLOW_RATIO * (workers.batch_ms or 0.0)
         is_idle = workers.busy_ratio is not None and not workers.are_saturated
         return is_late and is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
-
-
-def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
-    """The loader whose batches train; one read only during set-up, as for statistics, has no fetches by now."""
-    training = (loader for loader in loaders if loader.latest.role != "eval")
-    return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
 
 
 def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:

@@ -92,10 +92,9 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     def compiler_events(self, *whats: CompilerWork, of_run: bool = False) -> list[CompilerEvents]:
         """Events of torch.compile over the span (or the whole run), the longest or most frequent first."""
-        if not of_run:
-            return self.view.compiler_events(self.pid, *whats)
-        stats = self.view.session.compilers.get(self.pid)
-        return stats.events(*whats) if stats is not None else []
+        if of_run:
+            return self.view.session.compilers[self.pid].events(*whats)
+        return self.view.compiler_events(self.pid, *whats)
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:

@@ -128,7 +128,7 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
             unexplained=unexplained,
             culprit=culprit,
             place=hot.place if hot else culprit.place,
-            feeds=own.part(puts_into_queue) > 0,
+            feeds=own.part(lambda node: any(each.user and _PUTS.search(each.source) for each in node.frames)) > 0,
         )
 
     def _held(self, row: ThreadRow) -> float | None:
@@ -173,11 +173,6 @@ def awaits_queue(main: Samples) -> Callable[[Node], bool]:
         return has_queue and takes and leaf.code in path
 
     return waits
-
-
-def puts_into_queue(node: Node) -> bool:
-    """True if a thread makes, or puts, what goes into a queue."""
-    return any(frame.user and _PUTS.search(frame.source) is not None for frame in node.frames)
 
 
 def _passes_queue(node: Node) -> bool:
