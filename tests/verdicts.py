@@ -84,21 +84,16 @@ def _joined(named: Iterable[tuple[str, str]]) -> str:
 
 
 def _lines(name: str, session: Session, findings: Iterable[Finding]) -> Iterator[str]:
-    yield f"{name}: {_phases(session)}"
-    for finding in findings:
-        name = f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule
-        share = "" if finding.share_of_step is None else f", {100 * finding.share_of_step:.0f} % of the step"
-        yield f"  {finding.severity} {name}{share}"
-        yield from (f"    {place.file.rsplit('/', 1)[-1]}:{place.line} {place.function}" for place in finding.where)
-        yield from (f"    {_gain(fix)}" for fix in finding.fixes)
-
-
-def _phases(session: Session) -> str:
-    """In percent of the step."""
     pid = session.trainer()
     table = session.over("whole").phases(pid) if pid is not None else None
-    rows = table.rows if table is not None else ()
-    return ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in rows) or "no phases"
+    phases = ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in (table.rows if table is not None else ()))
+    yield f"{name}: {phases or 'no phases'}"
+    for finding in findings:
+        rule = f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule
+        share = "" if finding.share_of_step is None else f", {100 * finding.share_of_step:.0f} % of the step"
+        yield f"  {finding.severity} {rule}{share}"
+        yield from (f"    {place.file.rsplit('/', 1)[-1]}:{place.line} {place.function}" for place in finding.where)
+        yield from (f"    {_gain(fix)}" for fix in finding.fixes)
 
 
 def _gain(fix: Fix) -> str:

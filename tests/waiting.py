@@ -34,13 +34,8 @@ def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 
         if found := condition():
             return found
         time.sleep(POLL_S)
-        left_s -= POLL_S * _core_share()
+        left_s -= POLL_S * min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 1.0))
     raise AssertionError(f"waited for {what}")
-
-
-def _core_share() -> float:
-    """Which part (0..1) of a core one more process gets."""
-    return min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 1.0))
 
 
 def alive(pid: int) -> bool:

@@ -34,8 +34,11 @@ def python(version: str) -> str:
 @functools.cache
 def _at_hand() -> dict[str, str]:
     """Interpreters by version; the first named wins."""
+    named = [path for path in os.environ.get("TUIMON_TEST_PYTHONS", "").split(os.pathsep) if path]
+    on_path = [path for each in (*VERSIONS, *FREE_THREADED, *OLD) if (path := shutil.which(f"python{each}"))]
+    pyenv = os.path.expanduser(os.environ.get("PYENV_ROOT") or "~/.pyenv")
     found: dict[str, str] = {}
-    for path in _candidates():
+    for path in (*named, *on_path, *sorted(glob.glob(f"{pyenv}/versions/*/bin/python"))):
         try:
             # without the tests' own environment, a pyenv shim may stand for no version
             done = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=30, check=True)
@@ -44,11 +47,3 @@ def _at_hand() -> dict[str, str]:
             continue
         found.setdefault(version, real)
     return found
-
-
-def _candidates() -> list[str]:
-    named = [path for path in os.environ.get("TUIMON_TEST_PYTHONS", "").split(os.pathsep) if path]
-    versions = (*VERSIONS, *FREE_THREADED, *OLD)
-    on_path = [path for version in versions if (path := shutil.which(f"python{version}"))]
-    pyenv = os.path.expanduser(os.environ.get("PYENV_ROOT") or "~/.pyenv")
-    return [*named, *on_path, *sorted(glob.glob(f"{pyenv}/versions/*/bin/python"))]

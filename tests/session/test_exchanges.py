@@ -14,14 +14,6 @@ class Single(NamedTuple):
     t: float
 
 
-def window(t, *reached_s, accumulation=None):
-    exchanges = [GpuExchange(moment_s, 10, 30, 5) for moment_s in reached_s]
-    return GpuTime(
-        t=t, pid=PID, window_s=2.0, device=0, steps=8, total_ns=8_000_000, phases=[], leads=[],
-        exchanges=exchanges, accumulation=accumulation,
-    )  # fmt: skip
-
-
 def test_ranks_that_begin_apart_keep_the_same_ones_of_a_long_run():
     early, late = Singles(Single, 64, 512), Singles(Single, 64, 512)
     for second in range(10_000):
@@ -54,8 +46,12 @@ def test_steps_of_a_rank_come_back_as_they_were() -> None:
 def test_what_is_recent_is_the_latest_and_sums_add_up():
     stats = GpuTimeStats()
     for number in range(20):
-        moments_s = [2.0 * number + 0.125 * at for at in range(8)]
-        stats.add_record(window(2.0 * (number + 1), *moments_s, accumulation=GpuAccumulation(3, 30, 60)), None)
+        exchanges = [GpuExchange(2.0 * number + 0.125 * at, 10, 30, 5) for at in range(8)]
+        window = GpuTime(
+            t=2.0 * (number + 1), pid=PID, window_s=2.0, device=0, steps=8, total_ns=8_000_000, phases=[], leads=[],
+            exchanges=exchanges, accumulation=GpuAccumulation(3, 30, 60),
+        )  # fmt: skip
+        stats.add_record(window, None)
     row = stats.over(Span(last_s=30.0), 40.0)
     assert len(row.exchanges) == 64
     assert row.exchanges[-1] == GpuExchange(38.875, 10, 30, 5)

@@ -105,7 +105,7 @@ class Side(NamedTuple):
     def records(self, log: Path | None = None) -> Iterator[Record]:
         """Its log's, or simulated ones; for a lack of memory, as on a machine that has less."""
         if not self.is_recorded:
-            yield from simulated_records(self)
+            yield from _of_stream(self) if self.rule in _STREAMS else _FACTS[self.rule](self.when)
             return
         own_bytes = 0
         for record in read_log(str(log or self.log)):
@@ -244,11 +244,6 @@ _STREAMS = {
     "transfer_bound": "pageable copies",
 }
 Samples = Iterable[tuple[list[int], int]]
-
-
-def simulated_records(side: Side) -> list[Record]:
-    """The records of a training with this code. Raises KeyError for a rule that has no simulation."""
-    return _of_stream(side) if side.rule in _STREAMS else _FACTS[side.rule](side.when)
 
 
 def _of_stream(side: Side) -> list[Record]:

@@ -65,13 +65,7 @@ def test_steps_of_loops(step, expected):
     assert lengths(played)[1:-1] == [length] * 10
     assert {(found.backwards, found.updates) for found in played.steps[1:-1]} == {(backwards, updates)}
     assert ms(played.steps[1].phases) == phases or not phases
-    assert (played.eval_count, played.drive) == (0, drive_of(step))
-
-
-def drive_of(step):
-    if "fetch" in step:
-        return Drive.FETCH
-    return Drive.UPDATE
+    assert (played.eval_count, played.drive) == (0, Drive.FETCH if "fetch" in step else Drive.UPDATE)
 
 
 def test_the_last_step_counts_when_the_thread_ends():

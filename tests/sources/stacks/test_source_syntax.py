@@ -8,15 +8,6 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import CountSettings
 from tuimon.sources.source_facts import FileFacts, SourceFacts
 
-
-def kept(text):
-    """Numbers of the lines that are marked, and of those that are found."""
-    lines = text.strip("\n").encode().split(b"\n")
-    return [number for number, line in enumerate(lines, 1) if b"# kept" in line], [
-        line.line for line in FileFacts(lines).keeping
-    ]
-
-
 KEPT = {
     "losses and a total": """
 losses, total, seen = [], 0.0, []
@@ -181,8 +172,9 @@ class Replay:
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=list(KEPT))
 def test_what_is_kept(text):
-    marked, found = kept(text)
-    assert sorted(found) == marked
+    lines = text.strip("\n").encode().split(b"\n")
+    marked = [number for number, line in enumerate(lines, 1) if b"# kept" in line]
+    assert sorted(line.line for line in FileFacts(lines).keeping) == marked
 
 
 def test_what_has_a_graph_comes_before_other_objects():
