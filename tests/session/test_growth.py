@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import doctest
+import math
 import pstats
 import random
 from itertools import pairwise
@@ -303,6 +304,15 @@ def test_rows_that_are_kept_apart_are_never_joined(apart_s: float) -> None:
     before, after = found.over(Span(end_s=apart_s)), found.over(Span(apart_s))
     assert before is not None and after is not None
     assert (before.number, after.number) == (apart_s, 100 - apart_s)
+
+
+@pytest.mark.parametrize("windows", (1, 12, 400))
+@pytest.mark.parametrize("ratio", (0.0, 0.03, 0.5, 0.997, 1.0))
+def test_a_run_may_be_divided_anywhere(windows: int, ratio: float) -> None:
+    found, at_s = counted(windows, 3), ratio * windows
+    parts = [found.part(*span) for span in ((-math.inf, at_s), (at_s, math.inf), (0.3 * at_s, at_s), (at_s, 0.0))]
+    numbers = [part.number if part is not None else 0.0 for part in parts]
+    assert numbers == pytest.approx([at_s, windows - at_s, 0.7 * at_s, 0.0])
 
 
 def test_sums_that_go_on_are_those_from_the_beginning() -> None:

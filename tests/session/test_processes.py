@@ -110,6 +110,13 @@ def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     assert sizes[1] <= 1.1 * sizes[0]
 
 
+def test_of_a_process_without_records_all_is_empty_and_nothing_is_held():
+    session = session_of(header())
+    steps, threads, samples = session.step_stats[7].over(), session.threads[7].latest, session.stacks[7].over()
+    assert (steps.steps, threads, samples.total, session.samplers[7].series.over()) == (0, None, 0, None)
+    assert not any(7 in held for held in (session.step_stats, session.threads, session.stacks, session.samplers))
+
+
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = one_process(steps(1, {"data": 1}), worker(201))
     table, sizes = session.loaders, []
