@@ -47,20 +47,21 @@ class NativeUse(Counter[tuple[str, str]]):
         return sum(share for name, share in self.by_library().items() if kind_of(name) in kinds) if self else None
 
 
-class NativeTable:
-    """Folds Native records."""
+class NativeWindows(Series[Stretch]):
+    """What the threads of a process executed, window by window."""
+
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self.by_pid: defaultdict[int, Series[Stretch]] = defaultdict(lambda: Series(Stretch, _ROWS))
+        super().__init__(Stretch, _ROWS)
 
     def add_record(self, record: Native) -> None:
-        """Fold a window of a process."""
-        counts = {(each.tid, each.library, each.phase): each.samples for each in record.code}
-        self.by_pid[record.pid].append(Stretch(record.t - record.window_s, record.t), counts)
+        """Fold a window."""
+        self.fold(record, {(each.tid, each.library, each.phase): each.samples for each in record.code})
 
-    def by_thread(self, pid: int, span: Span) -> dict[int, NativeUse]:
-        """The threads of a process that were sampled in a span."""
+    def by_thread(self, span: Span) -> dict[int, NativeUse]:
+        """The threads that were sampled in a span."""
         found = defaultdict[int, NativeUse](NativeUse)
-        for (tid, library, phase), count in self.by_pid[pid].counts(span).items() if pid in self.by_pid else ():
+        for (tid, library, phase), count in self.counts(span).items():
             found[tid][library, phase] += count
         return found

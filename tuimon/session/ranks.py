@@ -406,19 +406,17 @@ class TrainingRow(NamedTuple):
 
 def which_training(session: Session) -> Which:
     """The training in focus."""
-    found = _trainings(session)
-    return Which(max(1, len(ranks_in_focus(session))), _index(session.trainer(), found) + 1, max(1, len(found)))
+    number = training_numbers(session).get(session.trainer() or 0, 1)
+    return Which(max(1, len(ranks_in_focus(session))), number, max(1, len(_trainings(session))))
 
 
 def training_rows(session: Session) -> list[TrainingRow]:
     """All trainings that go on, in the order in which they began; once all have ended, those that ended last."""
-    found = _trainings(session)
-    focus = _index(session.trainer(), found)
-    rows = []
-    for at, members in enumerate(found):
+    rows, focus = [], which_training(session).number
+    for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])
         (row,) = rows_of(session.over("recent"), [first])
-        rows.append(TrainingRow(at + 1, len(members), tuple(first.command), row, in_focus=at == focus))
+        rows.append(TrainingRow(number, len(members), tuple(first.command), row, in_focus=number == focus))
     return rows
 
 
@@ -446,7 +444,3 @@ def _trainings(session: Session) -> list[list[Process]]:
     current = [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= last_s]
     session.held.trainings = sorted(current, key=lambda each: (min(p.start_unix_s for p in each), each[0].pid))
     return session.held.trainings
-
-
-def _index(focus: int | None, found: Sequence[Sequence[Process]]) -> int:
-    return next((at for at, members in enumerate(found) if any(p.pid == focus for p in members)), 0)

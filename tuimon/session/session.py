@@ -372,7 +372,7 @@ class SessionView:
     @once
     def native(self, pid: int) -> dict[int, NativeUse]:
         """What the threads of a process ran over the span; only those that were sampled."""
-        return self.session.native.by_thread(pid, self.span_of(pid))
+        return self.session.native[pid].by_thread(self.span_of(pid))
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""

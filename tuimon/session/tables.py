@@ -40,7 +40,7 @@ from tuimon.records import (
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
-from tuimon.session.native import NativeTable
+from tuimon.session.native import NativeWindows
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, Sampler
 from tuimon.session.stacks.process import ProcessStacks
@@ -111,7 +111,7 @@ class Tables:
         self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process
         self.sampled_since_s: float | None = None
         self.gil = GilTable(self._begin_s_of)
-        self.native = NativeTable()
+        self.native = ByProcess(lambda _: NativeWindows())
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
@@ -127,7 +127,7 @@ class Tables:
             Stacks: self._fold_stacks,
             Frames: lambda record: self.trie.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
-            Native: self.native.add_record,
+            Native: lambda record: self.native.held(record.pid).add_record(record),
             Loader: self._fold_loader,
             Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
             GpuTime: self._fold_gpu_time,
@@ -241,7 +241,7 @@ class Tables:
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
             *(self.uncaught,),
-            *(self.samplers, self.gil.by_pid, self.native.by_pid, self.loaders.by_pid),
+            *(self.samplers, self.gil.by_pid, self.native, self.loaders.by_pid),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
