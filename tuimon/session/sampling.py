@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuimon.node_ids import own_id
@@ -137,18 +137,19 @@ class GilHeld(NamedTuple):
 _GilWindow = row_of("samples")
 
 
-class GilTable:
-    """Folds Gil records, each process's a series: which threads held the GIL in the last minute's steps.
+class GilWindows(Series[Any]):
+    """Which threads of a process held the GIL, window by window; what is asked is of the last minute of its steps.
 
     A window counts samples by thread id; keys below 0 count a thread's samples in one function, or in any function.
     """
 
-    def __init__(self, begin_s_of: Callable[[int], float]) -> None:
-        """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
-        self._begin_s_of = begin_s_of
-        self.by_pid: defaultdict[int, Series[Any]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
+    __slots__ = ("_pid",)
 
-    def add_gil(self, record: Gil) -> None:
+    def __init__(self, pid: int) -> None:
+        super().__init__(_GilWindow, _ROWS)
+        self._pid = pid
+
+    def add_record(self, record: Gil) -> None:
         """Fold a short window of samples."""
         counts: Counter[int] = Counter()
         for thread in record.threads:
@@ -156,40 +157,38 @@ class GilTable:
         for each in record.functions:
             counts[_key(each.tid, each.file, each.function)] += each.count
             counts[_key(each.tid)] += each.count
-        self.by_pid[record.pid].fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
+        self.fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
 
-    def ratio(self, pid: int, tid: int) -> float | None:
+    def ratio(self, steps_s: float, tid: int) -> float | None:
         """Share of time in which a thread held the GIL; None before there are 50 samples, or without its OS thread id.
+
+        ``steps_s``: when the steps begin; before lie imports, which hold the GIL all the time.
 
         The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """
-        counts, samples = self._latest(pid)
+        counts, samples = self._latest(steps_s)
         if samples < _ENOUGH_SAMPLES:
             return None
-        if tid != pid and any(own_id(key) >= _PTHREAD_IDS for key in counts if key >= 0):
+        if tid != self._pid and any(own_id(key) >= _PTHREAD_IDS for key in counts if key >= 0):
             return None
         return min(counts.get(tid, 0) / samples, 1.0)
 
-    def held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
+    def held_in(self, steps_s: float, tid: int, place: Place) -> GilHeld | None:
         """How often a thread held the GIL in a function of the user's, or below.
 
         None before there are 30 samples, and where no function was recorded.
         """
-        counts, samples = self._latest(pid)
+        counts, samples = self._latest(steps_s)
         if samples < _ENOUGH_OF_ONE or _key(tid) not in counts:
             return None
         return GilHeld(min(counts.get(_key(tid, place.file, place.function), 0), samples), samples)
 
-    def _latest(self, pid: int) -> tuple[Mapping[int, int], int]:
+    def _latest(self, steps_s: float) -> tuple[Mapping[int, int], int]:
         """The counts of the last minute since the steps began, and the number of samples in it."""
-        series = self.by_pid.get(pid)
-        if not series:
-            return {}, 0
-        (latest,) = series.rows(last=1)
-        since_s = max(self._begin_s_of(pid), latest.begin_s - SPAN_S)
+        since_s = max([steps_s, *(row.begin_s - SPAN_S for row in self.rows(last=1))])
         span = Span(since_s + _GIL_WINDOW_S / 2)  # of windows that begin later
-        sums = series.over(span)
-        return series.counts(span), int(sums.samples) if sums is not None else 0
+        sums = self.over(span)
+        return self.counts(span), int(sums.samples) if sums is not None else 0
 
 
 def _key(*of: int | str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec import structs
@@ -334,7 +334,8 @@ class SessionView:
             return []
         cores, name_of = session.nodes.cpu_counts.get(node_of(pid)), session.loaders.worker_name
         process, sampled = session.process(pid), session.stacks[pid]
-        return thread_rows(figures, process, sampled, self.native(pid), session.gil, cores, name_of)
+        gil_ratio = partial(session.gil[pid].ratio, session.step_stats[pid].steady_span().begin_s)
+        return thread_rows(figures, process, sampled, self.native(pid), gil_ratio, cores, name_of)
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""

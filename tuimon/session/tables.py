@@ -42,7 +42,7 @@ from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
 from tuimon.session.native import NativeWindows
 from tuimon.session.processes import RunProcesses, ranks_of
-from tuimon.session.sampling import GilTable, Sampler
+from tuimon.session.sampling import GilWindows, Sampler
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
@@ -110,7 +110,7 @@ class Tables:
         self.samplers = ByProcess(lambda _: Sampler())
         self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process
         self.sampled_since_s: float | None = None
-        self.gil = GilTable(self._begin_s_of)
+        self.gil = ByProcess(GilWindows)
         self.native = ByProcess(lambda _: NativeWindows())
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
@@ -126,7 +126,7 @@ class Tables:
             Threads: self._fold_threads,
             Stacks: self._fold_stacks,
             Frames: lambda record: self.trie.add_frames(record.first, record.frames),
-            Gil: self.gil.add_gil,
+            Gil: lambda record: self.gil.held(record.pid).add_record(record),
             Native: lambda record: self.native.held(record.pid).add_record(record),
             Loader: self._fold_loader,
             Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
@@ -213,10 +213,6 @@ class Tables:
         for pid in self.run_processes.add_process(record, self._trained_pids, max(1, len(self.nodes.known))):
             self._forget(pid)
 
-    def _begin_s_of(self, pid: int) -> float:
-        """When the steps of a process begin, or the end of its warm-up; always before, of one without steps."""
-        return self.step_stats[pid].steady_span().begin_s
-
     def _own_core_s(self, node: int, begin_s: float, end_s: float) -> tuple[float, float]:
         return core_seconds([own for pid, own in self.threads.items() if node_of(pid) == node], begin_s, end_s)
 
@@ -241,7 +237,7 @@ class Tables:
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
             *(self.uncaught,),
-            *(self.samplers, self.gil.by_pid, self.native, self.loaders.by_pid),
+            *(self.samplers, self.gil, self.native, self.loaders.by_pid),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)

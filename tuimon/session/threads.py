@@ -12,7 +12,6 @@ from msgspec import Struct, field, structs
 from tuimon.records import Place, Process, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.native import NativeUse
-from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
@@ -331,7 +330,7 @@ def thread_rows(
     process: Process | None,
     sampled: ProcessStacks,
     native: Mapping[int, NativeUse],
-    gil: GilTable,
+    gil_ratio: Callable[[int], float | None],
     cores: int | None,
     name_of: Callable[[int], str],
 ) -> list[ThreadRow]:
@@ -357,7 +356,7 @@ def thread_rows(
                 delay_ratio=thread.delay_ratio,
                 place=sampled.threads.place_of(thread.tid) if is_one else None,
                 count=thread.count,
-                gil_ratio=gil.ratio(pid, thread.tid) if is_one else None,
+                gil_ratio=gil_ratio(thread.tid) if is_one else None,
                 native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
                 rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
             )

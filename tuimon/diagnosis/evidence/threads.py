@@ -104,7 +104,8 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
 
     def gil_held_in(self, place: Place) -> GilHeld | None:
         """How often the training thread holds the GIL in the function of a place; None if unknown."""
-        return self.view.session.gil.held_in(self.pid, self.tid, place)
+        steps_s = self.view.session.step_stats[self.pid].steady_span().begin_s
+        return self.view.session.gil[self.pid].held_in(steps_s, self.tid, place)
 
     @cached_property
     def contention(self) -> Contention | None:
