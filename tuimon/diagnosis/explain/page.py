@@ -141,7 +141,8 @@ def thresholds_of(rule: Rule) -> Iterator[Threshold]:
     """The thresholds that a rule's code names, or what that uses of rules, claims and evidence; then of its needs."""
     reached = [(rule.judge.__module__, rule.name)]
     for module, name in reached:
-        for used in _definitions(module).get(name, ()):
+        nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()
+        for *_, used in sorted((each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)):
             value = getattr(sys.modules[module], used, None)
             if isinstance(value, Threshold):
                 yield value
@@ -153,14 +154,15 @@ def thresholds_of(rule: Rule) -> Iterator[Threshold]:
 
 
 @cache
-def _definitions(module: str) -> dict[str, list[str]]:
-    """The names that each function, class and constant of a module uses, in order."""
-    found: dict[str, list[str]] = {}
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """The functions, classes and constants of a module, by name."""
+    found: dict[str, ast.stmt] = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
-        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-        own = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else [each.id for each in names[:1]]
-        names.sort(key=lambda each: (each.lineno, each.col_offset))
-        found |= {key: [each.id for each in names] for key in own}
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found[name] = node
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                found[name] = node
     return found
 
 
