@@ -387,6 +387,7 @@ NO_GPU = WantedRows(12, 9, 0, frozenset({"gpu"}))
 NO_OUTPUT = WantedRows(12, 9, 5, frozenset({"output"}))
 NEITHER = WantedRows(12, 9, 0, frozenset({"gpu", "output"}))
 ONE_GPU = WantedRows(12, 9, 5)
+RANKS = NEITHER._replace(ranks=10)
 LOADERS = WantedRows(30, 300, 40, loaders=80)
 
 
@@ -409,13 +410,15 @@ def test_a_narrow_screen_has_one_column_by_importance():
     assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
     assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
     assert set(lay_out(80, 12, ALL, ONE_GPU)) == {"title", "verdict", "phases"}
+    heights = [lay_out(80, 24, ALL, wanted)["phases"].height for wanted in (NEITHER, RANKS)]
+    assert heights == [10, 12]  # those of the ranks come before further threads
 
 
 def test_too_small():
     assert set(lay_out(39, 24, ALL, ONE_GPU)) == set(lay_out(80, 9, ALL, ONE_GPU)) == {"small"}
 
 
-@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, NO_OUTPUT, NEITHER, WantedRows(30, 300, 40), LOADERS])
+@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, NO_OUTPUT, NEITHER, WantedRows(30, 300, 40), LOADERS, RANKS])
 @pytest.mark.parametrize("width", [MIN_WIDTH, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [MIN_HEIGHT, 13, 14, 18, 24, 40, 60, 100])
 def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):

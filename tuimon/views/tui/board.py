@@ -22,7 +22,7 @@ from tuimon.views.tui.drawing.lines import Line, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
-from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
+from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted, rank_rows_wanted
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
@@ -60,6 +60,7 @@ class WantedRows(NamedTuple):
     lines: frozenset[str] = frozenset()
     loaders: int = 1
     verdict: int = 3
+    ranks: int = 0  # of the phases', down to those of the ranks
 
 
 def lay_out(
@@ -158,6 +159,10 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         if name in panes and (least[name] <= room or not heights):
             heights[name] = min(least[name], room)
             room -= heights[name]
+    if "phases" in heights:  # first of all, who holds the others up
+        more = min(room, max(0, wanted.ranks + _FRAME - heights["phases"]))
+        heights["phases"] += more
+        room -= more
     _share_out(room, heights, wanted)
     boxes: dict[str, Box] = {}
     y = body.y
@@ -436,4 +441,5 @@ class Board(Widget):
             lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),
             loaders=self._most_loaders,
             verdict=self.verdict.rows_wanted(size.width),
+            ranks=rank_rows_wanted(self.phases.state),
         )

@@ -239,6 +239,12 @@ def phase_rows_wanted(state: PhasesState | None) -> int:
     return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
 
 
+def rank_rows_wanted(state: PhasesState | None) -> int:
+    """Rows of the phases and of the ranks below them; 0 without ranks."""
+    ranks = len(state.ranks) if state is not None else 0
+    return len(state.phases) + 1 + ranks if state is not None and ranks else 0
+
+
 def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
     table = state.table
