@@ -144,7 +144,10 @@ class FirstVerdict:
 
     def measuring_s(self, session: Session, findings: Sequence[Finding]) -> int | None:
         """Seconds for which steps have been measured while no verdict has held; None once one has."""
-        now_s, begin_s = session.now_s, _begin_s(session)
+        now_s = session.now_s
+        # when the steps began; without markers, when tuimon began to watch
+        begins = (session.step_stats[session.trainer() or 0].begin_s, session.start_s, now_s)
+        begin_s = next(each for each in begins if each is not None)
         if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
             return None
         name = findings[0].name if findings else None
@@ -156,14 +159,6 @@ class FirstVerdict:
             self._is_settled = now_s - begin_s >= NOTHING_S
         self._is_settled = self._is_settled or now_s - begin_s >= SETTLED_S
         return None if self._is_settled or run_state(session).name != "training" else int(now_s - begin_s)
-
-
-def _begin_s(session: Session) -> float:
-    """When the steps began; without markers, when tuimon began to watch."""
-    begin_s = session.step_stats[session.trainer() or 0].begin_s
-    if begin_s is not None:
-        return begin_s
-    return session.start_s if session.start_s is not None else session.now_s
 
 
 class _Gain(Struct):

@@ -159,9 +159,15 @@ async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path,
         monitor.findings = [structs.replace(found, where=(Place("/gone/train.py", 31, "f"),))]
         await pilot.press("escape", "o")
         assert notices(app)[-1] == "train.py:31 is not on this machine"
+        monitor.findings = [structs.replace(found, rule="side_work", where=()), found]
+        await pilot.press("v", "tab", "o")  # of the sheet's finding, not of the first
+        await app.workers.wait_for_complete()
+        assert opened.read_text() == "+31\n"
+        await pilot.press("escape", "o")
+        assert "names no line" in notices(app)[-1]
         monitor.findings = []
         await pilot.press("o")
-        assert "no verdict names a line" in notices(app)[-1]
+        assert "names no line" in notices(app)[-1]
 
 
 @pytest.mark.parametrize(

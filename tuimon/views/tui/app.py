@@ -184,6 +184,7 @@ class TuimonApp(TerminalApp[Leave]):
         monitor, session, findings = self.monitor, self.monitor.session, self.monitor.findings
         runs = monitor.is_live and session.trainer() is not None and session.exit is None
         paused, zoomed = self.board.title_line.paused, self.board.zoomed
+        shown = [self._finding()] if findings and isinstance(self.screen, Overlay) else findings[:1]
         reasons = (
             ("ranks", not which_training(session).text, "one process trains here: there are no ranks to compare"),
             ("trace", not (runs or session.traces), "no training runs here, and the log has no trace"),
@@ -196,8 +197,8 @@ class TuimonApp(TerminalApp[Leave]):
             ("inject", monitor.hooks is None, "only a training that was attached to can have its hooks brought in"),
             ("pause", monitor.ended and not paused, "the run has ended: nothing moves any more"),
             ("zoom", self.focused is None and not zoomed, "Tab chooses a pane; z then shows it alone"),
-            ("copy", not findings, "there is no verdict to copy yet"),
-            ("edit", not (findings and findings[0].where), "no verdict names a line of code yet"),
+            ("copy", not shown, "there is no verdict to copy yet"),
+            ("edit", not any(finding.where for finding in shown), "this verdict names no line of code"),
             ("move", self.focused is not None, "nothing to scroll in this pane; Tab goes to the next one"),
         )
         return {action: reason for action, is_idle, reason in reasons if is_idle}
