@@ -41,16 +41,13 @@ LATEST_S = Threshold(
     "seconds until memory is full, below which steady growth is mentioned at all",
     "our choice: a day is longer than most runs",
 )
-LEAST_RISE_BYTES = Threshold(
-    float(16 << 20),
-    "bytes by which a process must have grown since the first steps",
-    "our choice: more than what allocators keep for later, and 1 MiB/s seen within the first half minute",
-)
 LEAST_RISE = Threshold(
     16.0,
-    "open files, or threads, by which a process must have grown since the first steps",
-    "our choice: more than loggers and pools open as they are first used",
+    "MiB, open files or threads by which a process must have grown since the first steps",
+    "our choice: more than what allocators keep for later, and loggers and pools open as they are first used; 1 MiB/s"
+    " seen within the first half minute",
 )
+_MIB = 1 << 20
 _LOOK = (
     "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
@@ -223,7 +220,7 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
     """A resource has filled ever since the first steps; the severity depends on when it will be full."""
     (store, growth, per_s, pid, others), full_s = filling, filling.full_s
     resource, kind = store.resource, _KINDS[store.resource]
-    if growth.risen < (LEAST_RISE if kind.unit else LEAST_RISE_BYTES) or full_s >= LATEST_S:
+    if growth.risen < LEAST_RISE * (1 if kind.unit else _MIB) or full_s >= LATEST_S:
         return None
     keeping = _kept(machine, resource, pid)
     is_known = any(each.is_sure for each in keeping)
@@ -279,7 +276,7 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
         return None
     pid, growth, shared_bytes = machine.copying
-    if growth.risen < LEAST_RISE_BYTES:
+    if growth.risen < LEAST_RISE * _MIB:
         return None
     number, dataset = len(machine.workers), loader.facts.dataset
     per_s, most_bytes = number * growth.per_s, number * shared_bytes
