@@ -104,7 +104,7 @@ def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = one_process(steps(1, {"data": 1}))
     table, sizes = session.loaders, []
     for epoch in range(4_000):
-        table.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+        table.held(100).add_record(loader(2.0, epoch, "train", (1000 + epoch, 0)))
         if epoch % 2_000 == 1_999:
             sizes.append(size_of(table))
     assert sizes[1] <= 1.1 * sizes[0]
@@ -121,10 +121,10 @@ def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = one_process(steps(1, {"data": 1}), worker(201))
     table, sizes = session.loaders, []
     for pid in range(1000, 3000):
-        table.add_loader(loader(2.0, pid, "train", (pid, 0)))
-        del table.by_pid[100]
+        table.held(100).add_record(loader(2.0, pid, "train", (pid, 0)))
+        del table[100]
         sizes.append(size_of(table))
-    assert table.worker_name(2999) == "worker 0"
+    assert session.worker_name(2999) == "worker 0"
     assert max(sizes[100:]) <= 1.1 * max(sizes[:100])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -238,47 +238,40 @@ class LoaderStats:
         )
 
 
-class LoaderTable:
-    """The loaders of all processes."""
+class Loaders(dict[int, LoaderStats]):
+    """The DataLoaders of one process by number, the one used last at the end."""
 
-    def __init__(self, processes: RunProcesses) -> None:
-        self._processes = processes
-        self.by_pid: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
-
-    def add_loader(self, record: Loader) -> None:
+    def add_record(self, record: Loader) -> None:
         """Fold one record."""
-        own = self.by_pid.setdefault(record.pid, {})
-        stats = own.pop(record.number, None) or LoaderStats(record)
-        if len(own) >= _LOADERS:
-            del own[next(iter(own))]
-        own[record.number] = stats  # the one used last is the last
+        stats = self.pop(record.number, None) or LoaderStats(record)
+        if len(self) >= _LOADERS:
+            del self[next(iter(self))]
+        self[record.number] = stats
         stats.add_window(record)
 
-    def of(self, pid: int) -> list[LoaderStats]:
-        """The loaders of a process, the one used last at the end."""
-        return list(self.by_pid.get(pid, {}).values())
-
-    def rows(self, pid: int, now_s: float, span: Span) -> tuple[LoaderRow, ...]:
-        """The loaders of a process over a span: those for training first."""
-        ended, name = self._processes.has_ended, self.worker_name
-        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, span, ended, name)) is not None]
+    def rows(
+        self, now_s: float, span: Span, ended: Callable[[int], bool], name: Callable[[int], str]
+    ) -> tuple[LoaderRow, ...]:
+        """The loaders over a span: those for training first."""
+        rows = [row for loader in self.values() if (row := loader.row(now_s, span, ended, name)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))
 
-    def worker_name(self, pid: int) -> str:
-        """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
 
-        The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
-        its trainer's workers. The purpose of a loader's batches is unknown at first: until it is known, the loader
-        counts as having the purpose of every other, and no other as having its own.
-        """
-        trainer, number = self._processes.trainer_and_number(pid)
-        loaders = {of: loader for of, loader in self.by_pid.get(trainer, {}).items() if trainer not in loader.workers}
-        own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
-        if own is None:
-            return f"worker {number}"
-        role, number = loaders[own].latest.role, loaders[own].workers[pid][1]
-        others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.latest.role))
-        firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
-        if any(self._processes.lived_together(pid, first) for first in firsts):
-            return f"loader {own} worker {number}"
-        return f"{'eval ' * (role == 'eval')}worker {number}"
+def worker_name(pid: int, processes: RunProcesses, loaders_of: Mapping[int, Loaders]) -> str:
+    """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
+
+    The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
+    its trainer's workers. The purpose of a loader's batches is unknown at first: until it is known, the loader
+    counts as having the purpose of every other, and no other as having its own.
+    """
+    trainer, number = processes.trainer_and_number(pid)
+    loaders = {of: loader for of, loader in loaders_of[trainer].items() if trainer not in loader.workers}
+    own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
+    if own is None:
+        return f"worker {number}"
+    role, number = loaders[own].latest.role, loaders[own].workers[pid][1]
+    others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.latest.role))
+    firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
+    if any(processes.lived_together(pid, first) for first in firsts):
+        return f"loader {own} worker {number}"
+    return f"{'eval ' * (role == 'eval')}worker {number}"

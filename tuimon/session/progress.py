@@ -126,8 +126,7 @@ def _of_all_steps(view: SessionView, pid: int) -> float:
 
 
 def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:
-    loaders = session.loaders.of(pid)
-    return [each for each in loaders if each.latest.role == "train" and each.fetches]
+    return [each for each in session.loaders[pid].values() if each.latest.role == "train" and each.fetches]
 
 
 def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow | None:

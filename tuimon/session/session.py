@@ -13,7 +13,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
-from tuimon.session.loaders import LoaderRow
+from tuimon.session.loaders import LoaderRow, worker_name
 from tuimon.session.machines import CoresTaken
 from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
@@ -102,6 +102,10 @@ class Session(Tables):
         process, sampled = self.process(focus), self.stacks[focus]
         is_shown = sampled.has_whole_step and process is not None and not process.markers
         return Span(sampled.begin_s) if is_shown else Span()
+
+    def worker_name(self, pid: int) -> str:
+        """What a DataLoader worker is called."""
+        return worker_name(pid, self.run_processes, self.loaders)
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds in a process, by device."""
@@ -332,7 +336,7 @@ class SessionView:
         figures = own.over(self._in_steps(pid)) or own.latest
         if figures is None:
             return []
-        cores, name_of = session.nodes.cpu_counts.get(node_of(pid)), session.loaders.worker_name
+        cores, name_of = session.nodes.cpu_counts.get(node_of(pid)), session.worker_name
         process, sampled = session.process(pid), session.stacks[pid]
         gil_ratio = partial(session.gil[pid].ratio, session.step_stats[pid].steady_span().begin_s)
         return thread_rows(figures, process, sampled, self.native(pid), gil_ratio, cores, name_of)
@@ -398,7 +402,9 @@ class SessionView:
     @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
-        return self.session.loaders.rows(pid, self.now_s, self.span_of(pid))
+        session = self.session
+        ended, name_of = session.run_processes.has_ended, session.worker_name
+        return session.loaders[pid].rows(self.now_s, self.span_of(pid), ended, name_of)
 
     # -- GPUs
 

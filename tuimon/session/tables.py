@@ -38,7 +38,7 @@ from tuimon.records import (
     Uncaught,
 )
 from tuimon.session.gpu_time import GpuTimeStats
-from tuimon.session.loaders import LoaderTable
+from tuimon.session.loaders import Loaders
 from tuimon.session.machines import MachineTables
 from tuimon.session.native import NativeWindows
 from tuimon.session.processes import RunProcesses, ranks_of
@@ -113,7 +113,7 @@ class Tables:
         self.gil = ByProcess(GilWindows)
         self.native = ByProcess(lambda _: NativeWindows())
         self.run_processes = RunProcesses()
-        self.loaders = LoaderTable(self.run_processes)
+        self.loaders = ByProcess(lambda _: Loaders())
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
         self.compilers = ByProcess(lambda _: CompilerStats())
         self.held = Held()
@@ -236,8 +236,7 @@ class Tables:
         self._pids.discard(pid)
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
-            *(self.uncaught,),
-            *(self.samplers, self.gil, self.native, self.loaders.by_pid),
+            *(self.uncaught, self.samplers, self.gil, self.native, self.loaders),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
@@ -310,7 +309,7 @@ class Tables:
             self._begin_steps(record.pid, samples.begin_s)
 
     def _fold_loader(self, record: Loader) -> None:
-        self.loaders.add_loader(record)
+        self.loaders.held(record.pid).add_record(record)
         if (record.fetches or record.counted) and record.role == "train":
             self.stacks.held(record.pid).learn("loader")
 

@@ -288,7 +288,7 @@ def test_epochs_are_counted(windows, epoch):
     session = Session()
     for t, more in enumerate(windows, 1):
         session.add(window(float(t), fetches=1, role="train", **more))
-    (loader,) = session.loaders.of(100)
+    (loader,) = session.loaders[100].values()
     assert loader.epoch == epoch
 
 
