@@ -14,6 +14,7 @@ from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, grade
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session
@@ -38,9 +39,6 @@ STRONGER_RATIO = 1.5
 MEAN_S = 5.0
 #: The gain on show stays while its mean is within this factor of it: our choice, what a reader takes for equal.
 SAME_RATIO = 1.1
-#: A state that held for less than this share of the judged time has passed and is not a property of the run: our
-#: choice; shorter ones are better read from the list of changes. A state at the end is always reported.
-PASSING_RATIO = 0.1
 #: A longer time between two records counts for no finding: nothing was recorded in it.
 _UNRECORDED_S = 60.0
 #: A run with more ranks than this is judged less often, in proportion: one rank takes about 0.15 ms to judge.
@@ -293,12 +291,15 @@ class Verdicts:
         return [finding for finding in self._last if finding.rule == "warmup"]
 
     def lasting_states(self) -> list[Finding]:
-        """The findings about states that held for long enough, or hold at the end."""
+        """The findings about states that held for long enough to be a property of the run, or hold at the end.
+
+        Shorter ones are better read from the list of changes.
+        """
         at_end = {finding.rule for finding in self._last}
         return [
             held.latest
             for rule, held in self._held.items()
-            if rule in at_end or held.total_s >= PASSING_RATIO * self._judged_s
+            if rule in at_end or held.total_s >= REPORTED * self._judged_s
         ]
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
-from tuimon.diagnosis.evidence.run import RECENT_S, used_gpus
+from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
@@ -282,7 +282,7 @@ def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
     """A machine's GPUs with recent figures, except MIG instances and the GPUs that are divided into them."""
     cut = {row.latest.parent_uuid for row in gpus}
     return tuple(
-        row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < RECENT_S
+        row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < WINDOW_S
     )
 
 

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
 from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
+from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuTimeRow
@@ -51,13 +52,9 @@ _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
 #: Why a whole process, or its GPU, is slow whatever its code does.
 Why = Literal["stopped", "no core", "collections", "gpu"]
-#: Share of time for which a process is stopped that explains why it is late: our choice, three windows of thirty.
-_STOPPED = 0.1
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
 #: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
-#: Ranks late by at least this part of the latest rank's delay count as late with it: our choice.
-_ALIKE = 0.7
 #: Most ranks whose samples and GPU times are judged one by one, at 0.5 ms each. They suffice for the rules: the rank
 #: that waits least is among the latest, and a wait common to all ranks is the same in each.
 _MOST_RANKS = 32
@@ -69,8 +66,6 @@ _LEAST_STEPS = 20
 _MOST_ROWS = 4096
 #: A phase in which ranks wait for others for this share of the step does not count as their own work.
 _WAITS = 0.02
-#: Steps of one number in two ranks are the same step if they end within this part of a step of one another.
-_TOGETHER = 0.5
 
 
 class LateRank(Struct, frozen=True, gc=False):
@@ -107,7 +102,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     return LateRank(
         row=late,
         others=others,
-        also=tuple(row.rank for row in others if _lateness(row) >= _ALIKE * _lateness(late) > 0),
+        also=tuple(row.rank for row in others if _lateness(row) >= ALIKE * _lateness(late) > 0),
         share=min(_lateness(late), max(0.0, _waited(late, others))),
         error=math.hypot(late.error, median(row.error for row in others)),
         phase=phase,
@@ -140,7 +135,7 @@ def _waited(late: RankRow, others: Sequence[RankRow]) -> float:
 
 
 def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
-    if late.stopped_ratio >= _STOPPED:
+    if late.stopped_ratio >= REPORTED:
         return "stopped"
     if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):
         return "collections"
@@ -225,7 +220,7 @@ def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[li
     shared = sorted(set(by_index[0]).intersection(*by_index[1:]))
     for steps in by_index[1:]:
         apart_s = [abs(steps[index].end_s - by_index[0][index].end_s) for index in shared]
-        if apart_s and median(apart_s) > _TOGETHER * step_ms / 1e3:
+        if apart_s and median(apart_s) > _SAME_STEP * step_ms / 1e3:
             return []
     return [[steps[index] for steps in by_index] for index in shared]
 

@@ -26,7 +26,7 @@ from tuimon.session.machines import (
     steady_growth,
 )
 from tuimon.session.native import NativeUse
-from tuimon.session.series import EVER, Span
+from tuimon.session.series import EVER, WINDOW_S, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ProcessThreads
 
@@ -45,10 +45,9 @@ _RESOURCES: dict[str, Resource] = {PIDS: "tasks", "/dev/shm": "shm"}
 #: The column of a process's readings for each resource.
 _COLUMNS: dict[Resource, Held] = {"memory": "held_bytes", "files": "open_files", "tasks": "number"}
 Outside = Literal["programs", "host", "limit", "unknown"]
-#: Seconds after which figures of a GPU or a machine are out of date.
-RECENT_S = 30
-#: Nodes that suffer at least this much of what the worst one does count as equally bad: our choice.
-_ALIKE = 0.7
+#: Nodes that suffer, or ranks that come late, at least this much of what the worst one does count as equally bad: our
+#: choice.
+ALIKE = 0.7
 #: Seconds after the first step for caches to fill, of torch's allocator and of its operations: our choice.
 _SETTLES_S = 5.0
 
@@ -139,7 +138,7 @@ class Machine(Struct, frozen=True, dict=True):
     def stores(self) -> tuple[Store, ...]:
         """The machine's limited resources; empty without recent figures."""
         memory, found = self.table.latest, list[Store]()
-        if memory is None or self._view.now_s - memory.t > RECENT_S:
+        if memory is None or self._view.now_s - memory.t > WINDOW_S:
             return ()
         if memory.total_bytes and memory.available_bytes is not None:
             found.append(Store("memory", memory.total_bytes, memory.available_bytes, "the machine"))
@@ -393,7 +392,7 @@ def machines(view: SessionView) -> tuple[Machine, ...]:
 
 def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
     """The GPUs of a node that the run uses and that have recent figures."""
-    return tuple(row for row in view.gpus(node) if row.used_by_run and row.stale_s < RECENT_S)
+    return tuple(row for row in view.gpus(node) if row.used_by_run and row.stale_s < WINDOW_S)
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
@@ -402,7 +401,7 @@ def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> t
     Nodes do the same work, so the very worst would be another one each second.
     """
     worst = max(how_bad(machine) for machine in found)
-    machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)
+    machine = next(machine for machine in found if how_bad(machine) >= ALIKE * worst)
     others = len(found) - 1
     return machine, machine.place if not others else f"on {machine.host} and {others} other node{'s' * (others > 1)}: "
 
