@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.views.tui.running_app import texts
+from tests.views import streams
+from tests.views.tui.running_app import running, texts
 from tuimon.records import Place
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
@@ -147,6 +148,19 @@ def test_the_latest_ranks_stand_below_the_phases_and_waiting_is_hatched():
     assert "███░░░░░░░░ " in drawn[2] and "░" not in drawn[0]  # 12 of 16 % wait
     assert [row.split()[0] for row in drawn[6:9]] == ["rank", "2", "0"]
     assert not any("rank" in row for row in texts(phases_lines(state, 70, 6)))
+
+
+@pytest.mark.parametrize(("count", "is_compared"), [(4, True), (64, False)])
+async def test_many_ranks_are_compared_only_every_few_seconds(count, is_compared):
+    monitor = streams.ranks(count=count, late=1, windows=8)
+    async with running(monitor, size=(120, 40)) as (app, pilot):
+        (before, *_) = app.board.phases.state.ranks
+        for rank in range(count):
+            for record in streams.rank_second(9, rank, rank == 1):
+                monitor.session.add(record)
+        app.board.show(monitor.session, [])
+        await pilot.pause()
+        assert (app.board.phases.state.ranks[0] is not before) is is_compared
 
 
 def test_without_markers_the_hottest_lines_fill_the_pane():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,12 +40,13 @@ from tuimon.views.tui.panes.threads_pane import hot_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.session.session import Session, SessionView
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 _HOT = 12
 #: Ranks that the pane shows, the latest ones; with fewer rows than that of one and the names of the columns, none.
 _RANKS, _LEAST_RANKS = 4, 2
+_RANKS_A_SECOND = 20  # that are compared: our choice, 0.2 % of a core
 
 _MAIN = "backward begin"
 #: Launch lead in microseconds below which the GPU waits for the CPU: our choice, ten launches of 5 to 10; with a
@@ -175,6 +177,8 @@ class PhasesState(NamedTuple):
 class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
+    _compared: tuple[bool, float, Sequence[RankRow]] = (False, -math.inf, ())  # of the whole run, when, and the ranks
+
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         pid, run = session.trainer(), session.shown()
@@ -188,7 +192,7 @@ class PhasesPane(Pane[PhasesState]):
         # a step covers all of its time, also windows in which none ended
         spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
         history = on_axis(spans, [row.stacked_ms(between) for row in rows], axis, means)
-        height, ranks = self.size.height, by_lateness(rank_rows(run))
+        height, ranks = self.size.height, self._ranks(run, pid)
         return PhasesState(
             run.phases(pid),
             steps,
@@ -203,6 +207,15 @@ class PhasesPane(Pane[PhasesState]):
             next((row.waits for row in ranks if row.pid == pid), ()),
             session.exit is not None,
         )
+
+    def _ranks(self, run: SessionView, pid: int) -> Sequence[RankRow]:
+        """The ranks, the latest first; many are compared anew only every few seconds, as each takes 0.1 ms."""
+        is_whole, then_s, rows = self._compared
+        is_recent = 0.0 <= run.now_s - then_s < len(rows) / _RANKS_A_SECOND
+        if not is_recent or is_whole is not run.is_whole or pid not in [row.pid for row in rows]:
+            rows = by_lateness(rank_rows(run))
+            self._compared = run.is_whole, run.now_s, rows
+        return rows
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
         """The content's lines."""
