@@ -7,6 +7,7 @@ what frames of other libraries mean: ``library_code``.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from tuimon.code_origin import is_agent_file, is_generated, is_import_system
 
@@ -265,6 +266,16 @@ def is_collective(file: str, function: str) -> bool:
     if _COLLECTIVES.match(function) is not None and _COLLECTIVE_FILE.search(file) is not None:
         return True
     return _WRAPPED_COLLECTIVES.match(function) is not None and _WRAPPED_COLLECTIVE_FILE.search(file) is not None
+
+
+#: DTensor's exchanges are functional collectives; those of DistributedDataParallel and fully_shard are not.
+_DIVISION = re.compile(r"torch/distributed/(?:(?P<stages>pipelining/)|tensor/|_functional_collectives\.py$)")
+
+
+def model_division(file: str) -> Literal["stages", "layers"] | None:
+    """How a frame's model is divided over ranks: in the stages of a pipeline, or in layers that ranks share."""
+    found = _DIVISION.search(file)
+    return None if found is None else "stages" if found["stages"] else "layers"
 
 
 def is_operator_call(file: str) -> bool:

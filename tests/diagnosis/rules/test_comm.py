@@ -12,6 +12,8 @@ LINES = frames(
     ("train.py", 44, "main", "dist.all_reduce(loss)", True),
     ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "all_reduce"),
     ("train.py", 50, "main", "time.sleep(0.01)", True),
+    ("/lib/site-packages/torch/distributed/_functional_collectives.py", 142, "wait_tensor"),
+    ("/lib/site-packages/torch/_ops.py", 1279, "__call__"),
 )
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
 
@@ -48,6 +50,13 @@ def test_collectives_that_the_loop_calls_are_named():
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases)["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)
     assert finding.share_of_step == pytest.approx(0.2)
+
+
+def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
+    counted = (([0, 1], 30), ([2, 3], 40), ([0, 1, 7, 8], 30))
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases={"forward": 60, "backward": 40})["comm_bound"]
+    assert (finding.share_of_step, finding.where[0].line) == (pytest.approx(0.3), 40)
+    assert finding.action.startswith("divide layers over fewer ranks") and finding.estimated_speedup is None
 
 
 def test_a_share_that_may_as_well_be_below_the_threshold_is_none():

@@ -48,6 +48,23 @@ def test_the_fix_names_what_the_rank_is_late_in(phase, stack, place, mend):
     assert found.action == f"rank 1 is 40.0 ms late in {place}: {mend}"
 
 
+def test_a_late_stage_of_a_pipeline_gives_layers_to_those_that_wait():
+    schedule = frames(
+        ("train.py", 11, "main", "schedule.step(x)", True),
+        ("/lib/site-packages/torch/distributed/pipelining/schedules.py", 683, "_wait_batch_p2p"),
+        first=30,
+    )
+    waits, works = stacks(8, ([30, 31], 60), ([1, 2], 40)), stacks(8, ([1, 2], 20), ([3, 4], 60), pid=101)
+    of_each = (
+        (rank(0), loop(8, {"forward": 20, "backward": 80})),
+        (rank(1), loop(8, {"forward": 60, "backward": 40}, pid=101)),
+    )
+    found = by_rule(session_of(header(), LINES, schedule, of_each, waits, works))["straggler_rank"]
+    assert found.action == "move layers from rank 1's stage of the pipeline to those that wait"
+    assert found.share_of_step == pytest.approx(0.4)
+    assert found.fixes[0].gain.high <= 1 / (1 - 0.4 / 2) + 0.1  # half of what moves is work of the other stage
+
+
 def test_a_short_backward_without_anything_longer_is_no_straggler():
     assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
 

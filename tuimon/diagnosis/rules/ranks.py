@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
@@ -32,9 +33,14 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import ms_text
+from tuimon.torch_code import model_division
 
 #: How to make an exchange cheaper when there are as many exchanges.
 _CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
+_FEWER_RANKS = (
+    "divide layers over fewer ranks, and the batch over the others (a mesh of two dimensions): each layer that ranks"
+    " share exchanges in forward and in backward"
+)
 _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
@@ -94,6 +100,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         part = Interval.around(least.share, UNSURE) if whole else NONE
         model = host_model(evidence)._replace(claimed=Interval.around(part.middle))
         fix = model.fix(cheaper, Change("communication", 0.0), model.own_part(part), changes_training=True)
+        fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
     else:  # the share comes from the GPU's clock
         phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
         whom = f"for gradients of the other {ranks - 1} ranks"
@@ -163,6 +170,7 @@ _REASONS = {
     ),
     "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
     "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
+    "stage": (_LONGER, "move layers from rank {rank}'s stage of the pipeline to those that wait"),
     "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
 }
 
@@ -205,9 +213,11 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         "active": percent(active[0]),
         "others_active": percent(median(active[1:])),
     }
-    reason = late.why or (late.phase if late.phase in _REASONS else "model")
+    is_stage = late.why is None and _division(evidence.compared) == "stages"
+    reason = "stage" if is_stage else late.why or (late.phase if late.phase in _REASONS else "model")
     clause, action = (template.format_map(facts) for template in _REASONS[reason])
-    fix = without_cost(evidence, action, Interval.around(late.share, late.error))
+    saved = late.share * (1.0 - 1.0 / evidence.world_size) if is_stage else late.share  # moved layers are work there
+    fix = without_cost(evidence, action, Interval.around(saved, late.error))
     others = [each.rank for each in late.others if each.rank not in late.also]
     who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
     ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
@@ -263,6 +273,14 @@ def _in_turn(evidence: Evidence) -> Finding | None:
         longer_ms=turns.longer_ms,
         steps_compared=turns.steps,
     )
+
+
+def _division(ranks: Sequence[Evidence]) -> str | None:
+    """How the model is divided over these ranks, by most of the samples that exchange something."""
+    samples = Samples.joined(rank.samples for rank in ranks).where(doing="ranks")
+    ways = samples.counted(lambda row: {way for frame in row.node.frames if (way := model_division(frame.file))})
+    way, most = next(iter(ways.most_common(1)), (None, 0))
+    return way if most > samples.total / 2 else None
 
 
 def _is_at_work(node: Node) -> bool:
