@@ -142,7 +142,7 @@ def test_the_same_batches_and_messages(tmp_path, context):
     assert "bad item" in plain.stdout and "Traceback" in plain.stdout
     assert ("cannot collate 4" in plain.stdout) == (context == "fork")
     assert ours.stdout == plain.stdout
-    assert "_tuimon" not in ours.stderr and f"{AGENT}/" not in ours.stderr
+    assert "_tuimon_agent" not in ours.stderr and f"{AGENT}/" not in ours.stderr
     assert ("local object" in plain.stderr) == ("local object" in ours.stderr) == (context == "fork")
 
 
