@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.verdicts import Change
+from tuimon.diagnosis.verdicts import VerdictChange
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.records import Exit
@@ -45,7 +45,7 @@ _LOGS = (
 _PAIRS = ("hang_0.before", "straggler_rank_0.before")
 
 
-def reports(session: Session, findings: Iterable[Finding], changes: Iterable[Change]) -> tuple[str, str]:
+def reports(session: Session, findings: Iterable[Finding], changes: Iterable[VerdictChange]) -> tuple[str, str]:
     """The report as text, and as indented JSON."""
     report = report_of(session, list(findings), "run.jsonl", list(changes))
     plain = msgspec.to_builtins(with_digits(msgspec.to_builtins(report), DIGITS))

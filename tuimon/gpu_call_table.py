@@ -121,7 +121,7 @@ def _draws(call: CallSyntax) -> bool | None:
     return None if replaces and not (isinstance(number, ast.Constant) and number.value == 1) else False
 
 
-class Row(NamedTuple):
+class WaitingCall(NamedTuple):
     """Calls that wait: ``.f`` is a method, ``torch.f`` torch's function, ``*f`` either, or ``f`` by itself."""
 
     names: str
@@ -142,51 +142,51 @@ FIXED = "a fixed size and a mask: the size then does not depend on values"
 #: The first row whose judge finds that a call waits applies to it.
 ROWS = (
     # values
-    Row(".item", "read", KEEP, _by_method),
-    Row("float int bool complex", "read", KEEP, _of_tensor),
-    Row(".tolist .cpu", "read", _COLLECT, _by_method),
-    Row(
+    WaitingCall(".item", "read", KEEP, _by_method),
+    WaitingCall("float int bool complex", "read", KEEP, _of_tensor),
+    WaitingCall(".tolist .cpu", "read", _COLLECT, _by_method),
+    WaitingCall(
         ".to",
         "read",
         _COLLECT,
         lambda call: _of_array(call) if is_to_cpu(call.node) and not call.has("non_blocking") else None,
     ),
-    Row(".numpy", "read", _COLLECT, _if("force")),
-    Row(
+    WaitingCall(".numpy", "read", _COLLECT, _if("force")),
+    WaitingCall(
         "torch.save", "read", "copy it to the CPU with non_blocking=True, and save that some steps later", _with_tensor
     ),
-    Row("math.*", "read", "torch.{f}, whose result stays on the GPU", _with_tensor),
-    Row(
+    WaitingCall("math.*", "read", "torch.{f}, whose result stays on the GPU", _with_tensor),
+    WaitingCall(
         "torch.tensor torch.as_tensor",
         "read",
         "torch.stack, whose result stays on the GPU",
         lambda call: tensor(call.operand) if isinstance(call.operand, ast.List | ast.Tuple | ast.ListComp) else None,
     ),
-    Row("max min", "branch", "torch.{f}imum", lambda call: _with_tensor(call) if call.others else None),
-    Row("any all", "branch", "torch.stack(...).{f}(), and check that every 100 steps", _of_tensor),
-    Row("torch.equal .equal", "branch", "({x} == other).all(), and check that every 100 steps"),
-    Row("*allclose", "branch", "torch.isclose(...).all(), and check that every 100 steps"),
-    Row("*is_nonzero", "branch", BRANCH),
+    WaitingCall("max min", "branch", "torch.{f}imum", lambda call: _with_tensor(call) if call.others else None),
+    WaitingCall("any all", "branch", "torch.stack(...).{f}(), and check that every 100 steps", _of_tensor),
+    WaitingCall("torch.equal .equal", "branch", "({x} == other).all(), and check that every 100 steps"),
+    WaitingCall("*allclose", "branch", "torch.isclose(...).all(), and check that every 100 steps"),
+    WaitingCall("*is_nonzero", "branch", BRANCH),
     # text
-    Row("print str repr format", "print", PRINT, _with_tensor),
-    Row(".format .add_scalar .add_scalars .set_postfix", "print", PRINT, _with_tensor),
-    Row(
+    WaitingCall("print str repr format", "print", PRINT, _with_tensor),
+    WaitingCall(".format .add_scalar .add_scalars .set_postfix", "print", PRINT, _with_tensor),
+    WaitingCall(
         ".debug .info .warning .error .critical .log .log_metrics .set_description .write",
         "print",
         PRINT,
         _on(r"(?i)log|wandb|writer|mlflow|bar\b|tqdm|progress", _with_tensor),
     ),
     # sizes
-    Row("*nonzero *argwhere", "shape", _STATIC),
-    Row("torch.where", "shape", _STATIC, _unless("input", "other", at=1)),
-    Row("*masked_select", "shape", "torch.where(mask, {x}, 0): the size then does not depend on values"),
+    WaitingCall("*nonzero *argwhere", "shape", _STATIC),
+    WaitingCall("torch.where", "shape", _STATIC, _unless("input", "other", at=1)),
+    WaitingCall("*masked_select", "shape", "torch.where(mask, {x}, 0): the size then does not depend on values"),
     # bincount reads the least and the largest value, whatever minlength is
-    Row(
+    WaitingCall(
         "torch.unique .unique torch.unique_consecutive .unique_consecutive torch.bincount .bincount",
         "shape",
         "with n classes at most, torch.zeros(n, device=...).scatter_add_(0, {x}, ones)",
     ),
-    Row(
+    WaitingCall(
         "*repeat_interleave",
         "shape",
         "output_size=n, the sum of the repeats",
@@ -194,91 +194,91 @@ ROWS = (
             None if call.has("output_size") else tensor([*call.others, call.named.get("repeats", call.operand)][0])
         ),
     ),
-    Row("*one_hot", "shape", "num_classes=n", _unless("num_classes", at=1)),
-    Row("*histc", "shape", "min=, max= as numbers, so that it reads neither", _unless("min", "max", at=2)),
-    Row(".to_sparse .coalesce torch.combinations", "shape", FIXED),
-    Row("range", "shape", FIXED, _with_tensor),
+    WaitingCall("*one_hot", "shape", "num_classes=n", _unless("num_classes", at=1)),
+    WaitingCall("*histc", "shape", "min=, max= as numbers, so that it reads neither", _unless("min", "max", at=2)),
+    WaitingCall(".to_sparse .coalesce torch.combinations", "shape", FIXED),
+    WaitingCall("range", "shape", FIXED, _with_tensor),
     # plain sizes are the rule, and the work with them takes time as well
-    Row(
+    WaitingCall(
         "torch.arange torch.zeros torch.ones torch.empty torch.full",
         "shape",
         FIXED,
         lambda call: True if any_tensor(call.arguments) else None,
     ),
     # copies
-    Row(
+    WaitingCall(
         ".to .cuda",
         "copy",
         "pin the memory once (pin_memory=True in the DataLoader, or the tensor that batches are cut from) and"
         " non_blocking=True",
         _to_gpu,
     ),
-    Row(
+    WaitingCall(
         "torch.tensor torch.as_tensor .new_tensor",
         "copy",
         "make it once before the loop, or with torch.full if it is one number",
         _makes_on_gpu,
     ),
     # checks
-    Row("linalg.cholesky linalg.inv linalg.ldl_factor linalg.lu_factor linalg.solve", "check", _EX),
-    Row("torch.inverse", "check", "torch.linalg.inv_ex, which leaves the check for errors on the GPU"),
-    Row(
+    WaitingCall("linalg.cholesky linalg.inv linalg.ldl_factor linalg.lu_factor linalg.solve", "check", _EX),
+    WaitingCall("torch.inverse", "check", "torch.linalg.inv_ex, which leaves the check for errors on the GPU"),
+    WaitingCall(
         "linalg.cholesky_ex linalg.inv_ex linalg.ldl_factor_ex linalg.lu_factor_ex linalg.solve_ex",
         "check",
         "check_errors=False",
         _if("check_errors"),
     ),
-    Row(
+    WaitingCall(
         "linalg.cond linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.lstsq linalg.matrix_rank linalg.pinv"
         " linalg.svd linalg.svdvals torch.pinverse torch.svd",
         "check",
         "keep its result for several steps, or torch.linalg.cholesky_ex or solve_ex if one of them is enough",
     ),
-    Row(
+    WaitingCall(
         "*Bernoulli *Beta *Categorical *Dirichlet *Gamma *Independent *MultivariateNormal *Normal *OneHotCategorical",
         "check",
         "validate_args=False",
         lambda call: True if call.has("validate_args") or "validate_args" not in call.named else None,
     ),
-    Row(".log_prob", "check", "validate_args=False where {x} is made", lambda call: False),
-    Row(".sample", "check", "rsample().detach(), which checks nothing", _on(r"Normal\(", _always)),
-    Row(
+    WaitingCall(".log_prob", "check", "validate_args=False where {x} is made", lambda call: False),
+    WaitingCall(".sample", "check", "rsample().detach(), which checks nothing", _on(r"Normal\(", _always)),
+    WaitingCall(
         "torch.normal",
         "check",
         "mean + std * torch.randn_like(std), which checks nothing",
         lambda call: any_tensor(call.others),
     ),
-    Row(
+    WaitingCall(
         "*multinomial",
         "check",
         "to draw one, ({x} / torch.empty_like({x}).exponential_()).argmax(-1), which checks nothing",
         _draws,
     ),
-    Row(
+    WaitingCall(
         "*clip_grad_norm_",
         "clip",
         "error_if_nonfinite=False, and check the norm that it returns every 100 steps",
         _if("error_if_nonfinite"),
     ),
     # not if the optimizer looks for infinities itself: fused=True
-    Row(
+    WaitingCall(
         ".step",
         "scaler",
         "fused=True in the optimizer, which then checks on the GPU, or autocast to bfloat16, which needs no scaler",
         _on("(?i)scaler", lambda call: False),
     ),
-    Row(".get_scale", "scaler", "read the scale every 50 to 100 steps"),
+    WaitingCall(".get_scale", "scaler", "read the scale every 50 to 100 steps"),
     # explicit waits
-    Row(
+    WaitingCall(
         ".synchronize", "synchronise", "{x}.wait(), which makes the GPU wait and not the CPU", _on("(?i)event", _always)
     ),
-    Row(
+    WaitingCall(
         ".synchronize",
         "synchronise",
         "torch.cuda.current_stream().wait_stream({x}), which makes the GPU wait and not the CPU",
         _on("(?i)stream", _always),
     ),
-    Row(
+    WaitingCall(
         "*synchronize",
         "synchronise",
         "leave it out, except where time is measured",
@@ -287,7 +287,7 @@ ROWS = (
 )
 
 #: The rows by the ``CallSyntax.key`` of their calls.
-BY_KEY: dict[str, list[Row]] = {}
+BY_KEY: dict[str, list[WaitingCall]] = {}
 for _row in ROWS:
     for _name in _row.names.split():
         for _key in (f".{_name[1:]}", f"torch.{_name[1:]}", _name[1:]) if _name.startswith("*") else (_name,):

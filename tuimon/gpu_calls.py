@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from tuimon.gpu_call_table import BRANCH, BY_KEY, FIXED, KEEP, PRINT, UNMISTAKABLE, CallSyntax, Kind, Row, call_syntax
+from tuimon.gpu_call_table import (
+    BRANCH,
+    BY_KEY,
+    FIXED,
+    KEEP,
+    PRINT,
+    UNMISTAKABLE,
+    CallSyntax,
+    Kind,
+    WaitingCall,
+    call_syntax,
+)
 from tuimon.line_syntax import any_tensor, is_made_on_cpu, mask, parsed_line, parsed_part, parts, tensor
 
 #: The number of lines whose answers are remembered, and the most characters of a line; longer ones are cut.
@@ -169,7 +180,7 @@ def _of_call(node: ast.Call, path: _Path) -> Iterator[_Wait]:
             return
 
 
-def _without_call(row: Row, call: CallSyntax, name: str, path: _Path) -> str:
+def _without_call(row: WaitingCall, call: CallSyntax, name: str, path: _Path) -> str:
     """The row's replacement, or another one if the value decides what runs, or a size."""
     if row.kind == "read":
         tested = next((at for at, node in enumerate((*path, call.node)) if _is_tested(node, path[:at])), None)

@@ -11,7 +11,7 @@ from bench.table import Row, Spread
 from tuimon.sources.gpus.driver import Handle
 from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.gpus.nvml_counters import Fields
-from tuimon.sources.gpus.nvml_device import Device, pid_trust
+from tuimon.sources.gpus.nvml_device import NvmlDevice, pid_trust
 
 _GPM_APART_S = 0.12
 
@@ -34,7 +34,7 @@ class TimedLibrary(Nvml):
 
 
 def _each_field(handle: Handle, library: TimedLibrary) -> None:
-    """What the fields cost that ``Device`` reads all at once."""
+    """What the fields cost that ``NvmlDevice`` reads all at once."""
     for field in Fields.ALL:
         start_ns = time.perf_counter_ns()
         Nvml.call(library, handle.api.nvmlDeviceGetFieldValues, handle.raw, [field])
@@ -47,7 +47,7 @@ def measure(looks: int, limit_s: float, say: Say) -> Iterator[Row]:
     library = TimedLibrary()
     try:
         handle = library.handle(0)
-        device = Device(handle, 0, pid_trust(library.driver_version()), time.monotonic)
+        device = NvmlDevice(handle, 0, pid_trust(library.driver_version()), time.monotonic)
         start_s = time.monotonic()
         for number in range(looks):
             if time.monotonic() - start_s > limit_s:

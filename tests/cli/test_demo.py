@@ -14,7 +14,7 @@ from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo, trained_until_s
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.verdicts import Reading, Verdicts, fold
+from tuimon.diagnosis.verdicts import JudgedReading, Verdicts, fold
 from tuimon.session.session import Session
 from tuimon.session.state import run_state
 from tuimon.sources.log.source import read_log
@@ -45,7 +45,7 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
         played_s = DEMOS[name].played_s
         end_s = trained_until_s(list(read_log(path)))
         session = Session()
-        reading = Reading(session, Verdicts())
+        reading = JudgedReading(session, Verdicts())
         for record in read_log(path):
             if record.t <= end_s - played_s:
                 reading.add(record)

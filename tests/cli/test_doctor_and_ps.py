@@ -81,10 +81,10 @@ def test_ps_shows_names_as_text() -> None:
     assert "no" in lines[1].split()
 
 
-def listed(pid: int, steps_per_s: float | None, has_stepped: bool | None, run: str | None = None) -> ps.Row:
+def listed(pid: int, steps_per_s: float | None, has_stepped: bool | None, run: str | None = None) -> ps.ListedProcess:
     folder = "/data/projects/" + "x" * 20 + "/run7"
     markers = has_stepped is not None
-    return ps.Row(pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"])
+    return ps.ListedProcess(pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"])
 
 
 def test_ps_shows_age_rate_and_the_end_of_a_long_folder() -> None:

@@ -7,13 +7,13 @@ from tests.session.records import frames, stacks
 from tuimon.diagnosis.known import BELOW, INNERMOST, THROUGH, known_in, known_of
 from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.trie import Node, Trie
+from tuimon.session.stacks.trie import StackNode, Trie
 
 SITE, PYTHON = "/venv/lib/python3.11/site-packages", "/usr/lib/python3.11"
 MODULE = f"{SITE}/torch/nn/modules/module.py"
 
 
-def stack(*frames: str) -> Node:
+def stack(*frames: str) -> StackNode:
     """Of frames, ``file function`` and, of some, the text of the line; of the user's that text alone will do."""
     table, listed = Trie(), []
     for number, text in enumerate(frames):

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.session.records import header, process, session_of, steps, thread, threads
 from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
-from tuimon.session.gpus import Device
+from tuimon.session.gpus import DeviceHistory
 from tuimon.session.machines import MachineTable
 from tuimon.session.series import LATEST, Span
 from tuimon.session.steps import SteppingSpan, StepStretch, stepping_spans
@@ -23,7 +23,7 @@ def gpu(t, util=None, **more):
 
 
 def history(*records):
-    found = Device()
+    found = DeviceHistory()
     for record in records:
         found.add_record(record)
     return found

@@ -30,7 +30,7 @@ from tuimon.sources.log.lines import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.trace_records import leave_record
 from tuimon.sources.tracing import read_lines, stretches_of
-from tuimon.trace.events import Stretch, TakenBy
+from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 
@@ -157,7 +157,7 @@ def test_times_count_from_the_base_wherever_the_file_tells_it(form: str, filling
     events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "ts": 4.0, "dur": 1.0, "args": {"of": "-" * filling}}]
     raw, path = tmp_path / "raw.json", tmp_path / "trace.json.gz"
     raw.write_text(form % f'"traceEvents": {json.dumps(events)}')
-    trace_writer.write_trace(str(raw), str(path), TakenBy(), ([Stretch("step 1", 2000, 4000)], [], []), 6000)
+    trace_writer.write_trace(str(raw), str(path), TakenBy(), ([TracedStretch("step 1", 2000, 4000)], [], []), 6000)
     with gzip.open(path) as file:
         written = json.load(file)
     assert written["baseTimeNanoseconds"] == 5000 and written["traceEvents"][-1] == events[0]
@@ -184,9 +184,9 @@ def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(t
     ring = str(tmp_path / "1-1.ring")
     Path(side_file(ring, LINES)).write_text(json.dumps(FILE))
     assert read_lines(ring, 7) == [
-        Stretch("forward() model.py:9", round(8.5 * MS), round(11.5 * MS)),
-        Stretch("main() train.py:44", round(11.5 * MS), round(12.5 * MS)),
-        Stretch("main() train.py:44", round(23.5 * MS), round(26.5 * MS)),
+        TracedStretch("forward() model.py:9", round(8.5 * MS), round(11.5 * MS)),
+        TracedStretch("main() train.py:44", round(11.5 * MS), round(12.5 * MS)),
+        TracedStretch("main() train.py:44", round(23.5 * MS), round(26.5 * MS)),
     ]
     assert not list(tmp_path.iterdir())
 

@@ -217,7 +217,7 @@ _late: "List[Tuple[BaseException, int]]" = []
 _schedulers: "List[Any]" = []
 
 
-class _Raiser:
+class _LateRaiser:
     """Raises the late exceptions when its truth value is taken, but not inside a callback."""
 
     def __bool__(self) -> bool:
@@ -234,11 +234,11 @@ class _Raiser:
 
 
 def _scheduler() -> "Any":
-    """An object that, when compared, has a pending call of the main thread take the truth value of a ``_Raiser``."""
+    """An object that, when compared, has a pending call of the main thread ask if a ``_LateRaiser`` is true."""
     if not _schedulers:
         import ctypes  # torch has imported it
 
-        api, raiser = ctypes.pythonapi, ctypes.py_object(_Raiser())
+        api, raiser = ctypes.pythonapi, ctypes.py_object(_LateRaiser())
         api.Py_IncRef(raiser)  # a pending call holds only its address
         is_true = ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p)
         _schedulers.append(_compared(api.Py_AddPendingCall, is_true, raiser))

@@ -142,7 +142,7 @@ def _is_dumped(wanted: Callable[[DumpedPlace], bool], ident: int = 0) -> bool:
     )
 
 
-class Call:
+class Turning:
     """A call that tries to take its turn, or has it."""
 
     __slots__ = ("thread",)
@@ -172,11 +172,11 @@ class Turn:
     def __init__(self, *functions: Callable[..., Any]) -> None:
         """``functions``: those that call ``take``."""
         self._codes = [function.__code__ for function in functions]
-        self._calls: Dict[Call, None] = {}  # adding and removing are atomic: everybody sees them in one order
+        self._calls: Dict[Turning, None] = {}  # adding and removing are atomic: everybody sees them in one order
 
-    def take(self) -> Optional[Call]:
+    def take(self) -> Optional[Turning]:
         """The caller's turn, to be released at its end; None while another call has it."""
-        call = Call()
+        call = Turning()
         calls = self._calls
         calls[call] = None
         callers = None
@@ -190,7 +190,7 @@ class Turn:
         self.release(call)  # or another thread found it ended, which it is not: it lasted until its stack was read
         return None
 
-    def release(self, call: Call) -> None:
+    def release(self, call: Turning) -> None:
         self._calls.pop(call, None)  # another thread may have found it ended
 
     def is_taken(self) -> bool:
@@ -198,7 +198,7 @@ class Turn:
         own = get_ident()
         return any(call.thread != own and self._is_running(call, None) for call in list(self._calls))
 
-    def _is_running(self, call: Call, callers: Optional[FrameType]) -> bool:
+    def _is_running(self, call: Turning, callers: Optional[FrameType]) -> bool:
         """True if a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""
         if call.thread != get_ident():
             return is_running(call.thread, self._codes)

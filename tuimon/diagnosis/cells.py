@@ -41,7 +41,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.session.state import Part, goodput
 
 #: Phases of a step, then those beside the steps.
@@ -146,7 +146,7 @@ class Cell(Struct, frozen=True):
     via: tuple[
         Via, ...
     ] = ()  # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
-    node: Node | None = None  # its place in the call tree of the thread that did it
+    node: StackNode | None = None  # its place in the call tree of the thread that did it
     basis: Basis = "sampled"
 
     @property
@@ -305,18 +305,18 @@ def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
     return Samples.joined((samples, evidence.samples.where(_is_copied, phase="data")))
 
 
-def _is_copied(node: Node) -> bool:
+def _is_copied(node: StackNode) -> bool:
     return node.activity == "transfer" and not node.has("fetch")
 
 
-def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]) -> list[Cell]:
+def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], Doing]) -> list[Cell]:
     """A cell divided by what a thread does in it, and in which function of the user's, at that function's main stack.
 
     Without samples the cell stays whole.
     """
     if not samples.total:
         return [whole]
-    counts: dict[tuple[Doing, object], Counter[Node]] = defaultdict(Counter)
+    counts: dict[tuple[Doing, object], Counter[StackNode]] = defaultdict(Counter)
     for row in samples.rows:
         counts[doing_of(row.node), row.node.function][row.node] += row.count
     found = []
@@ -329,12 +329,12 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
     return found
 
 
-def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
+def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """What the training thread does at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
-    def doing(node: Node) -> Doing:
+    def doing(node: StackNode) -> Doing:
         if is_collecting(node):
             return "gc"
         if evidence.gpu.is_used and awaits_gpu(node):
@@ -353,12 +353,12 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     return doing
 
 
-def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
+def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """What the training thread does at a stack of the data phase; in a fetch it waits for workers if there are any."""
     doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.steps.phases
     is_marked = table is not None and not (table.inferred or any(row.estimated for row in table.rows))
 
-    def doing_in_data(node: Node) -> Doing:
+    def doing_in_data(node: StackNode) -> Doing:
         at, in_fetch = doing(node), is_marked or node.has("fetch")
         if in_fetch and evidence.data.workers.number and at not in ("gc", "draw", "sync", "copy"):
             return "hand_over" if at in _RUNS and node.frame.kind != "fetch" else "batch"
@@ -369,13 +369,13 @@ def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
     return doing_in_data
 
 
-def _doing_of_maker(node: Node) -> Doing:
+def _doing_of_maker(node: StackNode) -> Doing:
     """What another thread or process that makes the data does; ``pace`` where it sleeps to limit its rate."""
     doing = _doing_of_worker(node)
     return "pace" if doing == "sleep" and limits_rate(node) else doing
 
 
-def _doing_of_worker(node: Node) -> Doing:
+def _doing_of_worker(node: StackNode) -> Doing:
     if node.has("network"):
         return "network"
     at = _DOING[node.activity]
@@ -391,7 +391,7 @@ def lay(
     takes: Takes,
     doing: Doing,
     via: tuple[Via, ...] = (),
-    node: Node | None = None,
+    node: StackNode | None = None,
 ) -> list[Cell]:
     """The cells after a time that was measured as a whole has been taken from those that may hold it.
 
@@ -582,7 +582,7 @@ def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
     return found
 
 
-def _most_frequent(samples: Samples) -> Node | None:
+def _most_frequent(samples: Samples) -> StackNode | None:
     return max(samples.rows, key=lambda row: row.count).node if samples.rows else None
 
 

@@ -126,7 +126,7 @@ class Room(NamedTuple):
     is_idle_time: bool = False
 
 
-class Held(NamedTuple):
+class Claimed(NamedTuple):
     """The findings, by rule, that hold most of the time that they claim; and what is left of each cell."""
 
     kept: dict[str, Finding]
@@ -182,13 +182,13 @@ def _room(evidence: Evidence) -> Room:
     return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside, is_idle_time=True)
 
 
-def _left(room: Room, held: Held) -> Cells:
+def _left(room: Room, held: Claimed) -> Cells:
     """The cells of a step, reduced to what no finding holds."""
     parts = zip(room.cells, room.sizes, held.left, strict=True)
     return Cells(scaled([cell], left / size)[0] for cell, size, left in parts if size and cell.phase in STEP)
 
 
-def claimed_once(findings: Iterable[Finding], room: Room) -> Held:
+def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     """The findings that hold most of the time that they claim, the longest first.
 
     A claim counts half if it may be nothing, or if it is on whatever other findings leave. Each takes its time from
@@ -217,7 +217,7 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Held:
             part = min(share, room.sizes[i] - sum(held[i].values()))
             held[i][finding.rule] += part
             share -= part
-    return Held(kept, [size - sum(held[i].values()) for i, size in enumerate(room.sizes)])
+    return Claimed(kept, [size - sum(held[i].values()) for i, size in enumerate(room.sizes)])
 
 
 def _weight(finding: Finding) -> float:

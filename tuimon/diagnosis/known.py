@@ -21,7 +21,7 @@ from tuimon.native_code import KERNEL, Kind, kind_of
 from tuimon.records import Place
 from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 
 Table = dict[str, tuple[str, str]]
 
@@ -285,7 +285,7 @@ def figures(native: NativeUse) -> dict[str, float | int | str | None]:
     return {"library": library, "library_share": share, "kernel_share": native.share("kernel") or None}
 
 
-def known_in(node: Node) -> Known | None:
+def known_in(node: StackNode) -> Known | None:
     """What is known of a stack: the first row of the first table that matches one of its frames."""
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):

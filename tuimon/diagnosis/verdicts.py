@@ -45,7 +45,7 @@ _UNRECORDED_S = 60.0
 RANKS_EACH_S = 16
 
 
-class Change(NamedTuple):
+class VerdictChange(NamedTuple):
     """A change of the primary verdict: before and after are ``rule`` or ``rule/cause``, None for no finding."""
 
     t_s: float
@@ -69,7 +69,7 @@ class Hysteresis:
     """
 
     def __init__(self) -> None:
-        self.changes: deque[Change] = deque(maxlen=100)
+        self.changes: deque[VerdictChange] = deque(maxlen=100)
         self._primary: Finding | None = None
         self._gone_s: float | None = None  # since when the primary is no longer found
         self._challenger: str | None = None
@@ -127,7 +127,7 @@ class Hysteresis:
             return
         if self._begun or before is not None:
             self.changes.append(
-                Change(now_s, step, *(each.name if each is not None else None for each in (before, after)))
+                VerdictChange(now_s, step, *(each.name if each is not None else None for each in (before, after)))
             )
         self._begun = True
 
@@ -247,7 +247,7 @@ class Verdicts:
         self._gains = SettledGains()
 
     @property
-    def changes(self) -> Sequence[Change]:
+    def changes(self) -> Sequence[VerdictChange]:
         """When the primary verdict changed, oldest first."""
         return self._hysteresis.changes
 
@@ -303,7 +303,7 @@ class Verdicts:
         ]
 
 
-class Reading:
+class JudgedReading:
     """Adds records to a session and judges it along the way, as a monitor would have while they were recorded."""
 
     def __init__(self, session: Session, verdicts: Verdicts) -> None:
@@ -346,7 +346,7 @@ class Reading:
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
     """The Session at the end of a log, and the findings over its steady part; ``verdicts`` collects their changes."""
     session, verdicts = Session(), verdicts or Verdicts()
-    reading = Reading(session, verdicts)
+    reading = JudgedReading(session, verdicts)
     for record in records:
         reading.add(record)
     return session, verdicts.judge_run(session)

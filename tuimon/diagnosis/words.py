@@ -10,7 +10,7 @@ from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.session.stacks.activity import takes_lock
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Function, Node
+from tuimon.session.stacks.trie import Function, StackNode
 from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
@@ -45,7 +45,7 @@ WAITS = {
 }
 
 
-def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Node], K | None]) -> K | None:
+def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[StackNode], K | None]) -> K | None:
     """The kind to which most samples at a line belong, of all threads given; None if most have no kind."""
     at_line = Samples.joined(several).where(lambda node: node.place == place)
     kinds = at_line.counted(lambda row: filter(None, (kind(row.node),)))
@@ -55,7 +55,7 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Nod
 def wait_of(place: Place | None, *several: Samples) -> str | None:
     """The wait that most samples at a line show; None if they show it computing."""
 
-    def kind(node: Node) -> str | None:
+    def kind(node: StackNode) -> str | None:
         if node.has("network"):
             return "network"
         doing = "message" if node.awaits_message and not takes_lock(node.frames) else node.activity

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.course import is_over, may_hang
-from tuimon.diagnosis.verdicts import RANKS_EACH_S, Reading, Verdicts
+from tuimon.diagnosis.verdicts import RANKS_EACH_S, JudgedReading, Verdicts
 from tuimon.monitor.poller import Pollers
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion
@@ -25,7 +25,7 @@ class Judging:
     def __init__(self, pollers: Pollers, replayed: Session | None) -> None:
         """``replayed``: the Session into which a log is read; None for a live run."""
         self.verdicts = Verdicts()
-        self.reading = Reading(replayed, self.verdicts) if replayed is not None else None
+        self.reading = JudgedReading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last changed, or was first judged

@@ -21,7 +21,7 @@ from tuimon.sources.log.output import OutputTail
 from tuimon.sources.plain_records import plain_record
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.verdicts import Change, Verdicts
+    from tuimon.diagnosis.verdicts import VerdictChange, Verdicts
     from tuimon.launch.attached import Attached
     from tuimon.monitor.hooks import Hooks  # needed only after an attach
     from tuimon.monitor.judging import Judging  # the rules, not needed for the first frame
@@ -101,7 +101,7 @@ class Monitor:
         return self._judging.verdicts
 
     @property
-    def changes(self) -> Sequence[Change]:
+    def changes(self) -> Sequence[VerdictChange]:
         """The changes of the primary verdict, oldest first."""
         return self.verdicts.changes
 

@@ -227,7 +227,7 @@ class NotebookCell(NamedTuple):
     text: bytes
 
 
-class _File(msgspec.Struct):
+class _CellFile(msgspec.Struct):
     cells: list[tuple[str, int, str]]  # the file name that Python uses, number, text
 
 
@@ -252,7 +252,7 @@ def cell_of(pid: int, file: str) -> NotebookCell | None:
 def _read(path: str, _changed_ns: int) -> Mapping[str, NotebookCell]:
     """The cells, by the file name that Python uses for each, and by their own names."""
     try:
-        found = msgspec.json.decode(read_side_file(path), type=_File)
+        found = msgspec.json.decode(read_side_file(path), type=_CellFile)
     except msgspec.DecodeError:
         return {}
     cells: dict[str, NotebookCell] = {}

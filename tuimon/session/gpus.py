@@ -184,7 +184,7 @@ class Course(Mapping[str, tuple[float | None, ...]]):
         return len(_Counters._fields)
 
 
-class Device:
+class DeviceHistory:
     """The data kept of one GPU or MIG instance."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Device:
 
 
 def gpu_rows(
-    devices: Mapping[str, Device],
+    devices: Mapping[str, DeviceHistory],
     now_s: float,
     processes: Iterable[Process],
     focus: Process | None = None,

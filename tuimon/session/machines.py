@@ -14,7 +14,7 @@ from msgspec import Struct
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node
-from tuimon.session.gpus import Device
+from tuimon.session.gpus import DeviceHistory
 from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
 #: Most nodes whose records are folded.
@@ -154,7 +154,7 @@ class MachineTable:
     def __init__(self, own_core_s: Callable[[float, float], tuple[float, float]]) -> None:
         """``own_core_s``: core-seconds that the run used in a stretch of time, and until when these are known."""
         self._own_core_s = own_core_s
-        self.devices: dict[str, Device] = {}  # by UUID
+        self.devices: dict[str, DeviceHistory] = {}  # by UUID
         self.latest: MachineMemory | None = None
         self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
         self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
@@ -165,7 +165,7 @@ class MachineTable:
     def add_gpu(self, record: Gpu) -> None:
         """Fold one GPU's counters."""
         if record.uuid not in self.devices and len(self.devices) < _DEVICES:
-            self.devices[record.uuid] = Device()
+            self.devices[record.uuid] = DeviceHistory()
         if record.uuid in self.devices:
             self.devices[record.uuid].add_record(record)
 

@@ -113,7 +113,7 @@ class _Entry(msgspec.Struct, frozen=True):
         return self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ProcessGroup(msgspec.Struct, frozen=True):
     name: str = ""
     desc: str = ""
     ranks: str = ""  # "[0, 1]"
@@ -122,7 +122,7 @@ class _Group(msgspec.Struct, frozen=True):
 class _Dump(msgspec.Struct, frozen=True):
     version: str = ""
     entries: list[_Entry] = []
-    pg_config: dict[str, _Group] = {}
+    pg_config: dict[str, _ProcessGroup] = {}
 
 
 def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
@@ -141,7 +141,9 @@ def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
     return rows + list(_not_begun(dump, rank, {row.group for row in rows}, _GROUPS - len(rows)))
 
 
-def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str, _Group], rank: int) -> RankCollective:
+def _of_group(
+    key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str, _ProcessGroup], rank: int
+) -> RankCollective:
     numbers: dict[int, list[_Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.number):
         numbers.setdefault(entry.number, []).append(entry)
@@ -180,7 +182,7 @@ def _group_name(key: Iterable[str]) -> str:
     return ":".join(part for part in key if part and part != "undefined")[:_CHARS]
 
 
-def _members(key: tuple[str, ...], config: dict[str, _Group]) -> list[int]:
+def _members(key: tuple[str, ...], config: dict[str, _ProcessGroup]) -> list[int]:
     """The ranks of a group; empty where that is unknown. Gloo names its group differently in the two places."""
     found = config.get(key[0] if key else "") or (next(iter(config.values())) if len(config) == 1 else None)
     if found is None:

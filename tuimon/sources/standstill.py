@@ -48,7 +48,7 @@ class ThreadStack(Struct, frozen=True, gc=False):
     frames: tuple[RawFrame, ...]
 
 
-class ProcessStacks(Struct, frozen=True, gc=False):
+class TakenStacks(Struct, frozen=True, gc=False):
     """The Python threads of a process, or why they are not known."""
 
     threads: tuple[ThreadStack, ...] = ()
@@ -60,21 +60,21 @@ def take_stacks(
     pids: Iterable[int],
     since_s: float,
     take: Callable[[str, int, float], list[pyspy.DumpThread]] = pyspy.dump,
-) -> Mapping[int, ProcessStacks]:
+) -> Mapping[int, TakenStacks]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
 
     until_s = time.monotonic() + ALL_S
     pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
-    open_: dict[Future[ProcessStacks], int] = {
+    open_: dict[Future[TakenStacks], int] = {
         pool.submit(_stacks_of, binary, pid, since_s, take, until_s): pid for pid in pids
     }
-    found: dict[int, ProcessStacks] = {}
+    found: dict[int, TakenStacks] = {}
     while open_ and time.monotonic() < until_s:
         done, _ = wait(open_, max(until_s - time.monotonic(), 0.0), FIRST_COMPLETED)
         found.update({open_.pop(future): future.result() for future in done})
     pool.shutdown(wait=False, cancel_futures=True)
-    late = ProcessStacks(unknown="there was no time: too many processes, or a busy machine")
+    late = TakenStacks(unknown="there was no time: too many processes, or a busy machine")
     return found | dict.fromkeys(open_.values(), late)
 
 
@@ -84,9 +84,9 @@ def _stacks_of(
     since_s: float,
     take: Callable[[str, int, float], list[pyspy.DumpThread]],
     until_s: float,
-) -> ProcessStacks:
+) -> TakenStacks:
     if time.monotonic() >= until_s:
-        return ProcessStacks(unknown="there was no time")
+        return TakenStacks(unknown="there was no time")
     if binary is None:
         unknown = failures.no_binary().message
     else:
@@ -96,13 +96,13 @@ def _stacks_of(
                 tid = thread.tid or (pid if len(threads) == 1 else 0)
                 frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
                 found.append(ThreadStack(tid, tuple(frames)))
-            return ProcessStacks(tuple(found))
+            return TakenStacks(tuple(found))
         except pyspy.DumpError as error:
             unknown = failures.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
     if samples is None:
-        return ProcessStacks(unknown=unknown.removeprefix("no stack samples: "))
-    return ProcessStacks(
+        return TakenStacks(unknown=unknown.removeprefix("no stack samples: "))
+    return TakenStacks(
         tuple(ThreadStack(each.tid, each.stacks.most_common(1)[0][0]) for each in samples.threads if each.stacks)
     )
 
@@ -278,7 +278,7 @@ class StandstillSource(Source):
         table: ProcessTable,
         clock: Callable[[], float] = time.monotonic,
         binary: Callable[[], str | None] = pyspy.find,
-        take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
+        take: Callable[[str | None, Iterable[int], float], Mapping[int, TakenStacks]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
     ) -> None:
         self.period_s = 0.5
@@ -362,7 +362,7 @@ class StandstillSource(Source):
         )
 
 
-def has_left_loops(suspect: Suspect, found: ProcessStacks, blocks: SourceBlocks) -> bool:
+def has_left_loops(suspect: Suspect, found: TakenStacks, blocks: SourceBlocks) -> bool:
     """True if its training thread is outside every loop that it trained in; False where that is not known."""
     frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
     trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]

@@ -28,7 +28,7 @@ from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.trace_records import leave_record
 from tuimon.text import plain
-from tuimon.trace.events import Stretch, TakenBy
+from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, Trace
 from tuimon.trace.summary import Summary, record_of
 
@@ -163,7 +163,9 @@ class Taking:
 _NEAR_NS = 200_000
 
 
-def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[list[Stretch], list[Stretch]]:
+def loop_parts(
+    markers: Sequence[Marker], begin_ns: int, end_ns: int
+) -> tuple[list[TracedStretch], list[TracedStretch]]:
     """Steps and phases that lie between two moments of the monotonic clock."""
     within = [marker for marker in markers if marker.kind == BACKWARD_END and begin_ns <= marker.time_ns <= end_ns]
     threads = Counter(marker.tid for marker in within)
@@ -172,7 +174,7 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
     thread = threads.most_common(1)[0][0]
     machine = LoopMachine()
     ends: list[int] = []
-    phases: list[Stretch] = []
+    phases: list[TracedStretch] = []
     for marker in markers:
         if marker.kind == GAP_END:
             machine = LoopMachine()
@@ -181,9 +183,9 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
             stretch = machine.feed(marker.time_ns, marker.kind, marker.flag, marker.value)
             ends += [step.end_ns for step in machine.steps.take_ended()]
             if begin_ns - _NEAR_NS <= stretch.begin_ns and stretch.end_ns <= end_ns + _NEAR_NS:
-                phases.append(Stretch(stretch.label, stretch.begin_ns, stretch.end_ns))
+                phases.append(TracedStretch(stretch.label, stretch.begin_ns, stretch.end_ns))
     steps = [
-        Stretch("", before, after)
+        TracedStretch("", before, after)
         for before, after in pairwise(sorted(set(ends)))
         if begin_ns - _NEAR_NS <= before and after <= end_ns + _NEAR_NS
     ]
@@ -191,9 +193,9 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
     return named, _joined(phases)
 
 
-def _joined(phases: Sequence[Stretch]) -> list[Stretch]:
+def _joined(phases: Sequence[TracedStretch]) -> list[TracedStretch]:
     """Neighbouring phases of one name joined into one."""
-    found: list[Stretch] = []
+    found: list[TracedStretch] = []
     for phase in phases:
         if phase.end_ns <= phase.begin_ns:
             continue
@@ -215,7 +217,7 @@ _LEVEL = 4
 #: Rows for tuimon's own events, above all others in Perfetto.
 _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 #: Steps, phases, and lines of the user's code.
-Parts = tuple[list[Stretch], list[Stretch], list[Stretch]]
+Parts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
 TIMEOUT_S = 2.0
 _POLL_S = 0.02
@@ -224,26 +226,26 @@ _MOST_SPACINGS = 1.5
 _NAME_CHARACTERS = 120
 
 
-class _Frame(msgspec.Struct):
+class _StackFrame(msgspec.Struct):
     name: str
     file: str
     line: int
 
 
-class _File(msgspec.Struct):
+class _StackFile(msgspec.Struct):
     order: int
-    frames: list[_Frame]
+    frames: list[_StackFrame]
     stacks: list[list[int]]
     samples: list[tuple[int, int]]
 
 
-def read_lines(ring_path: str, order: int) -> list[Stretch]:
+def read_lines(ring_path: str, order: int) -> list[TracedStretch]:
     """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
     path = side_file(ring_path, LINES)
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:
-            file = _decoded(read_side_file(path), _File)
+            file = _decoded(read_side_file(path), _StackFile)
             if file is not None and file.order == order:
                 return stretches_of(file.samples, [_user_line(stack, file.frames) for stack in file.stacks])
             if time.monotonic() > until_s:
@@ -253,14 +255,14 @@ def read_lines(ring_path: str, order: int) -> list[Stretch]:
         remove_file(path)
 
 
-def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> list[Stretch]:
+def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> list[TracedStretch]:
     """Neighbouring samples of one line as one stretch; ``samples``: time and stack, ``lines``: of each stack, or ""."""
     known = [(time_ns, lines[stack]) for time_ns, stack in samples if 0 <= stack < len(lines)]
     known = [each for each, before in zip(known, [(0, ""), *known], strict=False) if each[0] > before[0]]
     if len(known) < 2:
         return []
     most_ns = int(_MOST_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
-    found: list[Stretch] = []
+    found: list[TracedStretch] = []
     for at, (time_ns, line) in enumerate(known):
         before_ns = (time_ns - known[at - 1][0]) // 2 if at else most_ns
         after_ns = (known[at + 1][0] - time_ns) // 2 if at + 1 < len(known) else most_ns
@@ -268,11 +270,11 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
         if found and found[-1].name == line and begin_ns - found[-1].end_ns <= 1:
             found[-1] = found[-1]._replace(end_ns=end_ns)
         elif line:
-            found.append(Stretch(line, max(begin_ns, found[-1].end_ns) if found else begin_ns, end_ns))
+            found.append(TracedStretch(line, max(begin_ns, found[-1].end_ns) if found else begin_ns, end_ns))
     return found
 
 
-def _user_line(stack: Sequence[int], frames: Sequence[_Frame]) -> str:
+def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame]) -> str:
     """The innermost line of the user's code: ``main() train.py:44``; "" where there is none."""
     for number in reversed(stack):
         if 0 <= number < len(frames) and is_user_file(frames[number].file):

@@ -126,7 +126,7 @@ class Kind(IntEnum):
     MEMSET = 6
 
 
-class Stretch(NamedTuple):
+class TracedStretch(NamedTuple):
     """A step or a phase: the time between two moments, in ns from the trace's beginning."""
 
     name: str
@@ -169,7 +169,7 @@ class Events:
     def length_ns(self, index: int) -> int:
         return self.end_ns[index] - self.begin_ns[index]
 
-    def begun_in(self, stretch: Stretch) -> range:
+    def begun_in(self, stretch: TracedStretch) -> range:
         """The indices of the events that began in a stretch."""
         return range(bisect_left(self.begin_ns, stretch.begin_ns), bisect_left(self.begin_ns, stretch.end_ns))
 
@@ -184,8 +184,8 @@ class Events:
 class Stretches:
     """Steps or phases, which do not overlap: finds the one that a moment lies in."""
 
-    def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
-        self.all: list[Stretch] = []
+    def __init__(self, stretches: Sequence[TracedStretch] = ()) -> None:
+        self.all: list[TracedStretch] = []
         for stretch in sorted(stretches, key=lambda each: each.begin_ns):
             if stretch.end_ns <= stretch.begin_ns:
                 continue

@@ -22,9 +22,9 @@ from tuimon.trace.events import (
     RawArgs,
     RawEvent,
     RawHead,
-    Stretch,
     Stretches,
     TakenBy,
+    TracedStretch,
     decode_events,
     decode_head,
 )
@@ -232,8 +232,8 @@ class _Builder:
             self._trace.device_names[properties.id] = plain(properties.name)
         self._names: dict[object, int] = {}
         self._tracks: dict[tuple[object, object], int] = {}
-        self._stretches: dict[str, list[Stretch]] = {STEP: [], PHASE: [], LINE: []}
-        self._profiler_steps: list[Stretch] = []
+        self._stretches: dict[str, list[TracedStretch]] = {STEP: [], PHASE: [], LINE: []}
+        self._profiler_steps: list[TracedStretch] = []
         self._base_us: float | None = None
 
     def add_events(self, events: Iterable[RawEvent | None]) -> None:
@@ -256,7 +256,9 @@ class _Builder:
             each._replace(begin_ns=each.begin_ns - first_ns, end_ns=each.end_ns - first_ns) for each in trace.products
         ]
         trace.steps, trace.phases, trace.lines = (
-            Stretches([Stretch(each.name, each.begin_ns - first_ns, each.end_ns - first_ns) for each in stretches])
+            Stretches(
+                [TracedStretch(each.name, each.begin_ns - first_ns, each.end_ns - first_ns) for each in stretches]
+            )
             for stretches in (steps, self._stretches[PHASE], self._stretches[LINE])
         )
         trace.ended_early = ended_early
@@ -270,7 +272,7 @@ class _Builder:
         if event.cat in self._stretches:
             if len(self._stretches[event.cat]) < _STRETCHES_LIMIT:
                 name = plain(str(event.name)[:_NAME_CHARACTERS])
-                self._stretches[event.cat].append(Stretch(name, begin_ns, end_ns))
+                self._stretches[event.cat].append(TracedStretch(name, begin_ns, end_ns))
             return
         kind = _KINDS.get(event.cat) or _KINDS.get(event.cat.lower())
         if kind is None and event.cat.endswith(("_runtime", "_driver")):  # hip, xpu, ...
@@ -287,7 +289,7 @@ class _Builder:
         is_step = kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep")
         if is_step and len(self._profiler_steps) < _STRETCHES_LIMIT:
             number = plain(str(event.name).partition("#")[2][:20])
-            self._profiler_steps.append(Stretch(f"step {number}".strip(), begin_ns, end_ns))
+            self._profiler_steps.append(TracedStretch(f"step {number}".strip(), begin_ns, end_ns))
         if kind == Kind.OPERATOR and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None:
             self._trace.products.append(product)
         correlation = _integer(args.correlation, _INT64) or 0 if kind >= Kind.RUNTIME else 0
@@ -331,12 +333,12 @@ _OPTIMIZER = "Optimizer.step#"
 _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::")
 
 
-def whole(trace: Trace) -> Stretch:
+def whole(trace: Trace) -> TracedStretch:
     """The time from the first step's beginning to the last one's end; without steps, the whole trace."""
     if trace.steps:
-        return Stretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
+        return TracedStretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
     events = trace.events
-    return Stretch("trace", min(events.begin_ns, default=0), max(events.end_ns, default=0))
+    return TracedStretch("trace", min(events.begin_ns, default=0), max(events.end_ns, default=0))
 
 
 def phases_of(trace: Trace) -> Stretches:
@@ -346,34 +348,34 @@ def phases_of(trace: Trace) -> Stretches:
     return Stretches([phase for step in trace.steps.all or [whole(trace)] for phase in _phases_in(trace.events, step)])
 
 
-def _phases_in(events: Events, step: Stretch) -> list[Stretch]:
-    fetches: list[Stretch] = []
-    updates: list[Stretch] = []
+def _phases_in(events: Events, step: TracedStretch) -> list[TracedStretch]:
+    fetches: list[TracedStretch] = []
+    updates: list[TracedStretch] = []
     backward: list[int] = []  # beginnings and ends
     for i in events.begun_in(step):
         name = events.name_of(i)
         if events.kind[i] == Kind.ANNOTATION and name.startswith(_FETCH):
-            fetches.append(Stretch("data", events.begin_ns[i], events.end_ns[i]))
+            fetches.append(TracedStretch("data", events.begin_ns[i], events.end_ns[i]))
         elif events.kind[i] == Kind.ANNOTATION and name.startswith(_OPTIMIZER):
-            updates.append(Stretch("optimizer", events.begin_ns[i], events.end_ns[i]))
+            updates.append(TracedStretch("optimizer", events.begin_ns[i], events.end_ns[i]))
         elif events.kind[i] == Kind.OPERATOR and name.startswith(_BACKWARD):
             backward += (events.begin_ns[i], events.end_ns[i])
     known = fetches + updates
     if backward:
-        known.append(Stretch("backward", min(backward), max(backward)))
+        known.append(TracedStretch("backward", min(backward), max(backward)))
     return _with_gaps(sorted(known, key=lambda each: each.begin_ns), step)
 
 
-def _with_gaps(known: list[Stretch], step: Stretch) -> list[Stretch]:
+def _with_gaps(known: list[TracedStretch], step: TracedStretch) -> list[TracedStretch]:
     """The phases of a step with its gaps filled: before backward by forward, later by other."""
-    found: list[Stretch] = []
+    found: list[TracedStretch] = []
     at_ns = step.begin_ns
     has_backward = any(each.name == "backward" for each in known)
     for stretch in known:
         if stretch.begin_ns > at_ns:
-            found.append(Stretch("forward" if stretch.name == "backward" else "other", at_ns, stretch.begin_ns))
+            found.append(TracedStretch("forward" if stretch.name == "backward" else "other", at_ns, stretch.begin_ns))
         found.append(stretch)
         at_ns = max(at_ns, stretch.end_ns)
     if at_ns < step.end_ns:
-        found.append(Stretch("other" if has_backward or known else "", at_ns, step.end_ns))
+        found.append(TracedStretch("other" if has_backward or known else "", at_ns, step.end_ns))
     return found

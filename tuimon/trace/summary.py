@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import kernel_name, plain
-from tuimon.trace.events import Events, Kind, Stretch, Stretches, TakenBy, is_python_of_user, place_of
+from tuimon.trace.events import Events, Kind, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
 
@@ -60,7 +60,9 @@ class TracedGpu:
     correlation.
     """
 
-    def __init__(self, trace: Trace, device: int, works: list[int], launches: dict[int, int], whole: Stretch) -> None:
+    def __init__(
+        self, trace: Trace, device: int, works: list[int], launches: dict[int, int], whole: TracedStretch
+    ) -> None:
         events = trace.events
         self.device = device
         self.name = trace.device_names.get(device, "")
@@ -92,13 +94,13 @@ class TracedGpu:
         before = bisect_left(self._called, moment_ns)
         return max(moment_ns, self._ends[before - 1]) if before else moment_ns
 
-    def totals(self, events: Events, span: Stretch) -> GpuTotals:
+    def totals(self, events: Events, span: TracedStretch) -> GpuTotals:
         begin_ns, end_ns = self.reached_ns(span.begin_ns), self.reached_ns(span.end_ns)
         kernels = sum(events.kind[i] == Kind.KERNEL for i in self.works)
         return GpuTotals(self.device, self.name, end_ns - begin_ns, self.busy.within_ns(begin_ns, end_ns), kernels)
 
 
-def gpus_of(trace: Trace, whole: Stretch) -> list[TracedGpu]:
+def gpus_of(trace: Trace, whole: TracedStretch) -> list[TracedGpu]:
     """The GPUs that worked, ordered by their number."""
     events = trace.events
     works: dict[int, list[int]] = defaultdict(list)
@@ -132,7 +134,7 @@ _MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "scudnn", "winograd", "flash", 
 
 
 def flops_of(
-    products: Iterable[Product], events: Events, span: Stretch, gpus: Sequence[TracedGpu]
+    products: Iterable[Product], events: Events, span: TracedStretch, gpus: Sequence[TracedGpu]
 ) -> list[TracedFlops] | None:
     """The operations by kind and type, most first; None if some are unknown: no shapes, or kernels without operators.
 
@@ -196,7 +198,12 @@ class _RowSum(Struct):
 
 
 def operator_rows(
-    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[TracedGpu], lines: Stretches
+    events: Events,
+    nesting: Nesting,
+    phases: Stretches,
+    whole: TracedStretch,
+    gpus: Sequence[TracedGpu],
+    lines: Stretches,
 ) -> list[TracedWork]:
     """All operators that began in the steps, by phase; ``lines``: where the training thread was at each time."""
     sums: dict[tuple[int, str], _RowSum] = defaultdict(_RowSum)
@@ -308,7 +315,7 @@ class CpuWait(NamedTuple):
     waited_ns: int
 
 
-def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]:
+def cpu_waits(events: Events, nesting: Nesting, whole: TracedStretch) -> list[CpuWait]:
     """The waits that began in a stretch, on threads with operators: the training thread and backward's.
 
     A copy and the synchronisation after it in the same operator are one wait, under the copy: ``.cpu()`` makes both.
@@ -330,7 +337,7 @@ def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]
     return found
 
 
-def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
+def _calls(events: Events, whole: TracedStretch) -> Iterator[tuple[int, int]]:
     """The calls of all threads that waited, each with the length of the wait in ns."""
     pageable = {
         events.correlation[i]: events.end_ns[i]

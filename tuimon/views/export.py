@@ -18,22 +18,22 @@ from tuimon.records import (
     GpuTime,
     Header,
     Mark,
+    Node,
     Process,
     Record,
     Stacks,
     Steps,
     Threads,
 )
-from tuimon.records import Node as RunNode
 from tuimon.session.session import Session
 from tuimon.session.stacks.samples import RANGE
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import role_kind
 from tuimon.text import plain
 from tuimon.views.json_text import json_text
 
 _Thread = tuple[int, int]  # pid, tid
-_Counts = Counter[Node]
+_Counts = Counter[StackNode]
 #: Ids of processes are below this on Linux (PID_MAX_LIMIT); Perfetto reads 32 bits.
 _PIDS = 1 << 22
 _Event = dict[str, Any]  # Any: JSON
@@ -45,7 +45,7 @@ def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
     session, numbers = Session(), dict[int, int]()
     taken: set[int] = set()
     for record in records:
-        if isinstance(record, Header | RunNode | Process):
+        if isinstance(record, Header | Node | Process):
             session.add(record)
         for event in _events(record, session):
             pid = event["pid"]
@@ -60,7 +60,7 @@ def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
 
 def _events(record: Record, session: Session) -> Iterator[_Event]:
     match record:
-        case RunNode():  # facts recorded once for a node
+        case Node():  # facts recorded once for a node
             yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
         case Process():
             command = f"{record.role} {' '.join(record.command)[:80]}"
@@ -177,7 +177,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
     return out
 
 
-def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Node, int]]:
+def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:
     if part is None:
         return counts.items()
     samples = session.stacks[pid].placed(counts)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.edits import Step, changed
+from tuimon.diagnosis.step_model.edits import ModelStep, changed
 from tuimon.diagnosis.step_model.model import step_ms
 
 
@@ -15,7 +15,7 @@ def step(**parameters):
         "own_ms": 4.0, "own_running": 1.0, "own_threads": 1.0, "fetches": 1, "hand_over_ms": 0.0, "starts_ms": 0.0,
         "workers": 1, "batch_ms": 10.0, "batch_running": 1.0, "cores": 8.0,
     }  # fmt: skip
-    return Step(**{**usual, **parameters})
+    return ModelStep(**{**usual, **parameters})
 
 
 @pytest.mark.parametrize(

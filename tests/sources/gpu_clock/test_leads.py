@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.agent.ring import layout
 from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 
 MS, SECOND = 1_000_000, 1_000_000_000
 #: The CPU's clock less the GPU's, the time from marker to GPU, and from there until the event is seen done.
@@ -19,7 +19,7 @@ def leads_of(chain: Chain, gpu_moments: list[int], *, far_ahead: int | None = No
         reached_ns = OFFSET + gpu_ns
         time = layout.EventTime(gpu_ns if number != far_ahead else 1 << 40, gap_us=None, stream_idle=False)
         marked_ns = reached_ns - LEAD_NS
-        stretch = Stretch("data", marked_ns, marked_ns, layout.FETCH_END, 3, 1, None, False, False, 0)
+        stretch = MarkedStretch("data", marked_ns, marked_ns, layout.FETCH_END, 3, 1, None, False, False, 0)
         chain.add_event(TimedBoundary(stretch), reached_ns + SEEN_NS, time)
     return [estimate.lead_us for _, estimate in chain.take_leads()]
 

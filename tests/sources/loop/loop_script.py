@@ -3,7 +3,7 @@
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.pieces import Drive
-from tuimon.sources.loop.step import Step, Stretch
+from tuimon.sources.loop.step import MarkedStretch, Step
 
 MS = 1_000_000
 _PAIRS = {
@@ -78,9 +78,9 @@ def play(script: str, repeat: int = 1, finish: bool = True) -> Played:
     return Played(markers(" ".join([script] * repeat)), finish)
 
 
-def other(begin_ns: int, end_ns: int) -> Stretch:
+def other(begin_ns: int, end_ns: int) -> MarkedStretch:
     """A stretch without a phase of its own."""
-    return Stretch("other", begin_ns, end_ns, layout.STEP, 0, 0, None, False, False, 0)
+    return MarkedStretch("other", begin_ns, end_ns, layout.STEP, 0, 0, None, False, False, 0)
 
 
 def ms(phases: dict[str, int]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 from tuimon.sources.markers import follower as module
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.source import MarkerSource
@@ -111,7 +111,7 @@ def test_leads_without_steps_are_bounded():
     for number in range(16_000):
         begin, end = number * 10 * MS, number * 10 * MS + 5 * MS
         kind, flag = layout.BACKWARD_BEGIN, 3 + number % 1000
-        tracker.add_stretch(Stretch("forward", begin, end, kind, flag, 0, None, False, False, 0), 42)
+        tracker.add_stretch(MarkedStretch("forward", begin, end, kind, flag, 0, None, False, False, 0), 42)
         tracker.feed_marker(end + MS, layout.GPU_TIME, 3 + number % 1000, event + (end & (1 << 39) - 1))
         if number % 100 == 0:
             list(tracker.records(end, 1.0))

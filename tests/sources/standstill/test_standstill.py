@@ -23,8 +23,8 @@ from tuimon.sources.standstill import (
     GROUPS,
     THREADS,
     Blocked,
-    ProcessStacks,
     StandstillSource,
+    TakenStacks,
     ThreadStack,
     Used,
     Waiting,
@@ -49,7 +49,7 @@ def run(monkeypatch):
 
     def take(binary, pids, since_s):
         taken.append(list(pids))
-        return {pid: ProcessStacks((ThreadStack(pid, (MAIN, HOOK, GATHER)),)) for pid in pids}
+        return {pid: TakenStacks((ThreadStack(pid, (MAIN, HOOK, GATHER)),)) for pid in pids}
 
     source = StandstillSource(ProcessTable(ME, None), clock, lambda: None, take)
 
@@ -96,7 +96,7 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
 
     dumps = Dumps()
     source = StandstillSource(
-        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks()},
+        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks()},
         lambda suspects, quiet_s: dumps,
     )  # fmt: skip
     source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3))))
@@ -163,7 +163,7 @@ def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_a
     clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
     threads = (ThreadStack(ME, (MAIN,)), *((ThreadStack(7, (stands,)),) if is_alive else ()))
     source = StandstillSource(
-        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks(threads)}
+        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks(threads)}
     )
     source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", None, 7),)))
     list(source.read())

@@ -12,7 +12,7 @@ from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.gpu_figures import Held, alarm_lines, held_of
+from tuimon.views.tui.panes.gpu_figures import HeldMemory, alarm_lines, held_of
 from tuimon.views.tui.panes.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
 
 
@@ -138,7 +138,7 @@ def test_retries_of_the_allocator_are_told():
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
 
 
-HELD = (("GPU-0", Held(2 * GIB, 2 * GIB, 4 * GIB)),)
+HELD = (("GPU-0", HeldMemory(2 * GIB, 2 * GIB, 4 * GIB)),)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_optimizers_on_a_gpu_tell_what_it_holds():
     sizes = {"parameter_bytes": 4, "gradient_bytes": 4, "state_bytes": 8}
     known, unknown = OptimizerFacts("Adam", "torch", device="cuda", **sizes), OptimizerFacts("Own", "__main__")
     process = Process(t=1.0, pid=7, ppid=1, start_unix_s=0.0, command=[], role="trainer", markers=True)
-    assert held_of(structs.replace(process, optimizers=[known, known])) == Held(8, 8, 16)
+    assert held_of(structs.replace(process, optimizers=[known, known])) == HeldMemory(8, 8, 16)
     for others in ([], [known, unknown], [structs.replace(known, device="cpu")], [known] * 4):
         assert held_of(structs.replace(process, optimizers=others)) is None
 

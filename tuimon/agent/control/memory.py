@@ -27,7 +27,7 @@ STACKS_LISTED = 300
 DEPTH = 24
 
 
-class _Block(NamedTuple):
+class _HeldBlock(NamedTuple):
     size: int
     stack: Tuple[Line, ...]  # innermost first
     step: int
@@ -40,14 +40,14 @@ class Blocks:
         """``step_ends_ns``: when each recorded step ended, on the events' clock; later allocations are in no step."""
         self._ends = step_ends_ns
         self._step = 0
-        self._live: Dict[int, _Block] = {}
+        self._live: Dict[int, _HeldBlock] = {}
         self._total = self._most = 0
 
     def allocate(self, time_ns: int, address: int, size: int, stack: Tuple[Line, ...]) -> None:
         while self._step < len(self._ends) and time_ns > self._ends[self._step]:
             self._step += 1
         self.free(address)
-        self._live[address] = _Block(size, stack, self._step)
+        self._live[address] = _HeldBlock(size, stack, self._step)
         self._total += size
         self._most = max(self._most, self._total)
 
@@ -59,7 +59,7 @@ class Blocks:
 
     def content(self) -> Dict[str, Any]:
         """What is still allocated, by stack, most bytes first; ``growth`` is in bytes a step."""
-        groups: Dict[Tuple[Line, ...], List[_Block]] = {}
+        groups: Dict[Tuple[Line, ...], List[_HeldBlock]] = {}
         for block in self._live.values():
             groups.setdefault(block.stack, []).append(block)
         ordered = sorted(groups.items(), key=lambda group: -sum(block.size for block in group[1]))
@@ -83,7 +83,7 @@ class Blocks:
         }
 
 
-def _growth(blocks: List[_Block], steps: int) -> Optional[int]:
+def _growth(blocks: List[_HeldBlock], steps: int) -> Optional[int]:
     """Bytes that each step leaves allocated; 0 unless most steps leave any; None if there was only one step.
 
     The last step does not count: what it holds may be freed in the next. Memory that a single step leaves for good is

@@ -16,7 +16,7 @@ from ..cuda import any_capture
 from ..outside import attempt
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_batch, pack_pair
 from ..torch_compat import compilations
-from ..torch_compat.unobserved import Attached, attributes, has_plain_size, is_tensor, read, undispatched, unobserved
+from ..torch_compat.unobserved import ByObject, attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: texts differ in length, so that tokens by 30 batches are 3 % off, by 300 batches 1 %.
 DUE_NS = 100_000_000
@@ -44,7 +44,7 @@ _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
 #: For each sampler: how many batches it gives in an epoch.
-epoch_lengths = Attached()
+epoch_lengths = ByObject()
 #: When the next batch is measured, or torch.compile's notes are read; the hook compares the time with this.
 due_ns = 0
 _left = 0  # fetches left of this round

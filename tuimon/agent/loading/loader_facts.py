@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import Attached, attributes, dataset_name, is_referable, item_place, place_of
+from ..torch_compat.unobserved import ByObject, attributes, dataset_name, is_referable, item_place, place_of
 from . import batches, worker
 
 _LOADERS_LIMIT = 64
@@ -22,10 +22,10 @@ _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
 #: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the data set's name.
-_interned = Attached()
+_interned = ByObject()
 _loader_count = 0
 #: For each iterator: the id in its markers.
-numbers = Attached()
+numbers = ByObject()
 
 
 def iterator_id(iterator: Any) -> int:

@@ -21,7 +21,7 @@ from .. import runtime
 from ..outside import attempt, hide_frame
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING, LoadingSlot, claim
 from ..torch_compat import rebinding
-from ..torch_compat.unobserved import Attached, attributes, dataset_name
+from ..torch_compat.unobserved import ByObject, attributes, dataset_name
 
 #: Index of the time for handing batches over, beside the states: the part of waiting in which one was still being sent.
 _HAND_OVER = 3
@@ -197,7 +197,7 @@ _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders with
 in_process: List[BatchTimer] = []
 _attempts = 0
 #: The timers of fetchers and of a trainer's iterators: None for those that are not timed.
-_timers = Attached()
+_timers = ByObject()
 _UNKNOWN: Any = object()
 #: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
 _hooks: List[rebinding.Rebound] = []

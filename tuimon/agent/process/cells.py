@@ -27,7 +27,7 @@ def install(runtime: Any) -> None:
         shell = None if get_ipython is None else get_ipython()
         if shell is None:
             return
-        cells = Cells(runtime)
+        cells = TypedCells(runtime)
         rebinding.rebind(shell.compile, "cache", _noting(shell.compile.cache, cells))
         shell.events.register("post_run_cell", cells.end)
         rebinding.on_undo(lambda: shell.events.unregister("post_run_cell", cells.end))
@@ -40,7 +40,7 @@ def install(runtime: Any) -> None:
             raise
 
 
-def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:
+def _noting(original: Callable[..., str], cells: "TypedCells") -> Callable[..., str]:
     """``CachingCompiler.cache``, which names a cell and keeps its text in ``linecache`` before it is compiled."""
 
     @wraps(original)
@@ -52,7 +52,7 @@ def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:
     return tuimon_cell
 
 
-class Cells:
+class TypedCells:
     """The code typed in until now, by the file name that Python gives it."""
 
     def __init__(self, runtime: Any) -> None:

@@ -29,7 +29,7 @@ def is_referable(value: Any) -> bool:
     return bool(_weakref_offset(type(value)))
 
 
-class Attached(Dict[int, Any]):
+class ByObject(Dict[int, Any]):
     """Values by the ids of objects, until these are gone.
 
     Entries are removed in C: in Python code, what a signal handler raises could be lost.

@@ -27,7 +27,7 @@ CPU_S = 0.2
 _FOLDER_WIDTH = 24
 
 
-class Row(NamedTuple):
+class ListedProcess(NamedTuple):
     """A process in the list; the fields have the same names in JSON."""
 
     pid: int
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def rows(found: Iterable[Candidate]) -> list[Row]:
+def rows(found: Iterable[Candidate]) -> list[ListedProcess]:
     """A row for each process, trainings that make steps first; CPU is measured over 0.2 s.
 
     Processes that end during the measurement are left out.
@@ -83,7 +83,7 @@ def rows(found: Iterable[Candidate]) -> list[Row]:
     return by_steps(listed)
 
 
-def by_steps(listed: Sequence[Row]) -> list[Row]:
+def by_steps(listed: Sequence[ListedProcess]) -> list[ListedProcess]:
     """The rows, the runs with the most steps per second first; processes of one run that make steps stay together."""
     fastest: dict[str | int, float] = {}
     for row in listed:
@@ -92,18 +92,18 @@ def by_steps(listed: Sequence[Row]) -> list[Row]:
     return sorted(listed, key=lambda row: (row.steps_per_s is None, not row.has_stepped, -fastest[row.run or row.pid]))
 
 
-def helpers(listed: Iterable[Row]) -> set[int]:
+def helpers(listed: Iterable[ListedProcess]) -> set[int]:
     """The pids of processes that have made no step although others of their run have."""
     runs = {row.run for row in listed if row.has_stepped and row.run is not None}
     return {row.pid for row in listed if row.has_stepped is False and row.run in runs}
 
 
-def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
+def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> ListedProcess:
     facts = candidate.facts or RingFacts()
     steps, folder = steps_of(candidate.pid) if candidate.facts is not None else None, None
     with contextlib.suppress(OSError):
         folder = os.readlink(f"/proc/{candidate.pid}/cwd")
-    return Row(
+    return ListedProcess(
         pid=candidate.pid,
         user=user,
         rank=facts.rank,
@@ -119,7 +119,7 @@ def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
     )
 
 
-def table(listed: Sequence[Row], *, everything: bool = False) -> list[str]:
+def table(listed: Sequence[ListedProcess], *, everything: bool = False) -> list[str]:
     """The list as lines of text, without helpers unless ``everything`` is wanted."""
     hidden = set() if everything else helpers(listed)
     if not listed:

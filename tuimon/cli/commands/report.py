@@ -10,7 +10,7 @@ from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.verdicts import Change, Verdicts, fold
+from tuimon.diagnosis.verdicts import VerdictChange, Verdicts, fold
 from tuimon.session.session import Session
 from tuimon.sources.log.runs import Chosen, choose, read_logs
 from tuimon.text import plain
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     return _failed(reports, parsed.fail_on)
 
 
-def _judged(log: Chosen) -> tuple[Session, list[Finding], str, Sequence[Change]]:
+def _judged(log: Chosen) -> tuple[Session, list[Finding], str, Sequence[VerdictChange]]:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
     return session, findings, log.path, verdicts.changes

@@ -26,7 +26,7 @@ from tuimon.diagnosis.evidence.workers import (
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node, is_environment_step
+from tuimon.session.stacks.trie import StackNode, is_environment_step
 
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
@@ -71,7 +71,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         return self._own.samples.where(phase="data")
 
     @cached_property
-    def draws(self) -> Callable[[Node], bool]:
+    def draws(self) -> Callable[[StackNode], bool]:
         """Tells whether the training thread draws indices in a sample."""
         return draws_indices(self.samples)
 
@@ -178,13 +178,13 @@ def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> Hot
     return HotLine(own, 1.0 - collated, 0)
 
 
-def is_loaders_own(node: Node) -> bool:
+def is_loaders_own(node: StackNode) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate, with no other code below it."""
     below = node.frames[len(node.before("fetch")) :]
     return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
 
 
-def draws_indices(data: Samples) -> Callable[[Node], bool]:
+def draws_indices(data: Samples) -> Callable[[StackNode], bool]:
     """Tells whether a stack draws indices: in the DataLoader's own function, or in code that samples show it to call.
 
     A stack that was read while it changed may lack the DataLoader's own frames.
@@ -214,7 +214,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
     return not is_busy and loader.ready_none_ratio is not None and loader.ready_none_ratio < MOST
 
 
-def _takes(node: Node, is_busy: bool) -> bool:
+def _takes(node: StackNode, is_busy: bool) -> bool:
     """True if the training thread takes a batch over, or tells a worker to make the next.
 
     It waits for the worker meanwhile, which answers at once unless it keeps the GIL busy.
@@ -283,7 +283,7 @@ def rollout_parts(main: Samples) -> tuple[float, float] | None:
     return rollout.environment * share, rollout.policy * share
 
 
-def _kind(node: Node) -> str:
+def _kind(node: StackNode) -> str:
     if node.has("environment") or any(is_environment_step(*pair) for pair in pairwise(node.frames)):
         return "environment"
     if node.has("module") or node.has("generates"):

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.run import Machine, machines
-from tuimon.diagnosis.evidence.standstill import Standstill, standstills
+from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
 from tuimon.native_code import Kind
@@ -97,7 +97,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         return self.view.compiler_events(self.pid, *whats)
 
     @cached_property
-    def standstills(self) -> tuple[Standstill, ...]:
+    def standstills(self) -> tuple[QuietRanks, ...]:
         """Signs of a hang: in the training of this process, then in every other training of several ranks."""
         return tuple(standstills(self.view, self.pid))
 

@@ -21,7 +21,7 @@ from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.series import WINDOW_S, sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place
 from tuimon.torch_code import copies_nothing
 
@@ -245,7 +245,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         )
 
 
-def awaits_gpu(node: Node) -> bool:
+def awaits_gpu(node: StackNode) -> bool:
     """True if the training thread reads a value from the GPU at a stack, or synchronises with it.
 
     The line's syntax decides: the same words on plain values take no time, and a line at which the training thread is
@@ -266,7 +266,7 @@ def awaits_gpu(node: Node) -> bool:
     return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
 
 
-def _calls_cell(node: Node) -> bool:
+def _calls_cell(node: StackNode) -> bool:
     line = node.user_line
     if line is None:
         return False

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import Frame, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
-from tuimon.session.stacks.trie import FrameKind, Function, Node, Stack, function_at
+from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, function_at
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 #: Phases in which only training runs: the functions in their samples form the path of training.
@@ -39,12 +39,12 @@ def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine |
     return hot._replace(library=max(found[most], key=found[most].__getitem__))
 
 
-def _is_at(place: Place, node: Node) -> bool:
+def _is_at(place: Place, node: StackNode) -> bool:
     own = node.place
     return own is not None and own[:3] == place[:3]
 
 
-def library_frame(node: Node) -> Frame | None:
+def library_frame(node: StackNode) -> Frame | None:
     """The innermost frame of an installed package other than torch, below the user's innermost one.
 
     None if torch's DataLoader is further in: what it calls is not on the stack, or it calls nothing.
@@ -63,12 +63,12 @@ def is_library(frame: Frame) -> bool:
     return is_package_file(frame.file) and not is_torch(frame.file)
 
 
-def is_collecting(node: Node) -> bool:
+def is_collecting(node: StackNode) -> bool:
     """True if the innermost line calls the garbage collector, which has no frame of its own."""
     return collects_garbage(node.frame.source)
 
 
-def sets_pace(samples: Samples) -> Callable[[Node], bool]:
+def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
     """Tells whether a sleep of the training thread sets the pace of the loop and is not part of making a batch.
 
     Such a sleep lies on the path of training, or next to requests to other machines, which it spaces out; or it limits
@@ -78,7 +78,7 @@ def sets_pace(samples: Samples) -> Callable[[Node], bool]:
     return lambda node: node.boundary == "rest" and (limits_rate(node) or node.frame.code in path)
 
 
-def limits_rate(node: Node) -> bool:
+def limits_rate(node: StackNode) -> bool:
     """True if a sleep lies in an environment's step, or in a function with no other purpose: ``limiter.wait()``."""
     name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.source if node.parent is not None else ""
     by_name = rf"\s*[\w.]*\b{re.escape(name)}\("

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
-from tuimon.records import Frame, Place, StandingProcess, Threads
-from tuimon.records import Standstill as Taken
+from tuimon.records import Frame, Place, StandingProcess, Standstill, Threads
 from tuimon.session.ranks import training_of
 from tuimon.session.session import Session, SessionView
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
@@ -66,7 +65,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     pid: int
     begun_s: float  # when it last made progress
-    taken: Taken | None
+    taken: Standstill | None
     _view: SessionView
 
     @property
@@ -325,19 +324,19 @@ class StandingRank(Struct, frozen=True, dict=True):
         return bool(more) and len(more) == len(self._workers) and not any(more.values())
 
 
-class Standstill(Struct, frozen=True, gc=False):
+class QuietRanks(Struct, frozen=True, gc=False):
     """The live ranks of one training, the process in focus first, and what was found when all stacks were taken."""
 
     ranks: tuple[StandingRank, ...]
     lost: tuple[int, ...]  # ranks that have ended and were not restarted
     quiet_s: float  # since the latest boundary of any rank
-    taken: Taken | None
+    taken: Standstill | None
     stuck: tuple[Stuck, ...]  # collectives that do not end, according to flight recorders
     has_moved: bool  # whether files were read or written lately
     idle_s: float | None  # since all stacks were taken, or since files were read or written later
 
 
-def standstills(view: SessionView, focus: int) -> Iterator[Standstill]:
+def standstills(view: SessionView, focus: int) -> Iterator[QuietRanks]:
     """The standstills of the training in focus, then of others of several ranks; only if no rank makes progress."""
     seen, trainers = set[int](), view.session.trainers()
     for pid in (focus, *trainers):
@@ -358,7 +357,7 @@ def _open_for_s(view: SessionView, pid: int) -> float:
     return latest.open_for_s or 0.0 if latest is not None else 0.0
 
 
-def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> Standstill:
+def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> QuietRanks:
     session = view.session
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
@@ -367,7 +366,7 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
     moved_s = session.standstills.moved_s
     ended = (process for each in members if (process := view.process(each)) is not None and process.ended)
     lost = {process.rank for process in ended} - {rank.rank for rank in ranks}
-    return Standstill(
+    return QuietRanks(
         ranks=ranks,
         lost=tuple(sorted(rank for rank in lost if rank is not None)),
         quiet_s=quiet_s,

@@ -16,7 +16,7 @@ from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import MainThread, ThreadRow
 
 #: The files of Python in which threads wait for each other, or for what other threads put into queues.
@@ -145,7 +145,7 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
         return self.others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES
 
 
-def awaits_thread(node: Node) -> bool:
+def awaits_thread(node: StackNode) -> bool:
     """True if a fetch waits for another thread, even one that waits for a process."""
     return node.has("fetch") and stands_in_wait(node.frames) and _is_queue(node.frame.file)
 
@@ -154,19 +154,19 @@ def _is_queue(file: str) -> bool:
     return _QUEUE_FILE.search(file) is not None
 
 
-def works(node: Node) -> bool:
+def works(node: StackNode) -> bool:
     """True if a thread is at work and does not wait for any."""
     return node.activity not in ("lock", "idle")
 
 
-def awaits_queue(main: Samples) -> Callable[[Node], bool]:
+def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
     """Tells whether the training thread waits at a queue in the data phase, or there for the GIL.
 
     Calls of a queue take no time themselves: a thread there that waits for no lock waits for the GIL.
     """
     has_queue, path = main.where(phase="data").part(_passes_queue) > 0, main.training_path
 
-    def waits(node: Node) -> bool:
+    def waits(node: StackNode) -> bool:
         if node.activity == "lock" or _passes_queue(node):
             return True
         leaf = node.frame  # in no call: at the head of the training loop, or taking from a queue in it
@@ -176,6 +176,6 @@ def awaits_queue(main: Samples) -> Callable[[Node], bool]:
     return waits
 
 
-def _passes_queue(node: Node) -> bool:
+def _passes_queue(node: StackNode) -> bool:
     """True if a stack takes from a queue, or notifies the thread that fills it."""
     return any(_is_queue(frame.file) for frame in node.frames)

@@ -40,7 +40,7 @@ _CLIPS, _CONVERTS = re.compile(r"clip_grad|gradient_clip"), re.compile(r"cast|co
 _ONE_LAUNCH = "one launch instead of many"
 
 
-class Options(NamedTuple):
+class LibraryOptions(NamedTuple):
     """How users of the library that owns the loop can follow the advice; by default, in code of their own."""
 
     #: Advice on work beside the training, by the function that does it; the first match counts.
@@ -56,9 +56,9 @@ class Options(NamedTuple):
     environments: str = "a vectorised environment"  # that runs several, in processes
 
 
-OPTIONS: dict[Owner | None, Options] = {
-    None: Options(),
-    "transformers": Options(
+OPTIONS: dict[Owner | None, LibraryOptions] = {
+    None: LibraryOptions(),
+    "transformers": LibraryOptions(
         (
             (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
             (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
@@ -73,7 +73,7 @@ OPTIONS: dict[Owner | None, Options] = {
         pin="dataloader_pin_memory=True in TrainingArguments",
         fused='optim="adamw_torch_fused"',
     ),
-    "lightning": Options(
+    "lightning": LibraryOptions(
         (
             (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
             (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
@@ -85,7 +85,7 @@ OPTIONS: dict[Owner | None, Options] = {
         batch="make batch_size of the DataLoader",
         autocast=" (precision='32-true' in the Trainer)",
     ),
-    "keras": Options(
+    "keras": LibraryOptions(
         (
             (_SAVES, "save less often: save_freq of ModelCheckpoint"),
             (
@@ -99,7 +99,7 @@ OPTIONS: dict[Owner | None, Options] = {
         batch="make batch_size of model.fit()",
         autocast=" (keras.config.set_dtype_policy('float32'))",
     ),
-    "skorch": Options(
+    "skorch": LibraryOptions(
         ((_ANY, "give the net fewer callbacks (callbacks__NAME=None leaves one out)"),),
         compile=f"pass compile=True, compile__mode='reduce-overhead' to the net: {_ONE_LAUNCH}",
         batch="make batch_size of the net",
@@ -107,10 +107,10 @@ OPTIONS: dict[Owner | None, Options] = {
         pin="iterator_train__pin_memory=True",
         fused="optimizer__fused=True",
     ),
-    "ignite": Options(
+    "ignite": LibraryOptions(
         ((_ANY, "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"),),
     ),
-    "stable_baselines3": Options(
+    "stable_baselines3": LibraryOptions(
         (
             (_SAVES, "save less often: raise save_freq of CheckpointCallback"),
             (_LOGS, "log less often: raise log_interval of learn()"),
@@ -119,7 +119,7 @@ OPTIONS: dict[Owner | None, Options] = {
         batch="make batch_size of the algorithm",
         environments="make_vec_env() with n_envs and vec_env_cls=SubprocVecEnv",
     ),
-    "accelerate": Options(
+    "accelerate": LibraryOptions(
         accumulate="raise gradient_accumulation_steps of the Accelerator, with each step under accumulate()",
         autocast=" (mixed_precision='no' in the Accelerator)",
     ),
@@ -128,7 +128,7 @@ OPTIONS: dict[Owner | None, Options] = {
 _OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
 
 
-def options(evidence: Evidence) -> Options:
+def options(evidence: Evidence) -> LibraryOptions:
     """The options of the library that owns the loop."""
     return OPTIONS[evidence.gpu.launching.owner]
 

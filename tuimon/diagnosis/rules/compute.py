@@ -23,7 +23,7 @@ from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.library_code import is_tracer
 from tuimon.records import OptimizerFacts, Place
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.torch_code import elementwise_update, multiplies
 
 FLOAT32_TAKES = Threshold(
@@ -211,7 +211,7 @@ def without_settings(samples: Samples, evidence: Evidence) -> Samples:
     return samples.where(lambda node: not (_checks_arguments(node) or _notes_stack(node) or traces(node)))
 
 
-def _traces(evidence: Evidence) -> Callable[[Node], bool]:
+def _traces(evidence: Evidence) -> Callable[[StackNode], bool]:
     """Tells whether a sample is in a tracer: a library's, or a function that the program passes to ``sys.settrace``."""
     handed = (_HANDED.search(place.source) for place in evidence.here.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
@@ -221,7 +221,7 @@ def _traces(evidence: Evidence) -> Callable[[Node], bool]:
     )
 
 
-def _notes_stack(node: Node) -> bool:
+def _notes_stack(node: StackNode) -> bool:
     """True if autograd notes a stack: apart from compilers, only autograd calls this function of torch.fx.
 
     See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
@@ -232,7 +232,7 @@ def _notes_stack(node: Node) -> bool:
     return notes and not node.has("compile")
 
 
-def _checks_arguments(node: Node) -> bool:
+def _checks_arguments(node: StackNode) -> bool:
     leaf = node.frame
     if leaf.file.endswith("torch/distributions/constraints.py"):
         return True
@@ -363,7 +363,7 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
     if hot is None or hot.library is not None or evidence.gpu.is_used is not False:
         return None
 
-    def is_own(node: Node) -> bool:
+    def is_own(node: StackNode) -> bool:
         others = (frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called)
         return node.function == hot.function and not any(others)
 
@@ -374,13 +374,13 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
     return without(evidence, "optimizer", whole, Interval.around(own))
 
 
-def _part(evidence: Evidence, is_it: Callable[[Node], bool]) -> float:
+def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
     """The part of the update's samples in stacks that match; waits for a core count for all stacks alike."""
     known = [(cell.cpu, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 
 
-def _multiplies(node: Node) -> bool:
+def _multiplies(node: StackNode) -> bool:
     """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
     return any(multiplies(frame.function, frame.source) for frame in node.frames[-_INNERMOST:])
 

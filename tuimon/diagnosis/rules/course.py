@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import used_gpus
-from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill, last_seen
+from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, Rest, last_seen
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
@@ -245,7 +245,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     )
 
 
-def may_hang(still: Standstill) -> bool:
+def may_hang(still: QuietRanks) -> bool:
     """True if nothing moves although there is work, and no rank is known to be at a prompt: time to take all stacks."""
     ranks, waits = still.ranks, [rank.wait for rank in still.ranks]
     median_ms = max(rank.step_ms(0.5) or 0.0 for rank in ranks)
@@ -264,7 +264,7 @@ def may_hang(still: Standstill) -> bool:
     return all(rank.cpu_ratio is not None and rank.cpu_ratio <= SMALL for rank in ranks)
 
 
-def _judged(still: Standstill) -> Finding | None:
+def _judged(still: QuietRanks) -> Finding | None:
     quiet_s, ranks, taken = still.quiet_s, still.ranks, still.taken
     for rank in ranks:  # a rank in its first step may wait for a start elsewhere
         is_slow = rank.first not in (None, "stuck") or rank.wait == "slow" or (rank.wait == "file" and taken is None)
@@ -312,7 +312,7 @@ def _ended(gone: Gone) -> str:
     return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
 
 
-def _groups(still: Standstill) -> list[Standing]:
+def _groups(still: QuietRanks) -> list[Standing]:
     """The places of ranks, workers, and threads that ranks wait for, the odd one first; empty before stacks are taken.
 
     Without a main thread that goes on while another thread trains: what it happened to be at holds nobody up.
@@ -332,7 +332,7 @@ def _groups(still: Standstill) -> list[Standing]:
     ]
 
 
-def _standing(still: Standstill, groups: Sequence[Standing]) -> str:
+def _standing(still: QuietRanks, groups: Sequence[Standing]) -> str:
     """The places of all, from the stacks that were taken; until then from the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     if groups and (len(still.ranks) > 1 or len(groups) > 1):
@@ -346,7 +346,7 @@ def _standing(still: Standstill, groups: Sequence[Standing]) -> str:
     return f"{inside}{lost}: {', and a thread at '.join(map(at, places))}"
 
 
-def _other_end(still: Standstill) -> str:
+def _other_end(still: QuietRanks) -> str:
     """The process that would have to send or receive, for the first rank for which it is known and waits as well."""
     rank = next((rank for rank in still.ranks if rank.peers), None)
     if rank is None:
@@ -388,6 +388,6 @@ def not_ended(evidence: Evidence) -> Finding | None:
     )
 
 
-def is_over(still: Standstill) -> bool:
+def is_over(still: QuietRanks) -> bool:
     """True if every rank of a training has left all loops in which it trained, and rests."""
     return all(rank.rests is not None for rank in still.ranks)

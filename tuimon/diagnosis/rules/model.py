@@ -28,7 +28,7 @@ from tuimon.native_code import Kind
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -86,7 +86,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     )
 
 
-def runs_python(node: Node) -> bool:
+def runs_python(node: StackNode) -> bool:
     """True if the user's code is at work, itself or in a package that computes for it; a library's does not count."""
     if node.activity not in _AT_WORK and not _makes_tensor(node):
         return False
@@ -98,7 +98,7 @@ def runs_python(node: Node) -> bool:
     return False
 
 
-def _makes_tensor(node: Node) -> bool:
+def _makes_tensor(node: StackNode) -> bool:
     return node.frame.user and _FROM_PYTHON.search(node.frame.source) is not None
 
 

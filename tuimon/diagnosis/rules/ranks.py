@@ -31,7 +31,7 @@ from tuimon.session.ranks import RankRow
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
 from tuimon.torch_code import model_division
 
@@ -283,6 +283,6 @@ def _division(ranks: Sequence[Evidence]) -> str | None:
     return way if most > samples.total / 2 else None
 
 
-def _is_at_work(node: Node) -> bool:
+def _is_at_work(node: StackNode) -> bool:
     """True if a rank is not waiting for another one."""
     return node.activity != "ranks"

@@ -16,7 +16,7 @@ from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place, plain
 from tuimon.torch_code import multiplies
 
@@ -45,7 +45,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     """
     samples = evidence.samples.where(phase="forward").whole
 
-    def is_own(node: Node) -> bool:
+    def is_own(node: StackNode) -> bool:
         return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.source)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None

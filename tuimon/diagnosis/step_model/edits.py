@@ -1,4 +1,4 @@
-"""The parameters of a step, and fixes as edits of it: a fix is a text and a pure function Step -> Step."""
+"""The parameters of a step, and fixes as edits of it: a fix is a text and a pure function from step to step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAKES_ERROR = Threshold(
 )
 
 
-class Step(Struct, frozen=True):
+class ModelStep(Struct, frozen=True):
     """One step of a loop; times in ms, or in any other unit where no time is known.
 
     Work on a core takes longer if more threads want to run than there are cores; waiting (for a disk, the network, a
@@ -52,31 +52,31 @@ Least = Literal["half", "all", "slower"]
 class Edit(NamedTuple):
     """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or a new number."""
 
-    of: Callable[[Step, float], Step]
+    of: Callable[[ModelStep, float], ModelStep]
     least: Least = "half"
 
 
-def _items(step: Step, left: float) -> Step:
+def _items(step: ModelStep, left: float) -> ModelStep:
     drawing_ms = step.drawing_ms if step.workers else step.drawing_ms * left
     return replace(step, batch_ms=step.batch_ms * left, drawing_ms=drawing_ms, held_ms=step.held_ms * left)
 
 
-def _fetch(step: Step, left: float) -> Step:
+def _fetch(step: ModelStep, left: float) -> ModelStep:
     if not step.workers:
         return _items(step, left)
     return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
 
 
-def _workers(step: Step, number: float) -> Step:
+def _workers(step: ModelStep, number: float) -> ModelStep:
     beside = {} if number else {"starts_ms": 0.0, "held_ms": 0.0}
     return replace(step, workers=int(number), **beside)
 
 
-def _own(step: Step, left: float) -> Step:
+def _own(step: ModelStep, left: float) -> ModelStep:
     return replace(step, own_ms=step.own_ms * left)
 
 
-def _thread(step: Step, left: float) -> Step:
+def _thread(step: ModelStep, left: float) -> ModelStep:
     """The step with this part of the training thread's work left."""
     fetched = _fetch(step, left)
     return replace(
@@ -105,6 +105,6 @@ EDITS: dict[What, Edit] = {
 }
 
 
-def changed(step: Step, change: Change, part: float = 1.0) -> Step:
+def changed(step: ModelStep, change: Change, part: float = 1.0) -> ModelStep:
     """The step with a change; ``part``: the share of what it changes to which it applies."""
     return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.step_model.edits import Step
+from tuimon.diagnosis.step_model.edits import ModelStep
 from tuimon.diagnosis.step_model.model import OPEN_SHARE, StepModel, step_ms
 from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.loaders import LoaderRow
@@ -36,7 +36,7 @@ def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix
 
 def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
     """The fix that saves this share of each step, wherever it lies: time of the GPU, or of other ranks."""
-    step = Step(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
+    step = ModelStep(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
     fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
 
@@ -75,7 +75,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     return model._replace(claimed=share, possible=possible)
 
 
-def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
+def _with_late_batches(step: ModelStep, mean_ms: float, busy: float) -> ModelStep:
     """A step whose batches come late, made as long as was measured: a batch takes as long as busy workers have for it.
 
     At the beginning of an epoch no batch is ready. The step's length is nearly proportional to that time.
@@ -86,7 +86,9 @@ def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
     return replace(step, batch_ms=step.batch_ms + part * (longest.batch_ms - step.batch_ms))
 
 
-def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
+def _with_evaluation(
+    evidence: Evidence, likely: ModelStep, certain: ModelStep, mean_ms: float, own_ms: float
+) -> StepModel:
     """The model with evaluation at its measured share of the time, however long the model's steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
@@ -99,7 +101,7 @@ def _evaluation_ratio(evidence: Evidence) -> float:
     return share / (1.0 - share)
 
 
-def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
+def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelStep:
     """The measured step without evaluation; if no time is known, times are parts of a step."""
     loader, workers = evidence.data.loader, evidence.data.workers
     starts_ms = data_ms * (evidence.data.epoch_starts or 0.0)
@@ -120,7 +122,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         running = min(1.0, max(0.0, evidence.here.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
-    return Step(
+    return ModelStep(
         own_ms=own_ms,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
         own_threads=own_threads,

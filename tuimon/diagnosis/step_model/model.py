@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.interval import WHOLE, Interval
-from tuimon.diagnosis.step_model.edits import EDITS, HALF, Step, changed
+from tuimon.diagnosis.step_model.edits import EDITS, HALF, ModelStep, changed
 
 #: A fix that gains less than this factor gains nothing.
 _NOTHING = 1.005
@@ -33,12 +33,12 @@ _ROUNDS = 12
 class StepModel(NamedTuple):
     """A step as it probably is, and a step in which only what is certain can be gained."""
 
-    likely: Step
-    certain: Step
+    likely: ModelStep
+    certain: ModelStep
     step_ms: float  # as measured, without evaluation
     own_ms: float = 0.0  # part of ``step_ms``: the training thread's own work, with its waits for a core
     claimed: Interval | None = None  # share of the step that may be gained; relief of contention may not exceed it
-    possible: Step | None = None  # a step in which more may be gained than is likely
+    possible: ModelStep | None = None  # a step in which more may be gained than is likely
 
     def fix(self, action: str, change: Change | None, part: Interval = WHOLE, changes_training: bool = False) -> Fix:
         """A fix that makes this change."""
@@ -96,7 +96,7 @@ class StepModel(NamedTuple):
         certain = gain(self._crowded(change), change, max(0.0, part.low))
         return max(1.0, min(certain, gain(self.likely, change, part.middle), self._by_half(change, part.middle)))
 
-    def _crowded(self, change: Change) -> Step:
+    def _crowded(self, change: Change) -> ModelStep:
         """The certain step, with fewer effective cores if the change makes more workers than there are cores."""
         step = self.certain
         if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
@@ -127,7 +127,7 @@ class StepModel(NamedTuple):
         return next(number for number, gained in gains.items() if gained * WARNING_GAIN >= most)
 
 
-def gain(step: Step, change: Change, part: float = 1.0) -> float:
+def gain(step: ModelStep, change: Change, part: float = 1.0) -> float:
     """The speedup by a change, with evaluation; ``part``: the share of what it changes to which it applies."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
@@ -137,7 +137,7 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
 
 
 @lru_cache(maxsize=512)
-def step_ms(step: Step) -> float:
+def step_ms(step: ModelStep) -> float:
     """The length of a step, with its parts of the evaluation, of epoch starts and of waits for late batches.
 
     The training thread and its workers go on side by side, so whoever takes longer sets the pace, or the cores do.
@@ -175,7 +175,7 @@ def step_ms(step: Step) -> float:
     return beside_ms + min(whole_ms, alone_ms + making_ms)  # all one after the other at most
 
 
-def _speed(step: Step, threads: float, others: float, power: float = 1.0) -> float:
+def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -> float:
     """The speed of so many threads beside a mean number of others, as a part of that with a core for each.
 
     Threads of a pool wait for each other: it goes on while all have a core, which is the share of the time that each

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.records import LoopStack
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Node, Stack, Trie, to_user
+from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Stack, StackNode, Trie, to_user
 
 #: The share of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
 NEARLY_ALL = 0.8
@@ -52,14 +52,14 @@ class Path:
         self._frames = frames
         self.is_users = any(frame.user for frame in frames)
         self.passes_optimizer = any(frame.kind == "optimizer" for frame in stack)
-        self._left: dict[Node, Leaving | None] = {}
+        self._left: dict[StackNode, Leaving | None] = {}
 
     def is_before(self, left: Leaving, position: Position) -> bool:
         """True if a stack leaves the path before a position, unless it does so in the user's line that leads there."""
         ahead = self._frames[len(left.position) : len(position)]
         return left.position < position and (not left.on_line or any(frame.user for frame in ahead))
 
-    def leave(self, node: Node) -> Leaving | None:
+    def leave(self, node: StackNode) -> Leaving | None:
         """Where a stack leaves the path; None for a stack that does not begin with the path's first frames."""
         if node not in self._left:
             self._left[node] = self._leave(node.frames)
@@ -229,7 +229,7 @@ class Loop:
             if place is not None and (at > self.last if place.is_librarys else place.called):
                 self._evaluating.setdefault(at, set()).add(place.called)
 
-    def at(self, node: Node) -> LoopPlace | None:
+    def at(self, node: StackNode) -> LoopPlace | None:
         """Where a stack is; None off the path."""
         left, to_model = self.path.leave(node), self._model.leave(node)
         if left is None:
@@ -310,10 +310,10 @@ class Seen(NamedTuple):
     """
 
     noted: Sequence[Sample] = ()  # by the hooks
-    passes: Callable[[], Mapping[Node, int]] = dict  # stacks of the run in its forward pass, or in backward
+    passes: Callable[[], Mapping[StackNode, int]] = dict  # stacks of the run in its forward pass, or in backward
 
     @classmethod
-    def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[Node, int]] = dict) -> Seen:
+    def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[StackNode, int]] = dict) -> Seen:
         """What is known of a loop with the stacks that the hooks noted."""
         return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
 

@@ -18,7 +18,7 @@ from tuimon.records import BETWEEN, Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, LoopPlace, Position, Seen
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import UPDATES, Block, Function, Node
+from tuimon.session.stacks.trie import UPDATES, Block, Function, StackNode
 
 #: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
 #: optimizer, evaluation, steps that have ended, a backward or an update in any of them.
@@ -38,7 +38,7 @@ _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 
 
 def placed(
-    counts: Mapping[Node, int],
+    counts: Mapping[StackNode, int],
     facts: Set[Fact] = frozenset(),
     seen: Seen = NOTHING_SEEN,
     ranges: RangeJoin | None = None,

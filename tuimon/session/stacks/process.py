@@ -13,7 +13,7 @@ from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
-from tuimon.session.stacks.trie import UPDATES, Node, Trie, Window, place_of
+from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
 _LONG_S = 2.0
@@ -38,7 +38,7 @@ class _Stacks(Series[Stretch]):
     def __init__(self) -> None:
         super().__init__(Stretch, _ROWS)
 
-    def shrunk(self, counts: dict[Node, int]) -> dict[Node, int]:
+    def shrunk(self, counts: dict[StackNode, int]) -> dict[StackNode, int]:
         """The most frequent stacks; one that is rarer counts for its caller, unless that is in another phase."""
         kept = counts
         while len(kept) > _JOINED:
@@ -299,7 +299,7 @@ class ProcessStacks:
         calling = self._seen.calling_backward()
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
-    def noted_loops(self) -> list[Node]:
+    def noted_loops(self) -> list[StackNode]:
         """Whole stacks in the boundaries of the loop, as its hooks noted them."""
         return [noted.node for noted in self._seen.noted]
 
@@ -339,12 +339,12 @@ class ProcessStacks:
     def _until_end(self, span: Span) -> Span:
         return span._replace(end_s=min(span.end_s, self._windows.end_s))
 
-    def placed(self, counts: Mapping[Node, int]) -> tuple[Sample, ...]:
+    def placed(self, counts: Mapping[StackNode, int]) -> tuple[Sample, ...]:
         """These samples of the training thread, by all that is known of its loop."""
         facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
         return placed(counts, facts, self._seen, self._ranges)
 
-    def _passes(self) -> dict[Node, int]:
+    def _passes(self) -> dict[StackNode, int]:
         counts = self._windows.of(self.tid).counts()
         return {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
 
@@ -356,7 +356,7 @@ class LatestStacks:
         self.begin_s = -math.inf  # of the steps: a window before it shows the set-up
         self._names: dict[int, str] = {}
         self._latest: Window | None = None
-        self._unmoved: dict[int, tuple[Node, float]] = {}  # tid: its one stack, since when
+        self._unmoved: dict[int, tuple[StackNode, float]] = {}  # tid: its one stack, since when
 
     def add_names(self, record: Stacks) -> None:
         """Add the names of the threads in a record, also of those that are parked."""
@@ -394,7 +394,7 @@ class LatestStacks:
         own = {node: n for node, n in self._counts(tid).items() if phase is None or _may_be_in(phase, node)}
         return place_of(max(own, key=own.__getitem__).frames) if own else None
 
-    def stack_of(self, tid: int) -> tuple[Node, float] | None:
+    def stack_of(self, tid: int) -> tuple[StackNode, float] | None:
         """A thread's most frequent stack of the latest window, and its share of it (0..1)."""
         own = self._counts(tid)
         if not own:
@@ -415,10 +415,10 @@ class LatestStacks:
             return None
         return tid in self._unmoved
 
-    def _counts(self, tid: int) -> dict[Node, int]:
+    def _counts(self, tid: int) -> dict[StackNode, int]:
         return self._latest.counts.get(tid, {}) if self._latest is not None else {}
 
 
-def _may_be_in(phase: str, node: Node) -> bool:
+def _may_be_in(phase: str, node: StackNode) -> bool:
     """True if a stack may be of a phase: it shows that itself, except between boundaries and outside updates."""
     return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)

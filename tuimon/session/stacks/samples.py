@@ -16,7 +16,7 @@ from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity, activity_of
 from tuimon.session.stacks.call_tree import CallTree, program_part
-from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Node, Role
+from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Role, StackNode
 from tuimon.torch_code import is_module_call
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _TABLE_LINES = 500
 _TRAINING = ("forward", "backward", "optimizer")
 
 K = TypeVar("K")
-Test: TypeAlias = Callable[[Node], bool]
+Test: TypeAlias = Callable[[StackNode], bool]
 
 
 class Sample(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Sample(Struct, frozen=True):
     Before its phase is known, that is the innermost boundary that it is in: a ``StackPhase``.
     """
 
-    node: Node
+    node: StackNode
     count: int
     phase: str
     excluded: bool = False  # from dividing what markers leave open: they measure its phase

@@ -22,7 +22,7 @@ from tuimon.session.stacks.activity import (
     imported_for_compiler,
 )
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
-from tuimon.session.stacks.trie import UPDATES, Node, Window, place_of
+from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
 from tuimon.torch_code import is_worker_loop
 
 #: Most different events of a process that are held.
@@ -149,7 +149,7 @@ class UnmarkedSteps:
             self._fetching += counts
 
 
-def _trains(node: Node, is_known: bool) -> bool:
+def _trains(node: StackNode, is_known: bool) -> bool:
     if node.boundary not in UPDATES:
         return False
     # a thread of autograd's own may run the user's code in backward, but is not called by it
@@ -189,7 +189,7 @@ class SetUp:
             self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
 
 
-def _doing(node: Node) -> tuple[str, Place | None]:
+def _doing(node: StackNode) -> tuple[str, Place | None]:
     imported = imported_by(node.frames)
     if imported is not None and not imported_for_compiler(node.frames):
         return f"importing {imported or 'modules'}", None

@@ -208,10 +208,10 @@ class Trie:
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more thing each step, by its kind
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
-        self._root = Node(0, -1, None, UNKNOWN, frozenset(), "rest", self)
+        self._root = StackNode(0, -1, None, UNKNOWN, frozenset(), "rest", self)
         self._made = 0  # nodes, of which the latest has this number
-        self._nodes: WeakValueDictionary[tuple[int, int], Node] = WeakValueDictionary()  # by caller and frame
-        self._stacks: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()  # by the ids of all frames
+        self._nodes: WeakValueDictionary[tuple[int, int], StackNode] = WeakValueDictionary()  # by caller and frame
+        self._stacks: WeakValueDictionary[tuple[int, ...], StackNode] = WeakValueDictionary()  # by ids of all frames
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
         """Add frames, with ids from ``first`` on."""
@@ -229,7 +229,7 @@ class Trie:
                     if len(places) < _KEEPING_LIMIT:
                         places.append(Place(frame.file, line.line, line.function, line.source))
 
-    def node(self, ids: Sequence[int]) -> Node:
+    def node(self, ids: Sequence[int]) -> StackNode:
         """The stack of frames with these ids, root first."""
         key = tuple(ids)
         found = self._stacks.get(key)
@@ -240,13 +240,13 @@ class Trie:
             self._stacks[key] = found
         return found
 
-    def _grow(self, parent: Node, number: int) -> Node:
+    def _grow(self, parent: StackNode, number: int) -> StackNode:
         frame = self._frames.get(number, UNKNOWN)
         own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
         roles = parent.roles if own <= parent.roles else parent.roles | own
         self._made += 1
         boundary = _boundary(parent, frame)
-        node = self._nodes[parent.number, number] = Node(self._made, number, parent, frame, roles, boundary, self)
+        node = self._nodes[parent.number, number] = StackNode(self._made, number, parent, frame, roles, boundary, self)
         return node
 
     def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
@@ -255,12 +255,12 @@ class Trie:
         return [(n, texts[n]) for n in range(line - around, line + around + 1) if n in texts]
 
 
-class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
+class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """A stack: its innermost frame, below the node of its caller. The root stands for a stack without frames."""
 
     number: int
     frame_id: int
-    parent: Node | None
+    parent: StackNode | None
     frame: KnownFrame  # the innermost
     roles: frozenset[Role | FrameKind]  # of all of its frames
     boundary: StackPhase  # the innermost that it is in
@@ -276,7 +276,7 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """Its frames, root first."""
         return tuple(node.frame for node in reversed([*self._up()]))
 
-    def _up(self) -> Iterator[Node]:
+    def _up(self) -> Iterator[StackNode]:
         node = self
         while node.parent is not None:
             yield node
@@ -418,19 +418,19 @@ class Window(Struct, frozen=True):
 
     begin_s: float
     t: float  # its end
-    counts: dict[int, dict[Node, int]]  # by thread
+    counts: dict[int, dict[StackNode, int]]  # by thread
 
     @classmethod
     def of(cls, record: Stacks, trie: Trie) -> Window:
         """The window of a record."""
-        counts: dict[int, dict[Node, int]] = {}
+        counts: dict[int, dict[StackNode, int]] = {}
         for stack in record.stacks:
             own, node = counts.setdefault(stack.tid, {}), trie.node(stack.frames)
             own[node] = own.get(node, 0) + stack.count
         return cls(record.t - record.window_s, record.t, counts)
 
 
-def _boundary(caller: Node, frame: KnownFrame) -> StackPhase:
+def _boundary(caller: StackNode, frame: KnownFrame) -> StackPhase:
     """The innermost boundary that a frame is in, as for markers; ``rest``: in none.
 
     A module run by a checkpoint inside backward is backward, one run by a closure inside an optimizer's step is

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import EventTime
 from tuimon.records import Lead
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 
 #: From the end of recording until an idle GPU reaches the event (its latency, 2-5 us), and from the marker to
 #: the beginning of recording (1-3 us). Longer if the thread is interrupted in between.
@@ -60,7 +60,7 @@ class Point(NamedTuple):
     offset_ns: float
 
 
-class _Block(Struct):
+class _TwoSeconds(Struct):
     """The bounds of two seconds; only those that can matter."""
 
     begin_ns: float
@@ -76,7 +76,7 @@ class ClockOffset:
     """The offset of one GPU's clock. Add events in order; estimates are good near the latest."""
 
     def __init__(self) -> None:
-        self._blocks: deque[_Block] = deque()
+        self._blocks: deque[_TwoSeconds] = deque()
         self._base_ns = 0  # offsets are counted from here, to keep floats exact
         self._latest_ns = 0.0
         self._slack_ns = 0.0
@@ -179,7 +179,7 @@ class ClockOffset:
                     _keep(newest.prompt, point, BELOW)
                 else:
                     newest.wrong += 1
-        self._blocks.append(_Block(at, self._slack_ns))
+        self._blocks.append(_TwoSeconds(at, self._slack_ns))
         while self._blocks[0].begin_ns < at - _HISTORY_NS:
             self._blocks.popleft()
 
@@ -235,7 +235,7 @@ class LeadEstimate(Struct, frozen=True, gc=False):
 class TimedBoundary(Struct, eq=False):
     """A boundary that has an event, and, once the event was seen done, when the GPU reached it."""
 
-    stretch: Stretch  # the stretch that ends at it
+    stretch: MarkedStretch  # the stretch that ends at it
     evaluated: bool = False  # the batch before it was evaluated
     chain: Chain | None = None  # the count that the event's time is in
     gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between these two

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, TimedBoundary, lead_record
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
 _STEPS_WAITING = 64
@@ -119,7 +119,7 @@ class TimedStepFinder:
         self._closed: list[TimedStep] = []
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
 
-    def add_stretch(self, stretch: Stretch) -> None:
+    def add_stretch(self, stretch: MarkedStretch) -> None:
         """The next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
         kind, flag = stretch.kind, stretch.flag
@@ -303,7 +303,7 @@ class GpuTracker:
         self._memory_recorded: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
-    def add_stretch(self, stretch: Stretch, tid: int) -> None:
+    def add_stretch(self, stretch: MarkedStretch, tid: int) -> None:
         """A stretch of any thread; nothing is kept before the first that ends with an event."""
         if self._thread != tid:
             if not layout.has_event(stretch.flag) or stretch.kind not in BOUNDARIES:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tuimon.installation import install_command
 from tuimon.sources.base import Problem
-from tuimon.sources.gpus.driver import DriverError, Handle, Library, Slot
+from tuimon.sources.gpus.driver import DriverError, Handle, Slot, VendorLibrary
 
 # Codes of amdsmi_status_t (amdsmi.h), and our own for errors that it lacks.
 LIBRARY_NOT_FOUND, NO_PACKAGE, OTHER_VERSION = -1, -2, -3
@@ -33,7 +33,7 @@ _FIRST_LINES = {
 }
 
 
-class AmdSmi(Library):
+class AmdSmi(VendorLibrary):
     """amdsmi; error codes are of amdsmi_status_t, or our own."""
 
     name, says, vendor = "amdsmi", "amdsmi", "AMD"

@@ -13,10 +13,10 @@ from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu, GpuProcess, Throttle
 from tuimon.sources.gpus.driver import (
     Handle,
-    Library,
     Processes,
     Slot,
     SlowSchedule,
+    VendorLibrary,
     VisibleGpu,
     in_first_pid_namespace,
 )
@@ -166,7 +166,7 @@ def _growth(older: Metrics, newer: Metrics, name: str) -> float:
 class AmdSlot(Slot):
     """One GPU by the index that ``amd-smi`` gives it."""
 
-    def __init__(self, library: Library, index: int, root: str) -> None:
+    def __init__(self, library: VendorLibrary, index: int, root: str) -> None:
         super().__init__(library, index)
         self._root = root
 

@@ -28,7 +28,7 @@ class DriverError(Exception):
         return f"{plain(str(self))} ({self.code})"
 
 
-class Library:
+class VendorLibrary:
     """A vendor's library; an instance is opened. Raises DriverError where that fails."""
 
     name: ClassVar[str]
@@ -43,7 +43,7 @@ class Library:
     api: Any  # the Python binding; it ships no types
 
     @classmethod
-    def open(cls, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
+    def open(cls, clock: Callable[[], float], root: str) -> tuple[VendorLibrary, list[Slot]]:
         """The library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
         library = cls()
         try:
@@ -97,7 +97,7 @@ class Library:
 class Handle:
     """One device. A query that it does not support is made once, and is None from then on."""
 
-    def __init__(self, library: Library, raw: object) -> None:
+    def __init__(self, library: VendorLibrary, raw: object) -> None:
         """``raw``: the binding's handle. Raises DriverError when it does not answer."""
         self.library = library
         self.api = library.api
@@ -230,7 +230,7 @@ class Device(Protocol):
 class Slot:
     """One GPU by its index, with its parts."""
 
-    def __init__(self, library: Library, index: int) -> None:
+    def __init__(self, library: VendorLibrary, index: int) -> None:
         self.library = library
         self.index = index
         self.problem: Problem | None = None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from tuimon.installation import install_command
 from tuimon.proc.processes import has_nvidia_gpu, in_container
 from tuimon.sources.base import Problem
-from tuimon.sources.gpus.driver import DriverError, Handle, Library, Slot
+from tuimon.sources.gpus.driver import DriverError, Handle, Slot, VendorLibrary
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
@@ -36,7 +36,7 @@ ARGUMENT_VERSION_MISMATCH = 25
 _NAME = "libnvidia-ml.so.1"
 
 
-class Nvml(Library):
+class Nvml(VendorLibrary):
     """NVML."""
 
     name, says, vendor = "nvml", "NVML", "NVIDIA"

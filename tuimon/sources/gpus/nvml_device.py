@@ -18,10 +18,10 @@ from tuimon.sources.base import Problem
 from tuimon.sources.gpus.driver import (
     DriverError,
     Handle,
-    Library,
     Processes,
     Slot,
     SlowSchedule,
+    VendorLibrary,
     VisibleGpu,
     in_first_pid_namespace,
 )
@@ -186,7 +186,7 @@ _FACTS_EVERY_S = 60.0
 _LINK = {"pcie_generation": "PcieLinkGeneration", "pcie_width": "PcieLinkWidth"}
 
 
-class Device:
+class NvmlDevice:
     """A whole GPU. Each figure is None where it is not supported."""
 
     def __init__(
@@ -422,12 +422,14 @@ _MIG_EVERY_S = 30.0
 class NvmlSlot(Slot):
     """One GPU by its index in PCI order."""
 
-    def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float], root: str) -> None:
+    def __init__(
+        self, library: VendorLibrary, index: int, trust: PidTrust, clock: Callable[[], float], root: str
+    ) -> None:
         super().__init__(library, index)
         self._trust = trust
         self._clock = clock
         self._root = root
-        self._whole: Device | None = None  # the latest that was opened
+        self._whole: NvmlDevice | None = None  # the latest that was opened
 
     def _open(self, now_s: float) -> None:
         """Open the device and its MIG instances, unless they are unchanged."""
@@ -439,7 +441,7 @@ class NvmlSlot(Slot):
         if self._devices and seen == (handle.uuid, uuids):
             return
         self.close()  # when a GPU is lost, those with higher indices may move up
-        self._whole = Device(handle, self.index, None if cut else self._trust, self._clock, self._root)
+        self._whole = NvmlDevice(handle, self.index, None if cut else self._trust, self._clock, self._root)
         self._devices = (self._whole,)  # first: what it holds is freed if the GPU is lost now
         self._devices = (self._whole, *(MigDevice(instance, handle, self.index, self._trust) for instance in cut))
         self.gpu = VisibleGpu(handle.uuid, self._whole.name, uuids)

@@ -12,7 +12,7 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.gpus.amdsmi import AmdSmi
-from tuimon.sources.gpus.driver import DriverError, Library, Slot, VisibleGpu
+from tuimon.sources.gpus.driver import DriverError, Slot, VendorLibrary, VisibleGpu
 from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
@@ -42,7 +42,7 @@ class GpuSource(Source):
 
     def __init__(
         self,
-        driver: type[Library],
+        driver: type[VendorLibrary],
         table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -63,7 +63,7 @@ class GpuSource(Source):
         self._timeout_s = call_timeout_s
         self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout(f"tuimon-{driver.name}")
         self._pending_since_s: float | None = None  # since when a call is under way
-        self._library: Library | None = None
+        self._library: VendorLibrary | None = None
         self._slots: list[Slot] = []
         self._problem: Problem | None = None  # of the whole library
         self._retry_s = float("-inf")

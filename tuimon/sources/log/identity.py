@@ -33,7 +33,7 @@ from tuimon.records import (
 _FRAMES = 50_000
 
 
-class FrameIds:
+class SharedFrameIds:
     """One id for each different frame of a run: its ranks run the same code."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class FrameIds:
 class Identity:
     """Changes the records of one log in place: nobody else holds what has just been decoded."""
 
-    def __init__(self, node: int, frames: FrameIds) -> None:
+    def __init__(self, node: int, frames: SharedFrameIds) -> None:
         """``node``: the number that distinguishes its processes from those of other logs."""
         self._base = id_on_node(node, 0)
         self._all_frames = frames

@@ -17,7 +17,7 @@ from tuimon.sources.log.lines import RECORD_ONE, Lines, check_header, decode, un
 from tuimon.text import plain
 
 
-class Pace:
+class PlayPace:
     """Plays at ``speed`` times the recorded pace; without a speed all is due at once.
 
     ``at_once_s``: so many recorded seconds are due at once, the rest is played, to ``most_s`` at most.

@@ -15,7 +15,7 @@ from tuimon.errors import NotALog, UnreadableLog, UsageError
 from tuimon.records import Notice, Record
 from tuimon.sources.log.lines import RECORD_ONE
 from tuimon.sources.log.reader import LogHead, log_paths, read_head
-from tuimon.sources.log.source import LogSource, Run, unreadable_notice
+from tuimon.sources.log.source import LogSource, OneRun, unreadable_notice
 from tuimon.text import plain
 
 #: A log that begins this long after the last write to all others of its name belongs to a later run. Windows of a
@@ -25,27 +25,27 @@ _APART_S = 30.0
 _NAMED = 8
 
 
-def names_of(runs: Sequence[Run]) -> str:
+def names_of(runs: Sequence[OneRun]) -> str:
     """The names of runs, the latest first."""
     names = [plain(run.name) for run in reversed(runs)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
-def _grouped(heads: Iterable[LogHead]) -> list[Run]:
-    runs: list[Run] = []
+def _grouped(heads: Iterable[LogHead]) -> list[OneRun]:
+    runs: list[OneRun] = []
     by_name: dict[str, list[LogHead]] = {}
     for head in heads:
         if head.header.run is None:
-            runs.append(Run(os.path.basename(head.path), (head,)))
+            runs.append(OneRun(os.path.basename(head.path), (head,)))
         else:
             by_name.setdefault(head.header.run, []).append(head)
     for name, own in by_name.items():
         *earlier, latest = _side_by_side(own)
         for group in earlier:
             begun = time.localtime(min(head.header.wall_unix_s for head in group))
-            runs.append(Run(f"{name}@{time.strftime('%Y%m%d-%H%M%S', begun)}", tuple(group)))
-        runs.append(Run(name, tuple(latest)))
+            runs.append(OneRun(f"{name}@{time.strftime('%Y%m%d-%H%M%S', begun)}", tuple(group)))
+        runs.append(OneRun(name, tuple(latest)))
     return runs
 
 
@@ -77,8 +77,8 @@ class Chosen(NamedTuple):
     """The log or the run that a path stands for."""
 
     path: str  # the log, or the folder where the run has several
-    run: Run | None = None
-    folder: Sequence[Run] = ()  # all runs that lie there
+    run: OneRun | None = None
+    folder: Sequence[OneRun] = ()  # all runs that lie there
     left_out: Sequence[UnreadableLog] = ()  # the logs there that cannot be read
 
     @property

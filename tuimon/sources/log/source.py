@@ -17,8 +17,8 @@ from msgspec import structs
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Backlog, Done, Source
-from tuimon.sources.log.identity import FrameIds, Identity
-from tuimon.sources.log.reader import LogHead, LogStream, Pace, find_log, log_paths, read_head, skipped_notice
+from tuimon.sources.log.identity import Identity, SharedFrameIds
+from tuimon.sources.log.reader import LogHead, LogStream, PlayPace, find_log, log_paths, read_head, skipped_notice
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
@@ -30,7 +30,7 @@ STOPPED_S = 60.0
 class NodeLog(LogStream):
     """The log of a node: its records in order, and how far it is; read on into what is appended."""
 
-    def __init__(self, path: str, number: int, label: str, frames: FrameIds) -> None:
+    def __init__(self, path: str, number: int, label: str, frames: SharedFrameIds) -> None:
         """``number``: of the node, in the ids of its processes; ``label``: its name. Raises NotALog."""
         super().__init__(path)
         self.number = number
@@ -106,7 +106,7 @@ UNREADABLE = "unreadable"
 _NAMED = 3
 
 
-class Run(NamedTuple):
+class OneRun(NamedTuple):
     """The logs of one run; ``name`` selects it."""
 
     name: str
@@ -161,7 +161,7 @@ def names(hosts: Sequence[str]) -> str:
 class RunLogs:
     """Opens a log, or those of a run; ``logs`` has them as their nodes are numbered."""
 
-    def __init__(self, path: str, run: Run | None) -> None:
+    def __init__(self, path: str, run: OneRun | None) -> None:
         """``path``: the log, or for a ``run`` the folder in which more of its logs may appear.
 
         Raises NotALog; UnreadableLog where none can be read.
@@ -170,7 +170,7 @@ class RunLogs:
         self._unopened: list[UnreadableLog] = []
         self._run = run
         self._folder = path
-        self._frames = FrameIds()
+        self._frames = SharedFrameIds()
         if run is None:
             self.logs.append(NodeLog(find_log(path), 0, "", self._frames))
             return
@@ -207,7 +207,7 @@ class RunLogs:
         for log in self.logs:
             log.close()
 
-    def _examine(self, path: str, run: Run) -> None:
+    def _examine(self, path: str, run: OneRun) -> None:
         try:
             head = read_head(path)
             if head is None:  # it has just been made: its header is still to come
@@ -341,13 +341,13 @@ class LogSource(Source):
     def __init__(
         self,
         path: str,
-        run: Run | None = None,
+        run: OneRun | None = None,
         speed: float | None = None,
         *,
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
         left_out: Sequence[UnreadableLog] = (),
-        pace: Pace | None = None,
+        pace: PlayPace | None = None,
     ) -> None:
         """Open the log at ``path``, or those of a ``run`` in that folder; ``left_out``: others there. Raises NotALog.
 
@@ -357,7 +357,7 @@ class LogSource(Source):
         self._is_alone = run is None
         self._follow = follow
         self._clock = clock
-        self._pace = pace or Pace(speed, clock)
+        self._pace = pace or PlayPace(speed, clock)
         self._opened = RunLogs(path, run)
         self._logs = self._opened.logs
         self._notices = JoinedNotices()

@@ -24,7 +24,7 @@ from tuimon.agent.ring.layout import (
     Passed,
 )
 from tuimon.records import BETWEEN
-from tuimon.sources.loop.step import COUNTED, Stretch, stretch_of
+from tuimon.sources.loop.step import COUNTED, MarkedStretch, stretch_of
 from tuimon.sources.loop.steps import StepFinder
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
@@ -106,7 +106,7 @@ class LoopMachine:
 
     def __init__(self) -> None:
         self.steps = StepFinder()
-        self._stack: list[Stretch] = []  # stretches that end at the begin markers of open pairs, outermost first
+        self._stack: list[MarkedStretch] = []  # stretches that end at the begin markers of open pairs, outermost first
         self._before = _START  # kind of the marker that came last outside every pair
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
@@ -130,7 +130,7 @@ class LoopMachine:
         evaluates = self._before == FETCH_END and batches.are_evaluated and not are_steps
         return OpenPhase("eval" if evaluates else _OPEN.get(self._before, "other"), last_ns)
 
-    def open_fetches(self) -> Iterator[Stretch]:
+    def open_fetches(self) -> Iterator[MarkedStretch]:
         """The stretches that ended as the fetches under way began."""
         return (begin for begin in self._stack if begin.kind == FETCH_BEGIN)
 
@@ -171,7 +171,7 @@ class LoopMachine:
             self.steps.last_ns += duration_ns
         self.steps.open.slowed = True
 
-    def begin_gap(self, time_ns: int, kind: int) -> Stretch:
+    def begin_gap(self, time_ns: int, kind: int) -> MarkedStretch:
         """The stretch that ends here; from this boundary on, boundaries are only counted."""
         if self.left_ns is not None:
             self._return(time_ns)
@@ -180,7 +180,7 @@ class LoopMachine:
         self._gap_ns = time_ns
         self.steps.begin_gap(time_ns, at_fetch=kind == FETCH_BEGIN)
         self._stack.clear()
-        return Stretch(label, begin_ns, time_ns, layout.GAP_BEGIN, 0, kind, None, False, False, self.steps.cuts)
+        return MarkedStretch(label, begin_ns, time_ns, layout.GAP_BEGIN, 0, kind, None, False, False, self.steps.cuts)
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """End the gap: ``passed`` boundaries were counted until this GAP_END; ``place``: its flag."""
@@ -191,7 +191,7 @@ class LoopMachine:
         self._before = _START if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else OPTIMIZER_END
         self._gap_ns = None
 
-    def feed(self, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:
+    def feed(self, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> MarkedStretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
         if self.left_ns is not None:
             self._return(time_ns)
@@ -206,7 +206,7 @@ class LoopMachine:
             self._before = STEP
         return stretch_of((label, begin_ns, time_ns, kind, flag, value, None, False, False, self.steps.cuts))
 
-    def _begin_pair(self, time_ns: int, kind: int, flag: int, value: int) -> Stretch:
+    def _begin_pair(self, time_ns: int, kind: int, flag: int, value: int) -> MarkedStretch:
         stack, steps = self._stack, self.steps
         nested = evaluated = False
         if not stack:
@@ -243,7 +243,7 @@ class LoopMachine:
             del stack[0]
         return stretch
 
-    def _end_pair(self, time_ns: int, kind: int, flag: int, value: int) -> Stretch:
+    def _end_pair(self, time_ns: int, kind: int, flag: int, value: int) -> MarkedStretch:
         stack, steps, begin_kind = self._stack, self.steps, kind - 1
         opened, nested = None, False
         if stack and (stack[-1].kind == begin_kind or self._is_within((begin_kind,))):

@@ -76,7 +76,7 @@ class Step(Struct, gc=False):
         self.marked |= later.marked
 
 
-class Stretch(NamedTuple):
+class MarkedStretch(NamedTuple):
     """The time from one marker of a thread to the next, which is a boundary; empty at the first marker."""
 
     label: str  # a phase, or "between"
@@ -85,11 +85,11 @@ class Stretch(NamedTuple):
     kind: int  # of the marker that ends it; its flag and value
     flag: int
     value: int
-    opened: Stretch | None  # the stretch that ended at the begin marker of the pair which this one's marker closes
+    opened: MarkedStretch | None  # the stretch that ended at the begin marker of the pair that this one's marker closes
     nested: bool  # the end lies within a pair of its own kind, whose boundaries count instead of its own
     evaluated: bool  # the end proves that the batch before it was evaluated: no backward has used it
     cut: int  # updates (and tuimon.step() calls) whose step had ended by then
 
 
-#: Makes a Stretch in a third of the time of ``Stretch(...)``: every marker makes one.
-stretch_of: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)
+#: Makes a MarkedStretch in a third of the time of ``MarkedStretch(...)``: every marker makes one.
+stretch_of: Callable[[tuple[object, ...]], MarkedStretch] = partial(tuple.__new__, MarkedStretch)

@@ -18,7 +18,7 @@ from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASUR
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 from tuimon.sources.loop.steps import StepFinder
 
 #: More batches in a row without a backward than this count as evaluated, unless a backward follows after all.
@@ -199,7 +199,7 @@ class LoaderTracker:
         self._late = True
         self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
 
-    def add_stretch(self, stretch: Stretch, steps: StepFinder) -> None:
+    def add_stretch(self, stretch: MarkedStretch, steps: StepFinder) -> None:
         """Attach fetches to their loaders, and backwards of any thread to the batches they use.
 
         ``steps``: those of its thread. Where a profiler of ours slows them, how long it waited is in no figure.
@@ -263,7 +263,7 @@ class LoaderTracker:
             loader.clear_window()
 
     def records(
-        self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[Stretch] = ()
+        self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[MarkedStretch] = ()
     ) -> Iterator[Loader]:
         """The loaders that did something in the window that ends now; ``open_fetches``: stretches before these."""
         self._window += 1

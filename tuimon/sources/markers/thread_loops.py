@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.step import MarkedStretch
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.text import whole_number
 
@@ -76,7 +76,7 @@ class RangeTracker:
         if len(self.awaiting) > _AWAITING_LIMIT:
             self._sum_up(self.awaiting.pop(0))
 
-    def add_stretch(self, stretch: Stretch) -> None:
+    def add_stretch(self, stretch: MarkedStretch) -> None:
         """A stretch of the thread's time has got its phase."""
         label, begin_ns, end_ns = stretch.label, stretch.begin_ns, stretch.end_ns
         if begin_ns == end_ns:

@@ -166,7 +166,7 @@ def _whole_hz(rate_hz: float, limit_hz: float) -> int:
     return max(1, int(min(rate_hz, limit_hz, FASTEST_HZ)))
 
 
-class TokenBucket:
+class CpuBudget:
     """CPU seconds that may be spent: filled at ``ratio``, holds 8 seconds' worth, may go into debt.
 
     A window's expected cost is spent when it begins, the difference to its real cost when it ends: however many
@@ -232,7 +232,7 @@ class PlannedWindow(Struct, frozen=True, gc=False):
     key: ProcessKey
     plan: WindowPlan
     cpu_s: float
-    bucket: TokenBucket
+    bucket: CpuBudget
     cost: CostModel
 
     def settle(self, samples: int | None, cpu_s: float) -> None:
@@ -242,10 +242,10 @@ class PlannedWindow(Struct, frozen=True, gc=False):
             self.cost.add_window(samples, cpu_s)
 
 
-class _Group(Struct):
+class _Rotation(Struct):
     """Processes that share a part of the budget, in rotation."""
 
-    bucket: TokenBucket
+    bucket: CpuBudget
     first_windows: int  # how many short ones a process begins with
     longest_s: float = math.inf
     order: list[int] = field(default_factory=list)
@@ -271,9 +271,9 @@ class WindowSchedule:
         self.are_cores_crowded = False
         self._limit_hz = limit_hz
         shares = split_budget(budget_ratio, 1, 0)
-        self._focus = _Group(TokenBucket(shares.focus, now_s), first_windows=2)
-        self._others = _Group(TokenBucket(0.0, now_s), first_windows=0)
-        self._workers = _Group(TokenBucket(0.0, now_s), first_windows=1)
+        self._focus = _Rotation(CpuBudget(shares.focus, now_s), first_windows=2)
+        self._others = _Rotation(CpuBudget(0.0, now_s), first_windows=0)
+        self._workers = _Rotation(CpuBudget(0.0, now_s), first_windows=1)
         self._costs: dict[ProcessKey, CostModel] = {}
         self._windows: dict[ProcessKey, int] = {}  # how many each process has had, since it trains
         self._paid_anew_s = -math.inf
@@ -295,7 +295,7 @@ class WindowSchedule:
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
             # a new bucket: the excess cost of a window that still runs is taken from the old one
-            self._focus.bucket = TokenBucket(self._focus.bucket.ratio, now_s)
+            self._focus.bucket = CpuBudget(self._focus.bucket.ratio, now_s)
 
     def ratio(self, now_s: float) -> float:
         """The part of a core to use now: less than the budget once a training that has no core to spare is known."""
@@ -337,7 +337,7 @@ class WindowSchedule:
                     break
                 yield self._begun(group, key, plan)
 
-    def _begun(self, group: _Group, key: ProcessKey, plan: WindowPlan) -> PlannedWindow:
+    def _begun(self, group: _Rotation, key: ProcessKey, plan: WindowPlan) -> PlannedWindow:
         cost = self._cost(key)
         begun = self._windows.get(key, 0)
         if begun < group.first_windows:

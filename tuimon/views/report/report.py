@@ -16,7 +16,7 @@ from msgspec import structs
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import unjudged
-from tuimon.diagnosis.verdicts import Change, Verdicts
+from tuimon.diagnosis.verdicts import VerdictChange, Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.loaders import LoaderRow
@@ -66,7 +66,7 @@ def report_of(
     session: Session,
     findings: Iterable[Finding],
     log: str = "",
-    changes: Iterable[Change] = (),
+    changes: Iterable[VerdictChange] = (),
     span: SpanName = "whole",
 ) -> Report:
     """The report over a span of the run; trainings side by side are compared over the whole run alone."""
@@ -370,7 +370,9 @@ def _standstill(past: Past, session: Session) -> types.StandstillJson:
 # -- charts
 
 
-def page_of(session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[Change] = ()) -> ReportPage:
+def page_of(
+    session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[VerdictChange] = ()
+) -> ReportPage:
     """The report over the whole run with what its page draws."""
     report = report_of(session, findings, log, changes)
     pid, view = session.trainer(), session.over("whole")

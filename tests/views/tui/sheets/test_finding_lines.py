@@ -8,18 +8,18 @@ from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, texts
 from tests.views.tui.sheets.test_sheets import FakeCloseUp
 from tuimon.diagnosis.explain.page import page_of
-from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Fix
+from tuimon.diagnosis.finding import VerdictChange as DiagnosisChange
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
-from tuimon.diagnosis.verdicts import Change
+from tuimon.diagnosis.verdicts import VerdictChange
 from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 
 CHANGES = (
-    Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),
-    Change(101.0, None, "compute_bound", None),
+    VerdictChange(62.0, 1200, "input_bound/no_workers", "compute_bound"),
+    VerdictChange(101.0, None, "compute_bound", None),
 )
 MISSING = (
     Unjudged("launch_bound", "no GPU events are recorded"),

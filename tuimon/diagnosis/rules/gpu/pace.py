@@ -230,7 +230,7 @@ OTHER_TRAFFIC = Threshold(
 )
 
 
-class _Use(NamedTuple):
+class _GpuUse(NamedTuple):
     """How well a GPU that always has something to do is used."""
 
     how: str
@@ -296,7 +296,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     return max(needless_work(evidence), key=likely_gain, default=None)
 
 
-def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
+def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _GpuUse:
     """How well a busy GPU is used; ``most``: what it does for most of the time, in words."""
     evidence = rest.evidence
     if evidence.world_size > 1:  # it may only be waiting for the others
@@ -304,21 +304,21 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
         figures = exchange.figures if exchange is not None else {}
-        return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
+        return _GpuUse(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
     if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0])) is not None:
         return use
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
-        return _Use(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
+        return _GpuUse(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
     unused = next((each.best for each in rest.found if each.rule == low_precision_unused.name), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
     first = Fix("leave the loop as it is") if unused is None else unused
-    return _Use(f"{how}: {most}", [first, Fix(f"only these make it faster: {faster}")])
+    return _GpuUse(f"{how}: {most}", [first, Fix(f"only these make it faster: {faster}")])
 
 
-def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _Use | None:
+def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _GpuUse | None:
     """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither."""
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
@@ -329,19 +329,21 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _Use | None:
             return None
         how = f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it"
         trace = Fix("run tuimon trace: it lists the kernels that take the time")
-        return _Use(how, [trace, larger], "low_power", {"power_w": means.power_w, "power_limit_w": gpu.power_limit_w})
+        return _GpuUse(
+            how, [trace, larger], "low_power", {"power_w": means.power_w, "power_limit_w": gpu.power_limit_w}
+        )
     figures = {"sm_ratio": means.sm_ratio, "dram_ratio": means.dram_ratio}
     if means.sm_ratio < LARGE:
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         fixes = [larger, *([batch.by_up_to(batch.gain and batch.gain.high)] if batch is not None else [])]
-        return _Use(how, fixes, "few_sms", figures)
+        return _GpuUse(how, fixes, "few_sms", figures)
     if means.dram_ratio is None or means.dram_ratio < MOST:
         return None
     fused = Fix(f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer")
     halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
     how = f"bound by its memory: {percent(means.dram_ratio)} of the traffic that is possible"
-    return _Use(how, [fused] if _in_half(evidence) else [fused, halved], "memory_traffic", figures)
+    return _GpuUse(how, [fused] if _in_half(evidence) else [fused, halved], "memory_traffic", figures)
 
 
 def _in_half(evidence: Evidence) -> bool:

@@ -46,7 +46,7 @@ def harmless(
     )
 
 
-class Wait(NamedTuple):
+class LongestWait(NamedTuple):
     """The place at which the training thread waits longest for the GPU: for a value, or for a copy."""
 
     hot: HotLine
@@ -54,7 +54,7 @@ class Wait(NamedTuple):
     is_copy: bool
 
 
-def longest_wait(evidence: Evidence) -> Wait | None:
+def longest_wait(evidence: Evidence) -> LongestWait | None:
     """The longest wait; None if too few samples show any."""
     reads, step = evidence.gpu.waits, of_step(evidence)
     if reads is None:
@@ -62,7 +62,7 @@ def longest_wait(evidence: Evidence) -> Wait | None:
     read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
     is_copy = read.cpu < copied.cpu
     hot = evidence.samples.in_steps.hottest(doing="transfer") if is_copy else reads.hottest()
-    return Wait(hot, copied if is_copy else read, is_copy) if hot is not None else None
+    return LongestWait(hot, copied if is_copy else read, is_copy) if hot is not None else None
 
 
 @partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS))

@@ -41,7 +41,7 @@ _LARGER, _OPTIMIZERS = 1.1, 4
 _FULL_RATIO = 0.95
 
 
-class Held(NamedTuple):
+class HeldMemory(NamedTuple):
     """The memory of one GPU that a training holds from step to step, in bytes."""
 
     weights: int
@@ -49,7 +49,7 @@ class Held(NamedTuple):
     optimizer: int
 
 
-def held_of(process: Process | None) -> Held | None:
+def held_of(process: Process | None) -> HeldMemory | None:
     """What a process's optimizers hold on its GPU; None if that is not known of all of them."""
     found = process.optimizers if process is not None else []
     held = [0, 0, 0]
@@ -58,7 +58,7 @@ def held_of(process: Process | None) -> Held | None:
             if size_bytes is None or each.device == "cpu":
                 return None
             held[part] += size_bytes
-    return Held(*held) if 0 < len(found) < _OPTIMIZERS else None
+    return HeldMemory(*held) if 0 < len(found) < _OPTIMIZERS else None
 
 
 class TorchShare(NamedTuple):
@@ -68,7 +68,7 @@ class TorchShare(NamedTuple):
     reserved_bytes: int | None
     retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
     peak_bytes: int | None = None  # most in tensors at a time
-    held: Held | None = None  # if all of it is of one process
+    held: HeldMemory | None = None  # if all of it is of one process
 
 
 class GpuView(NamedTuple):

@@ -20,7 +20,7 @@ from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
     GpuView,
-    Held,
+    HeldMemory,
     TorchShare,
     alarm_lines,
     folded_line,
@@ -186,7 +186,7 @@ class GpuState(NamedTuple):
     note: str | None
     hint: str | None = None
     torch: tuple[TorchMemoryRow, ...] = ()
-    held: tuple[tuple[str | None, Held], ...] = ()  # by the GPU's UUID, of processes on one GPU
+    held: tuple[tuple[str | None, HeldMemory], ...] = ()  # by the GPU's UUID, of processes on one GPU
     labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
     whole_run: bool = False  # the means are over all steps of the run
     span_s: float = 0.0  # that the charts show

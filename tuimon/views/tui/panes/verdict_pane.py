@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     before_torch: bool = False  # the run ended before any process had imported torch
 
 
-class _Block(NamedTuple):
+class _Paragraph(NamedTuple):
     """The rows without the bar at their left; ``role`` colours bar and name."""
 
     role: str
@@ -145,10 +145,10 @@ def _bar(row: Line, role: str) -> Line:
     return (Span(" "), Span("┃ ", role), *row)
 
 
-def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
+def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
     if verdict.measuring_s is not None and not (verdict.findings and is_probable(verdict.measuring_s)):
         so_far = ": no rule sees a bottleneck yet" if is_probable(verdict.measuring_s) else " so far"
-        return _Block("info", "MEASURING", f"for {verdict.measuring_s} s{so_far}")
+        return _Paragraph("info", "MEASURING", f"for {verdict.measuring_s} s{so_far}")
     if verdict.findings:
         return _of_findings(verdict, width, wraps=wraps)
     if verdict.exit is not None:
@@ -158,24 +158,24 @@ def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
         tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
         advice = (clip(line(("TIP", "dim"), ("  " + tip, "text")), width),) if tip is not None else ()
         how = how_ended(end, with_place=False).removeprefix("ended ")
-        return _Block(_end_role(end), "ENDED", how, clip(_after_end(end), width), advice)
+        return _Paragraph(_end_role(end), "ENDED", how, clip(_after_end(end), width), advice)
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # one process has both rows
             first, *rest = wrapped(unseen_reason(verdict.unseen[0]), width)
             texts = [first, " ".join(rest)]
         where, *fix = [clip(line((text, "warning")), width) for text in texts[:2]] or [BLANK]
-        return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), where, tuple(fix))
+        return _Paragraph("dim", state_name(verdict.state).upper(), state_details(verdict.state), where, tuple(fix))
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     more = (line(("v", "key"), ("  what changed, and what could not be judged", "dim")),)
     if not verdict.trains:
-        return _Block("info", "NOTHING FOUND", "no batch, backward pass or update was seen", (), more)
+        return _Paragraph("info", "NOTHING FOUND", "no batch, backward pass or update was seen", (), more)
     if not verdict.sampled:
-        return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", (), more)
-    return _Block("benign", "NOTHING FOUND", f"healthy: no rule sees a bottleneck {basis}", (), more)
+        return _Paragraph("info", "NOTHING FOUND", "without stack samples few rules can judge", (), more)
+    return _Paragraph("benign", "NOTHING FOUND", f"healthy: no rule sees a bottleneck {basis}", (), more)
 
 
-def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
+def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
     from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (with a finding the rules are loaded; the first frame has none)
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
@@ -187,9 +187,9 @@ def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Block:
         text = only_minor(first)
         severity: Severity = "benign" if text == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
-        return _Block(severity, f"{probably}NOTHING FOUND", text, largest, (counted,))
+        return _Paragraph(severity, f"{probably}NOTHING FOUND", text, largest, (counted,))
     name, fix = probably + rule_title(first.rule), fix_lines(first, len(findings) - 1, width, wraps=wraps)
-    return _Block(first.severity, name, plain(first.headline), where_line(first, width), fix)
+    return _Paragraph(first.severity, name, plain(first.headline), where_line(first, width), fix)
 
 
 def where_line(finding: FindingJson, width: int) -> Line:

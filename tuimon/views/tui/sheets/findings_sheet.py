@@ -38,7 +38,7 @@ from tuimon.views.words import goodput_bar
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.diagnosis.judging import Unjudged
-    from tuimon.diagnosis.verdicts import Change
+    from tuimon.diagnosis.verdicts import VerdictChange
     from tuimon.monitor.monitor import Monitor
 
 AROUND = 1  # lines of code shown before and after the line that a finding names
@@ -190,7 +190,7 @@ def first_lines(rows: Sequence[Line]) -> list[int]:
     return [index for index, row in enumerate(rows) if any(span.role.endswith(" badge") for span in row)]
 
 
-def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) -> list[Line]:
+def changes_lines(changes: Sequence[VerdictChange], start_s: float | None, width: int) -> list[Line]:
     """When the verdict changed and from what to what, the latest first; empty if it never changed."""
     if not changes:
         return []
