@@ -47,7 +47,7 @@ def measure(looks: int, limit_s: float, say: Say) -> Iterator[Row]:
     library = TimedLibrary()
     try:
         handle = library.handle(0)
-        device = NvmlDevice(handle, 0, pid_trust(library.driver_version()), time.monotonic)
+        device = NvmlDevice(handle, 0, pid_trust(library.driver_version()))
         start_s = time.monotonic()
         for number in range(looks):
             if time.monotonic() - start_s > limit_s:

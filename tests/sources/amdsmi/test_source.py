@@ -16,8 +16,7 @@ from tests import fake_amdsmi
 from tests.fake_amdsmi import FakeAmdSmi, usual
 from tests.fake_nvml import Scenario, gpus, notices
 from tuimon.records import Gpu, GpuProcess, Throttle
-from tuimon.sources.gpus.amdsmi import NO_PACKAGE, OTHER_VERSION, AmdSmi
-from tuimon.sources.gpus.amdsmi_device import AmdDevice
+from tuimon.sources.gpus.amdsmi import NO_PACKAGE, OTHER_VERSION, AmdDevice, AmdSmi
 from tuimon.sources.gpus.driver import DriverError, in_first_pid_namespace
 
 
@@ -162,6 +161,7 @@ def test_who_computes_is_asked_every_two_seconds(amdsmi: FakeAmdSmi) -> None:
 def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"amdsmi_get_gpu_process_list": [{"pid": 7, "memory_usage": {"vram_mem": 5}}]}
     handle = SimpleNamespace(
+        library=SimpleNamespace(root=""),
         api=SimpleNamespace(AmdSmiClkType=SimpleNamespace(GFX=0)),
         uuid="GPU-1",
         cost_s=0.0,
@@ -170,10 +170,10 @@ def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.Mon
         query=lambda function, *_: answers.get(function),
     )
     monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532201]")
-    gpu = AmdDevice(handle, 0, "").read(0.0)  # type: ignore[arg-type]
+    gpu = AmdDevice(handle, 0).read(0.0)  # type: ignore[arg-type]
     assert (gpu.pids, gpu.processes) == ([], [GpuProcess(0, 5)])
     monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026531836]")
-    gpu = AmdDevice(handle, 0, "").read(0.0)  # type: ignore[arg-type]
+    gpu = AmdDevice(handle, 0).read(0.0)  # type: ignore[arg-type]
     assert (gpu.pids, gpu.processes) == ([7], [GpuProcess(7, 5)])
 
 

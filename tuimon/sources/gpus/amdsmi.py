@@ -2,6 +2,9 @@
 
 Never called: ``amdsmi_get_violation_status``, which sleeps 100 ms between two readings of counters that
 ``amdsmi_get_gpu_metrics_info`` gives at once, and ``amdsmi_get_gpu_pci_throughput``, which takes a second.
+
+Units are those of amdsmi.h. One call, ``amdsmi_get_gpu_metrics_info``, answers most of it; the binding writes "N/A" for
+what a GPU does not report. Of a GPU that is partitioned, the first partition reports the whole GPU's power and load.
 """
 
 from __future__ import annotations
@@ -10,12 +13,21 @@ import contextlib
 import ctypes
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tuimon.installation import install_command
+from tuimon.proc.numa import nodes_near
+from tuimon.records import GpuProcess, Throttle
 from tuimon.sources.base import Problem
-from tuimon.sources.gpus.driver import DriverError, Handle, Slot, VendorLibrary
+from tuimon.sources.gpus.driver import (
+    Device,
+    DriverError,
+    Handle,
+    VendorLibrary,
+    in_first_pid_namespace,
+    process_fields,
+)
 
 # Codes of amdsmi_status_t (amdsmi.h), and our own for errors that it lacks.
 LIBRARY_NOT_FOUND, NO_PACKAGE, OTHER_VERSION = -1, -2, -3
@@ -37,6 +49,7 @@ class AmdSmi(VendorLibrary):
     """amdsmi; error codes are of amdsmi_status_t, or our own."""
 
     name, says, vendor = "amdsmi", "amdsmi", "AMD"
+    numbered = False  # HIP numbers them in an order of its own
     FATAL: ClassVar = frozenset({NOT_INITIALISED, DRIVER_NOT_LOADED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION})
     NOTHING_NEW: ClassVar = frozenset({NO_DATA})
@@ -71,12 +84,13 @@ class AmdSmi(VendorLibrary):
                     return True
         return False
 
-    def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
-        """The GPUs as ``amd-smi`` numbers them."""
-        count = len(self.handles())
-        from tuimon.sources.gpus.amdsmi_device import AmdSlot
+    def device_count(self) -> int:
+        """Number of GPUs."""
+        return len(self.handles())
 
-        return [AmdSlot(self, index, root) for index in range(count)]
+    def devices(self, handle: Handle, index: int, parts: Sequence[Handle]) -> Iterator[Device]:
+        """The GPU of this index."""
+        yield AmdDevice(handle, index)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (what amdsmi returns has no types)
         """Any function of amdsmi. Raises DriverError."""
@@ -122,3 +136,113 @@ class AmdSmi(VendorLibrary):
         if error.code in (NO_PACKAGE, OTHER_VERSION):
             hint = f"{install_command('amdsmi', upgrade=error.code == OTHER_VERSION)}, in the version of your ROCm"
         return Problem(message, hint, expected=error.code == LIBRARY_NOT_FOUND)
+
+
+Metrics = Mapping[str, Any]  # as the binding gives them
+
+#: How many of the firmware's samples (``accumulation_counter``) found the clocks held down, by cause.
+_RESIDENCIES = {
+    "ppt_residency_acc": "power cap",
+    "prochot_residency_acc": "thermal (hardware)",
+    "socket_thm_residency_acc": "thermal (hardware)",
+    "vr_thm_residency_acc": "thermal (hardware)",
+    "hbm_thm_residency_acc": "thermal (hardware)",
+}
+#: PCIe generation by the speed of a lane in 0.1 GT/s.
+_GENERATIONS = {25: 1, 50: 2, 80: 3, 160: 4, 320: 5, 640: 6}
+_MIB = 1 << 20
+_UNKNOWN = "N/A"
+
+
+class AmdDevice(Device):
+    """A whole GPU."""
+
+    def __init__(self, handle: Handle, index: int) -> None:
+        asic = handle.query("amdsmi_get_gpu_asic_info") or {}
+        name = asic.get("market_name")
+        super().__init__(handle, index, None if name == _UNKNOWN else name)
+        clock = handle.query("amdsmi_get_clock_info", handle.api.AmdSmiClkType.GFX) or {}
+        bus = str(handle.query("amdsmi_get_gpu_device_bdf") or "")
+        self.slow["sm_clock_max_mhz"] = _whole(clock.get("max_clk"))
+        self.slow["near_nodes"] = nodes_near(bus, handle.library.root)
+        self._energy_unit_uj: float | None = None
+        self._busy: list[float] = []  # at each poll of the window
+        self._metrics: Metrics = {}  # at the latest poll
+        self._polled_before: Metrics = {}
+        self._window_began: Metrics = {}
+
+    def poll(self) -> None:
+        """Query the metrics."""
+        self._polled_before = self._metrics
+        self._metrics = self.handle.query("amdsmi_get_gpu_metrics_info") or {}
+        percent = _first(self._metrics, "average_gfx_activity")
+        if percent is not None:
+            self._busy.append(min(percent / 100, 1.0))
+        speed, width = (int(_first(self._metrics, f"pcie_link_{what}") or 0) for what in ("speed", "width"))
+        for name, now in (("pcie_generation", _GENERATIONS.get(speed, 0)), ("pcie_width", width)):
+            self.slow[name] = max(now, self.slow.get(name) or 0) or None  # an idle GPU lowers both
+
+    def poll_slow(self) -> None:
+        """Query processes, the power limit, the unit of energy, and memory errors."""
+        query, valid = self.handle.query, in_first_pid_namespace()  # the driver lists the machine's pids
+        self.slow |= process_fields(
+            [
+                GpuProcess(int(process["pid"]) if valid else 0, _whole(process["memory_usage"]["vram_mem"]))
+                for process in query("amdsmi_get_gpu_process_list") or ()
+            ]
+        )
+        cap = query("amdsmi_get_power_cap_info") or {}
+        self.slow["power_limit_w"] = round(cap.get("power_cap", 0) / 1e6, 1) or None  # 0: only others were found
+        # unlike the metrics, this count is not checked by the binding: all bits are set if there is none
+        self._energy_unit_uj = (query("amdsmi_get_energy_count") or {}).get("counter_resolution")
+        errors = query("amdsmi_get_gpu_total_ecc_count")
+        self.slow["ecc_errors"] = None if errors is None else int(errors["uncorrectable_count"])
+
+    def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
+        """Load, memory, power, temperatures, clocks and what holds them down."""
+        vram = self.handle.query("amdsmi_get_gpu_vram_usage") or {}
+        metrics, busy, self._busy = self._metrics, self._busy, []
+        throttled = _throttling(self._window_began, metrics)
+        self._window_began = metrics
+        count, unit_uj = _first(metrics, "energy_accumulator"), self._energy_unit_uj
+        return {
+            "util_ratio": round(sum(busy) / len(busy), 3) if busy else None,
+            "memory_used_bytes": _whole(vram.get("vram_used"), _MIB),
+            "memory_total_bytes": _whole(vram.get("vram_total"), _MIB),
+            "power_w": _first(metrics, "current_socket_power", "average_socket_power"),
+            "energy_j": round(count * unit_uj / 1e6, 1) if count is not None and unit_uj is not None else None,
+            "temperature_c": _first(metrics, "temperature_hotspot", "temperature_edge"),
+            "memory_temperature_c": _first(metrics, "temperature_mem"),
+            "sm_clock_mhz": _whole(_first(metrics, "current_gfxclk", "current_gfxclks")),
+            "throttle": list(_throttling(self._polled_before, metrics)),
+            "throttled": [Throttle(cause, ratio) for cause, ratio in throttled.items()],
+        }
+
+
+def _first(metrics: Metrics, *names: str) -> float | None:
+    """The first of these figures that the GPU reports; of a list with one figure for each part, the first."""
+    for value in map(metrics.get, names):
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, int | float):
+                return float(each)
+    return None
+
+
+def _whole(value: Any, unit: int = 1) -> int | None:  # noqa: ANN401  (a number, or "N/A")
+    return int(value) * unit if isinstance(value, int | float) else None
+
+
+def _throttling(older: Metrics, newer: Metrics) -> dict[str, float]:
+    """The share of the time between two readings in which each cause held the clocks down."""
+    samples = _growth(older, newer, "accumulation_counter")
+    found: dict[str, float] = {}
+    for name, cause in _RESIDENCIES.items():
+        ratio = round(min(_growth(older, newer, name) / samples, 1.0), 3) if samples else 0.0
+        if ratio:
+            found[cause] = max(ratio, found.get(cause, 0.0))
+    return found
+
+
+def _growth(older: Metrics, newer: Metrics, name: str) -> float:
+    before, now = _first(older, name), _first(newer, name)
+    return 0.0 if before is None or now is None else max(now - before, 0.0)

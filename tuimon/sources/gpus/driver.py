@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -34,6 +34,7 @@ class VendorLibrary:
     name: ClassVar[str]
     says: ClassVar[str]  # its name in messages
     vendor: ClassVar[str]
+    numbered: ClassVar[bool]  # its GPUs are listed in PCI order, as CUDA may number them
     #: error codes: the GPU is gone; this GPU does not support the query; there is nothing to report
     FATAL: ClassVar[frozenset[int]]
     NEVER: ClassVar[frozenset[int]]
@@ -41,19 +42,22 @@ class VendorLibrary:
     NOT_SUPPORTED: ClassVar[int]
     SHUT_DOWN: ClassVar[str]  # the binding's function
     api: Any  # the Python binding; it ships no types
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+    root = ""  # where /sys is
 
     @classmethod
     def open(cls, clock: Callable[[], float], root: str) -> tuple[VendorLibrary, list[Slot]]:
-        """The library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
+        """The library and its GPUs, in the order of their indices. Raises DriverError."""
         library = cls()
+        library.clock, library.root = clock, root
         try:
-            return library, library.slots(clock, root)
+            return library, [Slot(library, index) for index in range(library.device_count())]
         except DriverError:
             library.close()
             raise
 
-    def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
-        """See ``open``."""
+    def device_count(self) -> int:
+        """Number of GPUs; in a container, of those visible to it. Raises DriverError."""
         raise NotImplementedError
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (as the binding)
@@ -62,6 +66,14 @@ class VendorLibrary:
 
     def handle(self, index: int) -> Handle:
         """One GPU. Raises DriverError when it does not answer."""
+        raise NotImplementedError
+
+    def parts(self, handle: Handle) -> list[Handle]:
+        """The parts of a GPU that report figures of their own. Raises DriverError when the GPU is gone."""
+        return []
+
+    def devices(self, handle: Handle, index: int, parts: Sequence[Handle]) -> Iterator[Device]:
+        """The GPU of this index, then its parts. Raises DriverError when the GPU is gone."""
         raise NotImplementedError
 
     def uuid_of(self, raw: object) -> str:
@@ -78,7 +90,7 @@ class VendorLibrary:
         """An error of the whole library."""
         raise NotImplementedError
 
-    def explain_device(self, what: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:
+    def explain_device(self, what: str, error: DriverError, xids: Sequence[int]) -> Problem:
         """An error of one GPU, with the Xid errors that came just before."""
         return Problem(f"{what} gives no figures: {self.says} says {error.words}", "tuimon will try again soon")
 
@@ -155,8 +167,6 @@ class Handle:
         return answer
 
 
-_LISTED = 16
-_PIDS = 256
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
@@ -168,29 +178,16 @@ def in_first_pid_namespace() -> bool:
         return False
 
 
-class Processes:
-    """The processes of one GPU at the latest poll."""
-
-    def __init__(self) -> None:
-        self.found: list[GpuProcess] = []  # most memory first; pid 0: not valid here
-        self.pids: list[int] = []  # all valid ones, also of processes not in ``found``
-
-    def keep(self, found: Collection[GpuProcess]) -> None:
-        """Keep the processes that a record has room for."""
-        self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
-        self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
+#: Processes of a GPU in its record, and pids of such.
+_LISTED, _PIDS = 16, 256
 
 
-class VisibleGpu(Struct, frozen=True, gc=False):
-    """A GPU as its driver knows it."""
-
-    uuid: str
-    name: str
-    instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
-    numbered: bool = True  # the driver lists them in PCI order, as CUDA may number them
+def process_fields(found: Collection[GpuProcess]) -> dict[str, Any]:  # Any: fields of one record, as others of it
+    """The processes of a GPU that its record has room for, most memory first; pids also of others. 0 is not valid."""
+    listed = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
+    return {"pids": sorted(process.pid for process in found if process.pid)[:_PIDS], "processes": listed}
 
 
-_RETRY_S = (5.0, 60.0)
 #: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
 _SLOW_EVERY_S = 2.0
 #: ... unless that took more than this share of the time.
@@ -199,32 +196,64 @@ SLOW_RATIO = 0.02
 _EARLY_S = 0.1
 
 
-class SlowSchedule:
-    """When the slow queries of a device are due."""
+class Device:
+    """A GPU, or a part of one, queried in tiers by cost. Each figure is None where it is not supported.
 
-    def __init__(self) -> None:
-        self._due_s = float("-inf")
+    Its queries raise DriverError when the GPU is gone.
+    """
 
-    def is_due(self, t: float) -> bool:
-        """True if they are due at ``t``."""
-        return t >= self._due_s
-
-    def made(self, t: float, cost_s: float) -> None:
-        """Note that the queries were made at ``t`` and took ``cost_s``."""
-        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / SLOW_RATIO)
-
-
-class Device(Protocol):
-    """A GPU, or a part of one. Each method raises DriverError when the GPU is gone."""
+    def __init__(self, handle: Handle, index: int, name: object) -> None:
+        """``index`` is that of the GPU; ``name``: the product's, None if unknown."""
+        self.handle = handle
+        self.index = index
+        self.name = plain(str(name or "GPU"))[:80]
+        self.slow: dict[str, Any] = {}  # values that are not queried for each record, by its fields
+        self._slow_due_s = float("-inf")
 
     def poll(self) -> None:
-        """Between two records: query what changes within a window."""
+        """Query what changes within a window; costs microseconds."""
+
+    def poll_slow(self) -> None:
+        """Query what takes milliseconds, for ``slow``."""
+        raise NotImplementedError
+
+    def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
+        """All else in the record of the window that ends now, by its fields."""
+        raise NotImplementedError
 
     def read(self, t: float) -> Gpu:
-        """The record of the window that ends now."""
+        """The record of the window that ends now. Raises DriverError when nothing answers."""
+        self.poll()
+        if t >= self._slow_due_s:
+            before_s = self.handle.cost_s
+            self.poll_slow()
+            cost_s = self.handle.cost_s - before_s
+            self._slow_due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / SLOW_RATIO)
+        figures = self.figures(t) | self.slow
+        cost_ms = round(self.handle.cost_s * 1000, 2)
+        self.handle.end_window()
+        return Gpu(t=t, pid=0, index=self.index, uuid=self.handle.uuid, name=self.name, cost_ms=cost_ms, **figures)
+
+    def pending_xids(self) -> list[int]:
+        """The Xid errors that are in no record yet, of a GPU that does not answer."""
+        return []
 
     def close(self) -> None:
         """Free what the library holds for it."""
+
+
+class VisibleGpu(Struct, frozen=True, gc=False):
+    """A GPU as its driver knows it."""
+
+    uuid: str
+    name: str
+    instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
+    numbered: bool = True  # see ``VendorLibrary.numbered``
+
+
+_RETRY_S = (5.0, 60.0)
+#: How often the parts of a GPU are listed anew.
+_PARTS_EVERY_S = 30.0
 
 
 class Slot:
@@ -237,10 +266,9 @@ class Slot:
         self.failures = 0  # in a row
         self.read_s = float("-inf")  # when it was last read
         self.gpu: VisibleGpu | None = None
-        self._devices: Sequence[Device] = ()  # the GPU first
+        self._devices: list[Device] = []  # the GPU first
         self._last: list[Gpu] = []  # of a GPU that failed, not read yet
-        self._reopen_s = float("inf")  # when it is to be opened anew
-        self._retry_s = float("-inf")
+        self._reopen_s = self._retry_s = float("-inf")
 
     def poll(self, now_s: float) -> None:
         """Between two records: poll what changes fast."""
@@ -270,14 +298,21 @@ class Slot:
         """Free what the library holds for it; the library may be gone."""
         for device in self._devices:
             device.close()
-        self._devices = ()
+        self._devices = []
 
     def _open(self, now_s: float) -> None:
-        """Set ``gpu`` and ``_devices``. Raises DriverError."""
-        raise NotImplementedError
-
-    def _explain(self, error: DriverError, now_s: float) -> Problem:
-        return self.library.explain_device(self.words, error)
+        """Open the GPU and its parts, unless they are unchanged."""
+        handle = self.library.handle(self.index)
+        parts = self.library.parts(handle)
+        self._reopen_s = now_s + _PARTS_EVERY_S
+        uuids = tuple(part.uuid for part in parts)
+        if self._devices and self.gpu is not None and (self.gpu.uuid, self.gpu.instances) == (handle.uuid, uuids):
+            return
+        self.close()  # when a GPU is lost, those with higher indices may move up
+        for device in self.library.devices(handle, self.index, parts):
+            self._devices.append(device)  # at once: what it holds is freed if the GPU is lost now
+            device.handle.reset_counts()
+        self.gpu = VisibleGpu(handle.uuid, self._devices[0].name, uuids, self.library.numbered)
 
     @property
     def words(self) -> str:
@@ -285,7 +320,10 @@ class Slot:
         return f"GPU {self.index}" + (f" ({self.gpu.name})" if self.gpu is not None and self.gpu.name else "")
 
     def _fail(self, error: DriverError, now_s: float) -> None:
-        self.problem = self._explain(error, now_s)
+        xids = self._devices[0].pending_xids() if self._devices else []
+        if xids and self.gpu is not None:
+            self._last = [Gpu(t=now_s, pid=0, index=self.index, uuid=self.gpu.uuid, name=self.gpu.name, xids=xids)]
+        self.problem = self.library.explain_device(self.words, error, xids)
         self.close()
         first_s, longest_s = _RETRY_S
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)

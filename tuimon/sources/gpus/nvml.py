@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from tuimon.installation import install_command
 from tuimon.proc.processes import has_nvidia_gpu, in_container
 from tuimon.sources.base import Problem
-from tuimon.sources.gpus.driver import DriverError, Handle, Slot, VendorLibrary
+from tuimon.sources.gpus.driver import Device, DriverError, Handle, VendorLibrary
+from tuimon.sources.gpus.nvml_device import MigDevice, NvmlDevice, instances, pid_trust
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
@@ -39,7 +40,7 @@ _NAME = "libnvidia-ml.so.1"
 class Nvml(VendorLibrary):
     """NVML."""
 
-    name, says, vendor = "nvml", "NVML", "NVIDIA"
+    name, says, vendor, numbered = "nvml", "NVML", "NVIDIA", True
     FATAL: ClassVar = frozenset({GPU_IS_LOST, RESET_REQUIRED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
     NOTHING_NEW: ClassVar = frozenset({NOT_FOUND, TIMEOUT})
@@ -65,14 +66,6 @@ class Nvml(VendorLibrary):
             return False
         return True
 
-    def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
-        """The GPUs in PCI order."""
-        version, count = self.driver_version(), self.device_count()
-        from tuimon.sources.gpus.nvml_device import NvmlSlot, pid_trust
-
-        trust = pid_trust(version)
-        return [NvmlSlot(self, index, trust, clock, root) for index in range(count)]
-
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (what pynvml returns has no types)
         """Any function of pynvml. Raises DriverError."""
         try:
@@ -95,6 +88,16 @@ class Nvml(VendorLibrary):
     def handle(self, index: int) -> Handle:
         """One GPU by PCI order. Raises DriverError when it does not answer."""
         return Handle(self, self.call(self.api.nvmlDeviceGetHandleByIndex, index))
+
+    def parts(self, handle: Handle) -> list[Handle]:
+        """Its MIG instances."""
+        return instances(handle)
+
+    def devices(self, handle: Handle, index: int, parts: Sequence[Handle]) -> Iterator[Device]:
+        """The GPU of this index, then its MIG instances."""
+        trust = pid_trust(self.driver_version())
+        yield NvmlDevice(handle, index, None if parts else trust)
+        yield from (MigDevice(part, handle, index, trust) for part in parts)
 
     def uuid_of(self, raw: object) -> str:
         """The UUID of a GPU or MIG instance."""
@@ -124,7 +127,7 @@ class Nvml(VendorLibrary):
         """The problem of a driver that works but counts no GPU."""
         return super().no_devices()._replace(hint=_container_hint())
 
-    def explain_device(self, what: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:
+    def explain_device(self, what: str, error: DriverError, xids: Sequence[int]) -> Problem:
         """An error of one GPU, with the Xid errors that came just before."""
         if error.code == GPU_IS_LOST:
             hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
@@ -133,7 +136,7 @@ class Nvml(VendorLibrary):
         if error.code == RESET_REQUIRED:
             hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
             return Problem(f"{what} needs a reset before it can be used", hint)
-        return super().explain_device(what, error)
+        return super().explain_device(what, error, xids)
 
 
 def _container_hint() -> str | None:
@@ -162,8 +165,6 @@ def inventory() -> Inventory | Problem:
 
 
 def _query_inventory() -> Inventory | Problem:
-    from tuimon.sources.gpus import nvml_device
-
     try:
         with contextlib.closing(Nvml()) as library:
             driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
@@ -172,9 +173,9 @@ def _query_inventory() -> Inventory | Problem:
             found = Inventory(
                 driver=driver,
                 gpus=len(handles),
-                instances=sum(len(nvml_device.instances(handle)) for handle in handles),
+                instances=sum(len(instances(handle)) for handle in handles),
                 with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
-                pids_known=nvml_device.pid_trust(library.driver_version()).lists,
+                pids_known=pid_trust(library.driver_version()).lists,
             )
             return found if handles else Nvml.no_devices()
     except DriverError as error:

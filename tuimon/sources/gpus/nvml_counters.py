@@ -160,11 +160,13 @@ class Gpm:
     PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
     ALL = (*RATIOS.values(), PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
 
-    def __init__(self, handle: Handle, gpu_instance: int | None = None) -> None:
-        """``handle``: of the GPU, also for a MIG instance of it."""
+    def __init__(self, handle: Handle, gpu: object, gpu_instance: int | None = None) -> None:
+        """``gpu``: the binding's handle of the GPU, also for a MIG instance of it."""
         self._handle = handle
-        self._gpu_instance = gpu_instance
-        support = handle.query("nvmlGpmQueryDeviceSupport")
+        self._get_sample: tuple[Any, ...] = ("nvmlGpmSampleGet", gpu)  # a function of the binding, and its arguments
+        if gpu_instance is not None:
+            self._get_sample = ("nvmlGpmMigSampleGet", gpu, gpu_instance)
+        support = handle.call("nvmlGpmQueryDeviceSupport", gpu)
         self._supported = bool(support is not None and support.isSupportedDevice)
         self._samples: list[Any] = []  # older, newer; structures of pynvml
         self._sampled_s: float | None = None  # time of the newer sample
@@ -184,9 +186,7 @@ class Gpm:
         if self._sampled_s is not None and now_s - self._sampled_s < _APART_S:
             return
         older, newer = self._samples
-        query, part = self._handle.query, self._gpu_instance
-        taken = query("nvmlGpmSampleGet", older) if part is None else query("nvmlGpmMigSampleGet", part, older)
-        if taken is None:  # else it becomes the newer
+        if self._handle.call(*self._get_sample, older) is None:  # else it becomes the newer
             self._sampled_s = None
             return
         self._samples = [newer, older]

@@ -7,26 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu, GpuProcess
-from tuimon.sources.base import Problem
-from tuimon.sources.gpus.driver import (
-    DriverError,
-    Handle,
-    Processes,
-    Slot,
-    SlowSchedule,
-    VendorLibrary,
-    VisibleGpu,
-    in_first_pid_namespace,
-)
+from tuimon.sources.gpus.driver import Device, DriverError, Handle, in_first_pid_namespace, process_fields
 from tuimon.sources.gpus.nvml_counters import Fields, Gpm, Throttling
-from tuimon.text import plain
 
 # In a container the driver may report the host's pids, which belong to other processes here, or none. Process lists are
 # translated from driver 535.113 on, process utilisation from 575.57 on.
@@ -47,18 +35,17 @@ def pid_trust(driver: tuple[int, ...]) -> PidTrust:
     return PidTrust(outermost or driver >= _LISTS_TRANSLATED, outermost or driver >= _UTILISATION_TRANSLATED)
 
 
-class ComputeProcesses(Processes):
+class ComputeProcesses:
     """The processes of one GPU or MIG instance. A poll holds a driver lock that kernel launches need, for 4.5 ms."""
 
     def __init__(self, handle: Handle, trust: PidTrust) -> None:
-        super().__init__()
         self._handle = handle
         self._trust = trust
         self._seen_us = 0  # the driver's timestamp of the newest utilisation sample read
         self._polled = False
 
-    def poll(self) -> None:
-        """Query the process list and the utilisation of each process."""
+    def poll(self) -> dict[str, Any]:  # Any: fields of one record
+        """Query the process list and the utilisation of each process, for a record."""
         # by versioned name: pynvml refuses the plain one where the driver lacks the newest version
         answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v3")
         if answer is None:  # drivers before 510
@@ -71,7 +58,7 @@ class ComputeProcesses(Processes):
             memory_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
             sm_ratio = sm_ratios.get(pid) if joined else None
             found.append(GpuProcess(pid if self._trust.lists else 0, memory_bytes, sm_ratio))
-        self.keep(found)
+        return process_fields(found)
 
     def _sm_ratios(self) -> dict[int, float]:
         """Mean share of time by pid since the last poll; idle processes are missing."""
@@ -186,65 +173,54 @@ _FACTS_EVERY_S = 60.0
 _LINK = {"pcie_generation": "PcieLinkGeneration", "pcie_width": "PcieLinkWidth"}
 
 
-class NvmlDevice:
-    """A whole GPU. Each figure is None where it is not supported."""
+class NvmlDevice(Device):
+    """A whole GPU."""
 
-    def __init__(
-        self, handle: Handle, index: int, trust: PidTrust | None, clock: Callable[[], float], root: str = ""
-    ) -> None:
-        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there.
-
-        ``root``: where /sys is.
-        """
-        self.index = index
-        self.uuid = handle.uuid
-        self.handle = handle
-        self._fields = Fields(handle, clock)
+    def __init__(self, handle: Handle, index: int, trust: PidTrust | None) -> None:
+        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there."""
+        query, library = handle.query, handle.library
+        super().__init__(handle, index, query("nvmlDeviceGetName"))
+        self._fields = Fields(handle, library.clock)
         self._utilisation = Utilisation(handle)
         self._throttling = Throttling(handle, self._fields)
-        self._gpm = Gpm(handle)
+        self._gpm = Gpm(handle, handle.raw)
         self._new_xids: list[int] = []  # not in any record yet
         self._processes = None if trust is None else ComputeProcesses(handle, trust)
-        self._slow = SlowSchedule()
         self._facts_s = float("-inf")
-        query, self.name = handle.query, name_of(handle)
         pci: Any = query("nvmlDeviceGetPciInfo")
         c2c, capability = query("nvmlDeviceGetC2cModeInfoV1"), query("nvmlDeviceGetCudaComputeCapability")
         self._compute_capability = None if capability is None else float(f"{capability[0]}.{capability[1]}")
-        self._seldom: dict[str, Any] = {  # values that are not queried for each record, by its fields
+        self.slow |= {
             "power_limit_default_w": _watt(query("nvmlDeviceGetPowerManagementDefaultLimit")),
             "sm_clock_max_mhz": query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM),
             "c2c": None if c2c is None else bool(c2c.isC2cEnabled),
-            "near_nodes": None if pci is None else nodes_near(_text(pci.busId), root),
+            "near_nodes": None if pci is None else nodes_near(_text(pci.busId), library.root),
             **{f"{name}_max": query(f"nvmlDeviceGetMax{what}") for name, what in _LINK.items()},
         }
         self._xids = Xids(handle)  # last: it holds a descriptor, which nothing frees if a query raises
-        handle.reset_counts()
 
     def poll(self) -> None:
-        """Query what changes within a window; costs microseconds. Raises DriverError when the GPU is gone."""
+        """Query utilisation, and what holds the clocks down."""
         self._utilisation.poll()
         self._throttling.poll()
+
+    def poll_slow(self) -> None:
+        """Query processes, the power limit, memory errors, and the PCIe link."""
+        query, api, slow = self.handle.query, self.handle.api, self.slow
+        if self._processes is not None:
+            slow |= self._processes.poll()
+        slow["power_limit_w"] = _watt(query("nvmlDeviceGetEnforcedPowerLimit"))
+        slow["ecc_errors"] = query(
+            "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
+        )
+        for name, what in _LINK.items():  # the highest: an idle GPU lowers both
+            highest = slow.get(name)
+            if highest is None or highest != slow[f"{name}_max"]:
+                slow[name] = max(query(f"nvmlDeviceGetCurr{what}") or 0, highest or 0) or None
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises DriverError when nothing answers."""
-        self._new_xids += self._xids.poll()  # first: they explain why the other queries fail
-        self._utilisation.poll()
-        self._throttling.poll()
-        self._fields.read()
-        self._gpm.read(t)
-        if self._slow.is_due(t):
-            self._poll_slow_figures(t)
-        if t >= self._facts_s:
-            self._seldom["pcie_replays"] = self.handle.query("nvmlDeviceGetPcieReplayCounter")
-            remapped = self.handle.query("nvmlDeviceGetRemappedRows")
-            if remapped is not None:
-                _, _, is_pending, has_failed = remapped
-                self._seldom["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
-        record = self._record(t)
-        self.handle.end_window()
-        if t >= self._facts_s:
-            self._facts_s = t + _FACTS_EVERY_S
+        record = super().read(t)
         self._new_xids = []
         return record
 
@@ -254,63 +230,49 @@ class NvmlDevice:
             self._new_xids += self._xids.poll()
         return self._new_xids
 
-    def _record(self, t: float) -> Gpu:
+    def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
+        """All that is not ``slow``; what hardly ever changes once a minute."""
         query, api = self.handle.query, self.handle.api
+        self._new_xids += self._xids.poll()
+        self._fields.read()
+        self._gpm.read(t)
+        is_due = t >= self._facts_s
+        if is_due:
+            self._facts_s = t + _FACTS_EVERY_S
+            self.slow["pcie_replays"] = query("nvmlDeviceGetPcieReplayCounter")
+            remapped = query("nvmlDeviceGetRemappedRows")
+            if remapped is not None:
+                _, _, is_pending, has_failed = remapped
+                self.slow["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
         samples, util_ratio = self._utilisation.window()
         throttle, throttled = self._throttling.window()
-        used, total = memory(self.handle)
         energy_mj, power_mw = self._fields.value(Fields.ENERGY), self._fields.value(Fields.POWER_AVERAGE)
         celsius = query("nvmlDeviceGetTemperature", api.NVML_TEMPERATURE_GPU)
         if celsius is None:  # future drivers, which may drop the older name
             celsius = query("nvmlDeviceGetTemperatureV", api.NVML_TEMPERATURE_GPU)
-        processes = self._processes
-        return Gpu(
-            t=t,
-            pid=0,
-            index=self.index,
-            uuid=self.uuid,
-            name=self.name,
-            util_samples=samples,
+        return {
+            "util_samples": samples,
             **(self._gpm.ratios() | ({} if util_ratio is None else {"util_ratio": util_ratio})),
-            memory_used_bytes=used,
-            memory_total_bytes=total,
-            power_w=_watt(query("nvmlDeviceGetPowerUsage") if power_mw is None else power_mw),
-            energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
-            temperature_c=_degrees(celsius),
-            memory_temperature_c=_degrees(self._fields.value(Fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
-            sm_clock_mhz=query("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
-            throttle=throttle,
-            throttled=throttled,
-            pcie_rx_bytes_per_s=self._rate(Fields.PCIE_RX, 1, Gpm.PCIE_RX),
-            pcie_tx_bytes_per_s=self._rate(Fields.PCIE_TX, 1, Gpm.PCIE_TX),
-            nvlink_rx_bytes_per_s=self._rate(Fields.NVLINK_RX, 1024, Gpm.NVLINK_RX),
-            nvlink_tx_bytes_per_s=self._rate(Fields.NVLINK_TX, 1024, Gpm.NVLINK_TX),
-            xids=self._new_xids,
-            pids=processes.pids if processes else [],
-            processes=processes.found if processes else [],
-            compute_capability=self._compute_capability if t >= self._facts_s else None,
-            cost_ms=round(self.handle.cost_s * 1000, 2),
-            **self._seldom,
-        )
+            **memory(self.handle),
+            "power_w": _watt(query("nvmlDeviceGetPowerUsage") if power_mw is None else power_mw),
+            "energy_j": None if energy_mj is None else round(energy_mj / 1000, 1),
+            "temperature_c": _degrees(celsius),
+            "memory_temperature_c": _degrees(self._fields.value(Fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
+            "sm_clock_mhz": query("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
+            "throttle": throttle,
+            "throttled": throttled,
+            "pcie_rx_bytes_per_s": self._rate(Fields.PCIE_RX, 1, Gpm.PCIE_RX),
+            "pcie_tx_bytes_per_s": self._rate(Fields.PCIE_TX, 1, Gpm.PCIE_TX),
+            "nvlink_rx_bytes_per_s": self._rate(Fields.NVLINK_RX, 1024, Gpm.NVLINK_RX),
+            "nvlink_tx_bytes_per_s": self._rate(Fields.NVLINK_TX, 1024, Gpm.NVLINK_TX),
+            "xids": self._new_xids,
+            "compute_capability": self._compute_capability if is_due else None,
+        }
 
     def close(self) -> None:
         """Free what the library holds for this GPU."""
         self._gpm.close()
         self._xids.close()
-
-    def _poll_slow_figures(self, t: float) -> None:
-        before_s, query, api, seldom = self.handle.cost_s, self.handle.query, self.handle.api, self._seldom
-        if self._processes is not None:
-            self._processes.poll()
-        seldom["power_limit_w"] = _watt(query("nvmlDeviceGetEnforcedPowerLimit"))
-        seldom["ecc_errors"] = query(
-            "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
-        )
-        for name, what in _LINK.items():  # the highest: an idle GPU lowers both
-            highest = seldom.get(name)
-            if highest is None or highest != seldom[f"{name}_max"]:
-                seldom[name] = max(query(f"nvmlDeviceGetCurr{what}") or 0, highest or 0) or None
-        self._slow.made(t, self.handle.cost_s - before_s)
 
     def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
         """Bytes a second by the counter, or by GPM where the device has no such counter."""
@@ -321,16 +283,11 @@ class NvmlDevice:
         return None if per_s is None else float(round(per_s))
 
 
-def name_of(handle: Handle) -> str:
-    """The product name."""
-    return plain(str(handle.query("nvmlDeviceGetName") or "GPU"))[:80]
-
-
-def memory(handle: Handle) -> tuple[int | None, int | None]:
-    """Bytes used and in total. Version 2 of the query does not count what the driver reserves as used."""
+def memory(handle: Handle) -> dict[str, int]:
+    """Bytes used and in total, for a record. Version 2 of the query does not count what the driver reserves as used."""
     info = handle.query("nvmlDeviceGetMemoryInfo", handle.api.nvmlMemory_v2, key="nvmlDeviceGetMemoryInfo_v2")
     info = info or handle.query("nvmlDeviceGetMemoryInfo")
-    return (None, None) if info is None else (int(info.used), int(info.total))
+    return {} if info is None else {"memory_used_bytes": int(info.used), "memory_total_bytes": int(info.total)}
 
 
 def _text(value: bytes | str) -> str:
@@ -361,93 +318,30 @@ def instances(gpu: Handle) -> list[Handle]:
     return found
 
 
-class MigDevice:
+class MigDevice(Device):
     """One MIG instance: memory, processes, GPM (its utilisation, too). All else the driver reports for whole GPUs."""
 
     def __init__(self, handle: Handle, gpu: Handle, index: int, trust: PidTrust) -> None:
         """``index`` is that of the GPU. Raises DriverError when the GPU is gone."""
-        self.uuid = handle.uuid
-        self._index = index
-        self._handle = handle
-        self._parent_uuid = gpu.uuid
-        self._name = name_of(handle)
+        super().__init__(handle, index, handle.query("nvmlDeviceGetName"))
+        self.slow["parent_uuid"] = gpu.uuid
         number = handle.query("nvmlDeviceGetGpuInstanceId")
-        self._of_gpu = Handle(gpu.library, gpu.raw)  # GPM queries are made of the GPU, with the instance's number
-        self._gpm = None if number is None else Gpm(self._of_gpu, int(number))
+        self._gpm = None if number is None else Gpm(handle, gpu.raw, int(number))
         self._processes = ComputeProcesses(handle, trust)
-        self._slow = SlowSchedule()
-        self._handle.reset_counts()
-        self._of_gpu.reset_counts()
 
-    def poll(self) -> None:
-        """Do nothing: no figure of an instance changes within a window."""
+    def poll_slow(self) -> None:
+        """Query the processes."""
+        self.slow |= self._processes.poll()
 
-    def read(self, t: float) -> Gpu:
-        """The record of the window that ends now. Raises DriverError when nothing answers."""
-        used, total = memory(self._handle)
+    def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
+        """Memory and GPM."""
+        figures: dict[str, Any] = dict(memory(self.handle))
         if self._gpm is not None:
             self._gpm.read(t)
-        if self._slow.is_due(t):
-            before_s = self._handle.cost_s
-            self._processes.poll()
-            self._slow.made(t, self._handle.cost_s - before_s)
-        record = Gpu(
-            t=t,
-            pid=0,
-            index=self._index,
-            uuid=self.uuid,
-            name=self._name,
-            parent_uuid=self._parent_uuid,
-            **(self._gpm.ratios() if self._gpm is not None else {}),
-            memory_used_bytes=used,
-            memory_total_bytes=total,
-            pids=self._processes.pids,
-            processes=self._processes.found,
-            cost_ms=round((self._handle.cost_s + self._of_gpu.cost_s) * 1000, 2),
-        )
-        self._handle.end_window()
-        self._of_gpu.reset_counts()
-        return record
+            figures |= self._gpm.ratios()
+        return figures
 
     def close(self) -> None:
         """Free what the library holds for this instance."""
         if self._gpm is not None:
             self._gpm.close()
-
-
-#: How often the MIG instances are listed anew.
-_MIG_EVERY_S = 30.0
-
-
-class NvmlSlot(Slot):
-    """One GPU by its index in PCI order."""
-
-    def __init__(
-        self, library: VendorLibrary, index: int, trust: PidTrust, clock: Callable[[], float], root: str
-    ) -> None:
-        super().__init__(library, index)
-        self._trust = trust
-        self._clock = clock
-        self._root = root
-        self._whole: NvmlDevice | None = None  # the latest that was opened
-
-    def _open(self, now_s: float) -> None:
-        """Open the device and its MIG instances, unless they are unchanged."""
-        handle = self.library.handle(self.index)
-        cut = instances(handle)
-        self._reopen_s = now_s + _MIG_EVERY_S
-        uuids = tuple(instance.uuid for instance in cut)
-        seen = (self.gpu.uuid, self.gpu.instances) if self.gpu is not None else None
-        if self._devices and seen == (handle.uuid, uuids):
-            return
-        self.close()  # when a GPU is lost, those with higher indices may move up
-        self._whole = NvmlDevice(handle, self.index, None if cut else self._trust, self._clock, self._root)
-        self._devices = (self._whole,)  # first: what it holds is freed if the GPU is lost now
-        self._devices = (self._whole, *(MigDevice(instance, handle, self.index, self._trust) for instance in cut))
-        self.gpu = VisibleGpu(handle.uuid, self._whole.name, uuids)
-
-    def _explain(self, error: DriverError, now_s: float) -> Problem:
-        xids = self._whole.pending_xids() if self._whole is not None and self._devices else []
-        if xids and self.gpu is not None:
-            self._last = [Gpu(t=now_s, pid=0, index=self.index, uuid=self.gpu.uuid, name=self.gpu.name, xids=xids)]
-        return self.library.explain_device(self.words, error, xids)
