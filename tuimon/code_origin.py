@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-#: A file by torch.compile: its name is the hash of its text, its folder's that hash's beginning, wherever the cache is.
-_GENERATED = re.compile(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
 #: Code within a function that has a frame of its own; comprehensions have one before Python 3.12.
 WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _LIBRARY = re.compile(
@@ -30,12 +29,36 @@ _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 _TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
 
 
-def is_agent_file(file: str) -> bool:
-    """True if a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
+class FrameTest(Protocol):
+    """True if a frame is of some kind, by its file and its bare function name (``step``, not ``Adam.step``)."""
 
-    Logs written before 0.2 name their folder ``target``.
+    def __call__(self, file: str, function: str = "") -> bool: ...
+
+
+def frame_test(*kinds: str | tuple[str, str]) -> FrameTest:
+    r"""A test for frames whose file contains an expression and whose whole function name matches another.
+
+    One of several kinds is enough; an expression alone stands for all functions of such files::
+
+        is_graph_replay = frame_test(r"torch/_inductor/cudagraph_trees\.py$", (r"torch/cuda/graphs\.py$", "replay"))
     """
-    return "tuimon/agent/" in file or "tuimon/target/" in file
+    pairs = [(kind, r"[\s\S]*") if isinstance(kind, str) else kind for kind in kinds]
+    tests = [(re.compile(function).fullmatch, re.compile(file).search) for file, function in pairs]
+
+    def is_one(file: str, function: str = "") -> bool:
+        return any(is_function(function) and in_file(file) for is_function, in_file in tests)
+
+    return is_one
+
+
+#: The files of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``. Logs written before 0.2 name
+#: their folder ``target``.
+AGENT_FILE = "tuimon/(?:agent|target)/"
+is_agent_file = frame_test(AGENT_FILE)
+#: A file by torch.compile: its name is the hash of its text, its folder's that hash's beginning, wherever the cache is.
+is_generated = frame_test(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
+#: Python's import system: ``<frozen importlib._bootstrap>``.
+is_import_system = frame_test("^<frozen importlib")
 
 
 def is_user_file(file: str) -> bool:
@@ -91,16 +114,6 @@ def innermost_work(files: Sequence[str]) -> int:
     """
     last = len(files) - 1
     return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
-
-
-def is_generated(file: str) -> bool:
-    """True if torch.compile has written a file: ``/tmp/torchinductor_me/xy/cxy….py``."""
-    return _GENERATED.search(file) is not None
-
-
-def is_import_system(file: str) -> bool:
-    """True if a file is Python's import system: ``<frozen importlib._bootstrap>``."""
-    return file.startswith("<frozen importlib")
 
 
 def is_others_package(file: str) -> bool:

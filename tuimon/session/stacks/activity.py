@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal
 
-from tuimon.code_origin import WITHIN, is_agent_file, is_import_system, is_torch, package_of
+from tuimon.code_origin import WITHIN, frame_test, is_agent_file, is_import_system, is_torch, package_of
 from tuimon.library_code import is_network
 from tuimon.records import Frame
 from tuimon.torch_code import (
@@ -61,12 +61,7 @@ _Rule = tuple[Activity, Callable[[str, str], bool]]
 
 def _place(activity: Activity, file: str, function: str = "") -> _Rule:
     """A rule by regular expressions: the file contains the first, the whole function name matches the second."""
-    in_file, is_function = re.compile(file), re.compile(f"(?:{function})$" if function else "")
-    return activity, lambda file, function: bool(in_file.search(file) and is_function.match(function))
-
-
-def _file(activity: Activity, is_one: Callable[[str], bool]) -> _Rule:
-    return activity, lambda file, _: is_one(file)
+    return activity, frame_test((file, function) if function else file)
 
 
 #: A frame in which nothing is computed: what it waits for is shown by its callers.
@@ -93,25 +88,25 @@ _SUBPROCESS = re.compile(r"subprocess\.py$")
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS: tuple[_Rule, ...] = (
     ("idle", is_loader_idle_loop),
-    _file("data", is_loader_code),
-    _file("ranks", is_distributed),
+    ("data", is_loader_code),
+    ("ranks", is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
     _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    _file("io", is_network),
+    ("io", is_network),
 )
 
 #: The work of the innermost frame that matches.
 _WORK: tuple[_Rule, ...] = (
-    _file("import", is_import_system),
+    ("import", is_import_system),
     _place("import", r"importlib/"),
     ("sync", is_gpu_sync),
     ("ranks", is_collective),
-    _file("compile", is_compiler),
-    _file("io", is_checkpoint_io),
-    _file("io", is_network),
+    ("compile", is_compiler),
+    ("io", is_checkpoint_io),
+    ("io", is_network),
     _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
     _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
-    _file("torch", is_torch),
+    ("torch", lambda file, _: is_torch(file)),
 )
 
 #: A line that imports, and what.

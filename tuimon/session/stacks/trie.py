@@ -79,7 +79,6 @@ from tuimon.torch_code import (
     is_torch_optimizer,
     is_worker_loop,
     marked_part,
-    may_be_boundary,
     may_call_closure,
     saves_checkpoint,
 )
@@ -125,14 +124,14 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("generates", is_generation),  # text, with a language model
     ("graph_replay", is_graph_replay),
     ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
-    ("may_be_loss", lambda file, _: may_be_loss(file)),
+    ("may_be_loss", may_be_loss),
     ("metric", lambda file, function: is_metric(file) or is_logging(file, function)),
-    ("network", lambda file, _: is_network(file)),
-    ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
-    ("recurrent", lambda file, _: is_recurrent_layer(file)),
+    ("network", is_network),
+    ("optimizer_code", is_torch_optimizer),
+    ("recurrent", is_recurrent_layer),
     ("returns_gradients", is_gradient_call),
     ("saves", saves_checkpoint),
-    ("scaler", lambda file, _: is_grad_scaler(file)),
+    ("scaler", is_grad_scaler),
     ("upkeep", is_model_upkeep),
 )
 
@@ -150,8 +149,6 @@ def frame_kind(frame: Frame) -> FrameKind:
         return "import"
     if compiles(file, function):
         return "compile"
-    if not may_be_boundary(file):
-        return "none"
     if is_import_system(file):
         return "import"
     if is_fetch(file, function):
