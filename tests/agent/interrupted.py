@@ -159,28 +159,21 @@ def callbacks():
     return calls, check
 
 
-class _Echo:
+class _Echo(orders.Work):
     """A command of some steps."""
 
-    NEEDS_STEPS = True
+    def __init__(self, task):
+        self.task = task
+        task.needs_steps = True
 
-    @staticmethod
-    def begin(task):
-        task.report(1)
-
-    @staticmethod
-    def step(task):
-        task.finish(task.argument)
-
-    @staticmethod
-    def end(task):
-        task.report(0)
+    def step(self):
+        self.task.finish(self.task.argument)
 
 
 def orders_given(ring):
     """An order that is taken and carried out, cut short: the next one must be answered."""
     words, number = ring.writer.control_words(), [0]
-    orders.module_of = lambda command: _Echo
+    orders.begin_of = lambda command: _Echo
     orders.forget()
     orders.listen(ring.writer)
 

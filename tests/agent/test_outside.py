@@ -453,7 +453,7 @@ train(0)
 if child:
     os.waitpid(child, 0)
     for command in orders.KNOWN:
-        orders.module_of(command)
+        orders.begin_of(command)
 sys.setprofile(None)
 os.write(1, (json.dumps(sorted(found)) + "\\n").encode())
 os._exit(0)

@@ -93,26 +93,28 @@ def _attend(path: str, rng: random.Random) -> None:
         orders.orders.words, orders.orders.name_id = words, lambda text: 1
         orders.orders.bell = words[control_words.BELL_WORD : control_words.BELL_WORD + 1]
         orders.orders.heard = orders.orders.rung = rng.choice(_EXTREMES)
-        was = orders.module_of
-        orders.module_of = lambda command: _Echo()
+        was = orders.begin_of
+        orders.begin_of = lambda command: _Echo
         try:
             orders.attend()
         finally:
-            orders.module_of = was
+            orders.begin_of = was
             orders.forget()
         file.seek(0)
         file.write(data)
 
 
-class _Echo:
+class _Echo(orders.Work):
     """A command that says what it was asked for."""
 
-    NEEDS_STEPS = True
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        task.needs_steps = True
 
-    def begin(self, task: Task) -> None:
-        task.report(task.argument)
+    def step(self) -> None:
+        self.task.report(self.task.argument)
 
-    step = end = begin
+    end = step
 
 
 def _ring(slots: int, rng: random.Random) -> bytes:

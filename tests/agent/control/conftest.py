@@ -24,7 +24,7 @@ def no_gaps(monkeypatch):
 class Recorded:
     """A command that writes down what it is called for, and does what the test sets."""
 
-    NEEDS_STEPS = True
+    needs_steps = True
 
     def __init__(self):
         self.calls = []
@@ -32,14 +32,21 @@ class Recorded:
 
     def begin(self, task):
         self.calls.append(("begin", task.argument))
+        task.needs_steps = self.needs_steps
         self.begin_with(task)
+        return RecordedWork(self, task)
 
-    def step(self, task):
-        self.calls.append(("step", task.argument))
-        self.step_with(task)
 
-    def end(self, task):
-        self.calls.append(("end", task.argument))
+class RecordedWork:
+    def __init__(self, command, task):
+        self.command, self.task = command, task
+
+    def step(self):
+        self.command.calls.append(("step", self.task.argument))
+        self.command.step_with(self.task)
+
+    def end(self):
+        self.command.calls.append(("end", self.task.argument))
 
 
 class Clock:
@@ -58,7 +65,7 @@ def command(monkeypatch):
     recorded = Recorded()
     monkeypatch.setattr(orders, "KNOWN", tuple(Command))
     monkeypatch.setattr(orders, "KNOWN_BITS", sum(1 << number for number in Command))
-    monkeypatch.setattr(orders, "module_of", lambda number: recorded)
+    monkeypatch.setattr(orders, "begin_of", lambda number: recorded.begin)
     return recorded
 
 

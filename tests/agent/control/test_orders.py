@@ -42,7 +42,7 @@ def test_an_order_is_taken_at_the_next_step_and_answered(channel, step, command)
 
 
 def test_a_command_that_needs_no_steps_is_left_alone_at_them(channel, step, command):
-    command.NEEDS_STEPS = False
+    command.needs_steps = False
     channel.order(Command.SAMPLE, 10)
     assert step() and not step()
     assert command.calls == [("begin", 10)]

@@ -80,7 +80,7 @@ def nothing_left(request, hooked):
     import torch
 
     assert not torch.autograd._profiler_enabled()
-    assert hooked.emit is not command.watch
+    assert hooked.emit == hooked.writer().emit
     for name in ("_prepare_profiler", "_enable_profiler"):
         assert getattr(torch.autograd.profiler, name).__name__ != "tuimon_give_way"
     assert not [name for name in os.listdir(os.path.dirname(hooked.writer().path)) if name.endswith(".trace")]

@@ -4,11 +4,11 @@ A monitor writes an order into the ring's header and rings its bell (``ring/cont
 ``backward`` compares the bell with the value it saw last: one memory read, and nothing more if it is unchanged.
 ``orders.py`` then takes the order and hands it to its command, a module in this folder::
 
-    NEEDS_STEPS = True                 # have ``step`` called; False: nothing more is done on the training's threads
+    def begin(task: Task) -> Optional[Work]: ...  # at the end of a backward pass, on the thread that ran it
 
-    def begin(task: Task) -> None: ...     # at the end of a backward pass, on the thread that ran it
-    def step(task: Task) -> None: ...      # optional: at the end of every later one, until the task is over
-    def end(task: Task) -> None: ...       # optional: the task ends before its work is done: undo what ``begin`` did
+    class Work:
+        def step(self) -> None: ...  # at the end of every later one, while the task ``needs_steps``
+        def end(self) -> None: ...   # the task ends before its work is done: undo what ``begin`` did
 
 A command reports how far it has come by ``task.report(value)``, and is over after ``task.finish``, ``task.refuse`` or
 ``task.fail``. While a task that needs steps is open the markers have no gaps (``pace.py``), so that no step is missed.

@@ -14,10 +14,7 @@ from .. import runtime
 from ..outside import attempt
 from ..ring.files import MEMORY, side_file, write_file
 from ..ring.layout import PROFILER_OFF, PROFILER_ON
-from .orders import Task
-
-NEEDS_STEPS = True
-
+from .orders import Task, Work
 
 #: A line of code: file, line, function.
 Line = Tuple[str, int, str]
@@ -99,53 +96,53 @@ def _growth(blocks: List[_HeldBlock], steps: int) -> Optional[int]:
     return sum(left) // len(left) if 2 * growing > len(left) else 0
 
 
-_recording: Optional["CudaRecording"] = None
-
-
-def begin(task: Task) -> None:
+def begin(task: Task) -> Optional[Work]:
     """The argument is the number of steps."""
-    global _recording
     torch = sys.modules["torch"]
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         task.refuse("it does not use CUDA, and torch keeps no history of memory on the CPU")
-        return
-    recording = CudaRecording(torch, task)
+        return None
+    recording = CudaRecording(torch)
     reason = recording.refusal(task.argument)
     if reason:
         task.refuse(reason)
-        return
-    _recording = recording
+        return None
+    task.needs_steps = True
     runtime.emit(PROFILER_ON)  # the monitor leaves the times of these steps out of its figures
     recording.begin()
+    return _Steps(task, recording)
 
 
-def step(task: Task) -> None:
-    """One more step; after the last one the file is written."""
-    global _recording
-    recording = _recording
-    if recording is None or recording.task is not task or get_ident() != recording.thread:
-        return
-    recording.step_ends_ns.append(recording.now_ns())
-    if len(recording.step_ends_ns) < task.argument:
-        task.report(len(recording.step_ends_ns))
-        return
-    _recording = None
-    begin_ns = time.monotonic_ns()
-    content = recording.blocks().content()
-    recording.end()
-    content.update(order=task.number, pause_ns=time.monotonic_ns() - begin_ns)
-    write("asked", recording.device, len(recording.step_ends_ns), content)
-    runtime.emit(PROFILER_OFF)
-    task.finish(len(recording.step_ends_ns))
+class _Steps(Work):
+    """Records so many steps, those of the thread that began it, from backward to backward."""
 
+    def __init__(self, task: Task, recording: "CudaRecording") -> None:
+        self._task = task
+        self._recording = recording
+        self._thread = get_ident()
 
-def end(task: Task) -> None:
-    """Stop, and write nothing."""
-    global _recording
-    recording, _recording = _recording, None
-    if recording is not None and recording.task is task:
+    def step(self) -> None:
+        """One more step; after the last one the file is written."""
+        if get_ident() != self._thread:
+            return
+        task, recording = self._task, self._recording
+        recording.step_ends_ns.append(recording.now_ns())
+        steps = len(recording.step_ends_ns)
+        if steps < task.argument:
+            task.report(steps)
+            return
+        begin_ns = time.monotonic_ns()
+        content = recording.blocks().content()
         recording.end()
+        content.update(order=task.number, pause_ns=time.monotonic_ns() - begin_ns)
+        write("asked", recording.device, steps, content)
+        runtime.emit(PROFILER_OFF)
+        task.finish(steps)
+
+    def end(self) -> None:
+        """Stop, and write nothing."""
+        self._recording.end()
         runtime.emit(PROFILER_OFF)
 
 
@@ -164,14 +161,12 @@ _EVENTS_LIMIT = 100_000
 
 
 class CudaRecording:
-    """A recording of the current device. Steps are those of the thread that began it, from backward to backward."""
+    """A recording of the current device."""
 
     #: True if the history stays on, for out-of-memory errors: a recording of some steps does not turn it off.
     is_watched = False
 
-    def __init__(self, torch: Any, task: Optional[Task] = None) -> None:
-        self.task = task
-        self.thread = get_ident()
+    def __init__(self, torch: Any) -> None:
         self.step_ends_ns: List[int] = []
         self._torch = torch
         self.device = "cuda:%d" % torch.cuda.current_device()

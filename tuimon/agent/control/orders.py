@@ -7,8 +7,7 @@ Only the command that was being carried out fails.
 import importlib
 import sys
 import time
-from types import SimpleNamespace
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .. import runtime
 from ..outside import is_programs, undisturbed, variable
@@ -45,10 +44,18 @@ _NO_BELL = (0,)
 _CHECK_NS = 1_000_000_000
 
 
+class Work:
+    """What a command has begun for a task (see the package)."""
+
+    def step(self) -> None:
+        """A backward pass has ended, and the task ``needs_steps``."""
+
+    def end(self) -> None:
+        """Undo what was begun: the task ends before its work is done."""
+
+
 class Task:
     """An order that a command carries out. Its answers go into the ring; it belongs to the thread that reports."""
-
-    __slots__ = ("_name_id", "_words", "argument", "command", "is_held", "is_over", "needs_steps", "number", "value")
 
     def __init__(self, words: Any, name_id: Callable[[str], int], command: int, number: int, argument: int) -> None:
         """``words``: the control words of this process's ring; ``name_id`` interns a string there."""
@@ -58,7 +65,8 @@ class Task:
         self.number = number
         self.argument = argument
         self.value = 0
-        self.needs_steps = False  # whether its command's ``step`` is called
+        self.work = Work()  # what its command has begun
+        self.needs_steps = False  # whether ``work.step`` is called, and no step may fall into a gap
         self.is_over = False
         self.is_held = False  # it goes on until its monitor has long been gone; only the hold checks that
 
@@ -178,7 +186,7 @@ _attending = Turn(attend)
 
 
 def call_again(task: Task) -> None:
-    """Have ``step`` called for this task at the next backward pass, and at those after it while it ``needs_steps``."""
+    """Have the task's work called at the next backward pass, and at those after it while it ``needs_steps``."""
     task.needs_steps = True
     orders.held = False
     orders.heard = _NEVER
@@ -226,7 +234,7 @@ def _go_on() -> bool:
         elif not task.is_wanted():
             _stop(command, task)
         elif task.needs_steps:
-            _call(task, "step")
+            _call(task, task.work.step)
     return True
 
 
@@ -247,23 +255,24 @@ def _take(command: int) -> None:
     else:
         orders.tasks[command] = task
         task.report(0)
-        task.needs_steps = module_of(command).NEEDS_STEPS
-        _call(task, "begin")
+        _call(task, lambda: _begin(task))
 
 
 def _stop(command: int, task: Task) -> None:
     orders.tasks.pop(command, None)
     if not task.is_over:
-        _call(task, "end")
+        _call(task, task.work.end)
         task.stop()
 
 
-def _call(task: Task, name: str) -> None:
+def _begin(task: Task) -> None:
+    task.work = begin_of(task.command)(task) or task.work
+
+
+def _call(task: Task, function: Callable[[], None]) -> None:
     """Call a function of the task's command; what it raises becomes the answer."""
     try:
-        function = getattr(module_of(task.command), name, None)
-        if function is not None:
-            function(task)
+        function()
     except BaseException as error:
         if is_programs(error):
             task.fail("it was interrupted")
@@ -292,15 +301,12 @@ def _withdraw(task: Task) -> None:
 
 
 #: The commands that have no module of their own.
-_HERE: Dict[int, Any] = {
-    Command.HOLD: SimpleNamespace(NEEDS_STEPS=False, begin=_hold),
-    Command.WITHDRAW: SimpleNamespace(NEEDS_STEPS=False, begin=_withdraw),
-}
+_HERE: Dict[int, Callable[[Task], None]] = {Command.HOLD: _hold, Command.WITHDRAW: _withdraw}
 
 
-def module_of(command: int) -> Any:
-    """The module that carries out a known command, or what stands in for one."""
-    return _HERE.get(command) or _imported(_MODULES[command])
+def begin_of(command: int) -> Callable[[Task], Optional[Work]]:
+    """The function that begins to carry out a known command."""
+    return _HERE.get(command) or _imported(_MODULES[command]).begin
 
 
 def _imported(name: str) -> Any:

@@ -19,9 +19,7 @@ from .. import runtime
 from ..outside import shielded_at_fork
 from ..own_threads import dump, dumped, has_unsafe_dumps, has_unsafe_frames, place_of
 from ..ring.files import STACKS, remove_file, side_file, unpack_sampling, write_file
-from .orders import Task, call_again
-
-NEEDS_STEPS = False
+from .orders import Task, Work, call_again
 
 #: How long a fork waits for the thread to end, in s; a sleeping thread wakes at once.
 _END_S = 0.05
@@ -166,7 +164,7 @@ def _label_of(ident: int) -> str:
     return 'Thread %d "%s"' % (tid, getattr(known, "_name", "")) if tid else 'Thread 0x%X ""' % ident
 
 
-class SamplingThread:
+class SamplingThread(Work):
     """A thread that ends when it is stopped. ``threading`` does not know it, as a program may count its threads."""
 
     def __init__(self, path: str) -> None:
@@ -195,8 +193,9 @@ class SamplingThread:
         if self._sleeping.locked():  # else it has been woken already
             self._sleeping.release()
 
-    def join(self) -> None:
-        """Wait until the thread is gone, for a short time at most."""
+    def end(self) -> None:
+        """Stop, and wait until the thread is gone, for a short time at most."""
+        self.stop()
         if self._ended.acquire(True, _END_S):
             self._ended.release()
             for _ in range(50):
@@ -205,9 +204,8 @@ class SamplingThread:
                 time.sleep(0.0001)
 
     def end_for_fork(self) -> None:
-        """End, and wait until it is gone."""
-        self.stop()
-        self.join()
+        """End before this process forks."""
+        self.end()
 
     def is_stopped_after(self, pause_s: float) -> bool:
         """Sleep; True if the thread is to end."""
@@ -255,12 +253,14 @@ class StackSampler(SamplingThread):
         self._random = time.monotonic_ns() | 1
 
     def end_for_fork(self) -> None:
-        """End for the fork, and begin again after it."""
-        global _interrupted
-        super().end_for_fork()
+        self.end()
         if not self.task.is_over:
-            _interrupted = self.task
             call_again(self.task)
+
+    def step(self) -> None:
+        """Begin again after a fork."""
+        self.task.needs_steps = False
+        self.task.work = begin(self.task) or self
 
     def fail(self, error: Exception) -> None:
         self.task.fail("%s: %s" % (type(error).__name__, error))
@@ -298,40 +298,18 @@ class StackSampler(SamplingThread):
             task.report(windows)
 
 
-_sampler: Optional[StackSampler] = None
-_interrupted: Optional[Task] = None  # its thread was ended for a fork
-
-
-def begin(task: Task) -> None:
+def begin(task: Task) -> Optional[Work]:
     """Start the thread. The argument is that of ``pack_sampling``; the answer counts the windows."""
-    global _sampler
     writer: Any = runtime.writer()
     if writer is None:
         task.fail("there is no ring")
-        return
+        return None
     rate_hz, window_ms = unpack_sampling(task.argument)
     try:
         new_window = safe_window()
     except CannotRead as error:
         task.refuse(str(error))
-        return
-    _sampler = StackSampler(task, side_file(writer.path, STACKS), rate_hz, window_ms, new_window)
-    _sampler.start()
-
-
-def step(task: Task) -> None:
-    """After a fork: begin again."""
-    global _interrupted
-    task.needs_steps = False
-    if _interrupted is task:
-        _interrupted = None
-        begin(task)
-
-
-def end(task: Task) -> None:
-    """End the thread, and wait until it is gone."""
-    global _sampler, _interrupted
-    sampler, _sampler, _interrupted = _sampler, None, None
-    if sampler is not None and sampler.pid == os.getpid():
-        sampler.stop()
-        sampler.join()
+        return None
+    sampler = StackSampler(task, side_file(writer.path, STACKS), rate_hz, window_ms, new_window)
+    sampler.start()
+    return sampler

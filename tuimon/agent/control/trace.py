@@ -33,10 +33,8 @@ from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..steps import StepCounter
 from ..torch_compat import dynamo
 from ..torch_compat.rebinding import Rebound
-from .orders import Task
+from .orders import Task, Work
 from .sample import CannotRead, SamplingThread, StackWindow, safe_window
-
-NEEDS_STEPS = True  # though there is no ``step``: boundaries are seen as they are marked
 
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
@@ -93,8 +91,8 @@ class LineSampler(SamplingThread):
             write_file(self.path, {"order": self._number, **places, "samples": found})
 
 
-class Tracing:
-    """The trace that is being taken; used on the training thread alone."""
+class Tracing(Work):
+    """The trace that is being taken; used on the training thread alone. Boundaries are seen as they are marked."""
 
     def __init__(self, task: Task, torch: Any, writer: Any) -> None:
         self.task = task
@@ -109,12 +107,23 @@ class Tracing:
         self._guards = guards(torch.autograd.profiler, self.give_way) if torch is not None else []
         self._counter = copy(pace) if pace.thread == self.thread else StepCounter()
         self._does: Any = self._start_trial  # at the beginning of the next step
-        self._is_on = False
+        self._is_on = self._is_over = False
         self._begin_ns = self._end_ns = self._limit_ns = 0
         self._trials_ns = self._trial_step_ns = 0
         self._trials = self._taken = self._more = 0
         self._gpu: Any = None
         self.lines: Optional[LineSampler] = None
+
+    def watch(self, kind: int, value: int = 0, flag: int = 0) -> None:
+        """``runtime.emit`` while the trace is taken."""
+        self.writer.emit(kind, value, flag)
+        if get_ident() == self.thread and not self._is_over:
+            try:
+                self.see(kind)
+            except Exception as error:
+                if is_programs(error):
+                    raise
+                self.fail("%s: %s" % (type(error).__name__, error))
 
     def see(self, kind: int) -> None:
         """A boundary of the training thread has been marked."""
@@ -122,7 +131,7 @@ class Tracing:
         if self._is_on and now_ns > self._limit_ns:
             self.fail("a step took far longer than the one before it (an evaluation, a checkpoint?)")
         elif not self.task.is_wanted():
-            self.abandon()
+            self.end()
         elif self._counter.begins_step(kind) and not is_capturing(self._torch):
             self._does(now_ns)
 
@@ -132,15 +141,14 @@ class Tracing:
             self.fail("the program has started a profiler of its own")
 
     def fail(self, reason: str) -> None:
-        self.abandon()
+        self.end()
         self.task.fail(reason)
 
-    def abandon(self) -> None:
+    def end(self) -> None:
         """Leave everything as it was, without a trace."""
-        global _tracing
-        _tracing = None
+        self._is_over = True
         self._switch_guards(on=False)
-        if runtime.emit is watch:
+        if runtime.emit == self.watch:
             runtime.emit = self.writer.emit
         if self._is_on and self.lines is not None:
             self.lines.is_kept = False
@@ -224,7 +232,7 @@ class Tracing:
         """Stop the profiler, write the file, free the trace: all of this holds the training up."""
         now_ns = time.monotonic_ns()
         result: Optional[Any] = self._stop()
-        self.abandon()
+        self.end()
         remove_file(self.path)
         if not has_room(os.path.dirname(self.path)):
             self.task.fail("there is no room for the trace in %s" % os.path.dirname(self.path))
@@ -250,52 +258,25 @@ class Tracing:
         self.task.finish(self.steps, json.dumps(answer))
 
 
-_tracing: Optional[Tracing] = None
-
-
-def watch(kind: int, value: int = 0, flag: int = 0) -> None:
-    """``runtime.emit`` while a trace is taken."""
-    tracing = _tracing
-    if tracing is None:
-        writer = runtime.writer()
-        if writer is not None:
-            writer.emit(kind, value, flag)
-        return
-    tracing.writer.emit(kind, value, flag)
-    if get_ident() == tracing.thread:
-        try:
-            tracing.see(kind)
-        except Exception as error:
-            if is_programs(error):
-                raise
-            tracing.fail("%s: %s" % (type(error).__name__, error))
-
-
-def begin(task: Task) -> None:
+def begin(task: Task) -> Optional[Work]:
     """Get ready, at the end of a backward pass of the training thread."""
-    global _tracing
     torch, writer = sys.modules.get("torch"), runtime.writer()
-    if torch is None or writer is None or _tracing is not None:
-        task.refuse("another trace is being taken" if _tracing is not None else "there is no torch")
-        return
+    if torch is None or writer is None:
+        task.refuse("there is no torch")
+        return None
     reason = refusal(torch)
     if reason is None and not has_room(os.path.dirname(writer.path)):
         reason = "there is no room for a trace in %s" % os.path.dirname(writer.path)
     if reason is not None:
         task.refuse(reason)
-        return
+        return None
+    task.needs_steps = True
     runtime.end_gap()
-    dynamo.skip_with_callees(watch)
     tracing = Tracing(task, torch, writer)
+    dynamo.skip_with_callees(tracing.watch)
     tracing.see(BACKWARD_END)
-    _tracing = tracing
-    runtime.emit = watch
-
-
-def end(task: Task) -> None:
-    """Stop the trace: nobody wants it any more."""
-    if _tracing is not None and _tracing.task is task:
-        _tracing.abandon()
+    runtime.emit = tracing.watch
+    return tracing
 
 
 def has_room(folder: str) -> bool:
