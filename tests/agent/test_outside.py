@@ -420,7 +420,6 @@ from _tuimon_agent.control import orders
 import _tuimon_agent
 
 agent, found, main = _tuimon_agent.__path__[0], set(), threading.get_ident()
-CALL_THE_PROGRAM = ("tuimon_", "wrapped")  # the names of hooks around functions of torch's
 
 def has_except(code):
     return any(each.opname == "CHECK_EXC_MATCH" for each in dis.get_instructions(code))
@@ -433,7 +432,7 @@ def see(frame, event, argument):
         caller = frame.f_back
         while caller is not None and not is_ours(caller) and caller.f_code.co_filename != "<string>":
             caller = caller.f_back
-        if caller is not None and is_ours(caller) and not caller.f_code.co_name.startswith(CALL_THE_PROGRAM):
+        if caller is not None and is_ours(caller) and not caller.f_code.co_name.startswith("tuimon_"):
             found.add(frame.f_code.co_name + " below " + caller.f_code.co_name)
 
 data, model = TensorDataset(torch.zeros(64, 4)), torch.nn.Linear(4, 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.agent.loading.measured import measured
@@ -64,7 +66,7 @@ def test_short_states_are_written_with_the_next_wait(clock):
 def test_waiting_is_handing_over_until_the_batch_has_left(clock):
     slot, hand_over = Slot(), HandOver()
     timer = BatchTimer(slot, hand_over)
-    put, send = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_send(lambda data: None)
+    put, send = partial(hand_over.tuimon_put, lambda batch: None), partial(hand_over.tuimon_send, lambda data: None)
     timer.enter(ITEMS)
     enter(timer, clock, WAITING, 4, batches=1)
     put("batch")
@@ -137,7 +139,7 @@ loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=
 @pytest.mark.torch
 def test_busy_until_the_last_batch_has_left(clock):
     hand_over = HandOver()
-    put, send = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_send(lambda data: None)
+    put, send = partial(hand_over.tuimon_put, lambda batch: None), partial(hand_over.tuimon_send, lambda data: None)
     assert hand_over.busy_ns(0, 10) == 0
     put("one")
     put("two")
@@ -155,10 +157,9 @@ def test_busy_until_the_last_batch_has_left(clock):
 def test_what_cannot_be_pickled_has_left_as_well(clock):
     errors = []
     hand_over = HandOver()
-    put, error = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_error(lambda *what: errors.append(what))
-    put("one")
+    hand_over.tuimon_put(lambda batch: None, "one")
     clock.now_ns = 20
-    error(ValueError, "one")
+    hand_over.tuimon_error(lambda *what: errors.append(what), ValueError, "one")
     assert hand_over.busy_ns(0, 100) == 20
     assert errors == [(ValueError, "one")]
 
@@ -169,9 +170,9 @@ def test_errors_go_on_without_a_trace_of_ours(clock):
         raise BrokenPipeError
 
     hand_over = HandOver()
-    for wrapped in (hand_over.wrapped_put(fails), hand_over.wrapped_send(fails)):
+    for hook in (hand_over.tuimon_put, hand_over.tuimon_send):
         with pytest.raises(BrokenPipeError) as raised:
-            wrapped(b"")
+            hook(fails, b"")
         assert [entry.name for entry in raised.traceback][-1] == "fails"
         assert not any(is_ours(entry.path) for entry in raised.traceback)
     assert hand_over.busy_ns(0, 100) == 0

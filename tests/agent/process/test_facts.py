@@ -250,9 +250,12 @@ def test_one_that_is_gone_gives_way_to_another():
     for optimizer in kept:
         assert training_facts.note(optimizer)
     for weight in weights[3:]:
-        assert training_facts.note(torch.optim.SGD([weight], lr=0.1))
+        latest = torch.optim.SGD([weight], lr=0.1)
+        assert training_facts.note(latest)
+        found = [each["elements"] for each in training_facts.optimizer_facts()["optimizers"]]
+        assert found == [1, 2, 3, weight.numel()]
+        del latest
         gc.collect()
-    assert [found["elements"] for found in training_facts.optimizer_facts()["optimizers"]] == [1, 2, 3, 6]
 
 
 def test_nothing_of_an_optimizer_is_kept_alive(hooked):
@@ -290,7 +293,8 @@ def test_a_wrapper_does_not_hide_the_optimizer(hooked, weight):
 
 def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
     monkeypatch.setattr(training_facts, "TENSORS_LIMIT", 1)
-    training_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
+    optimizer = torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    training_facts.note(optimizer)
     (found,) = training_facts.optimizer_facts()["optimizers"]
     assert found["name"] == "SGD"
     assert "tensors" not in found
@@ -302,7 +306,8 @@ def test_bytes_that_c_alone_does_not_know_are_unknown(weight):
     lists = torch.optim.LBFGS([weight])
     lists.step(lambda: (lists.zero_grad(), weight.sum().backward(), weight.sum())[2])
     mixed = torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2, device="meta"))], lr=0.1)
-    for optimizer in (torch.optim.SparseAdam(table.parameters()), lists, mixed):
+    optimizers = [torch.optim.SparseAdam(table.parameters()), lists, mixed]
+    for optimizer in optimizers:
         training_facts.note(optimizer)
     found = training_facts.optimizer_facts()["optimizers"]
     assert all("elements" in each and "parameter_bytes" not in each for each in found) and len(found) == 3

@@ -6,24 +6,23 @@ as a name whose id stands in every fetch marker. Nothing here keeps a loader or 
 
 import itertools
 import json
-import weakref
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import ByObject, attributes, dataset_name, is_referable, item_place, place_of
+from ..torch_compat.unobserved import ByObject, attributes, dataset_name, item_place, place_of
 from . import batches, worker
 
 _LOADERS_LIMIT = 64
 _READY_LIMIT = 0xFFFF
 
 _next_iterator = itertools.count(0).__next__
-#: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
-_alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the data set's name.
+#: Facts as text -> the numbers of the loaders that they are, or were, true of.
+_alike: Dict[str, List[int]] = {}
+#: For each sampler: id of the writer of the ring that has the loader's facts, their name id, the data set's name, and
+#: the loader's number.
 _interned = ByObject()
-_loader_count = 0
 #: For each iterator: the id in its markers.
 numbers = ByObject()
 
@@ -45,12 +44,10 @@ def iterator_id(iterator: Any) -> int:
 
 def forget() -> None:
     """Begin anew: the next ring will know none of the loaders."""
-    global _loader_count
     numbers.clear()
     _interned.clear()
     _alike.clear()
     batches.forget()
-    _loader_count = 0
 
 
 def ready_batches(iterator: Any) -> int:
@@ -70,12 +67,12 @@ def _ready(iterator: Any) -> Any:
 def _register(iterator: Any, writer: Any) -> Tuple[int, str]:
     """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
     sampler = iterator._index_sampler
-    owner, loader, dataset = _interned.get(id(sampler), (None, 0, ""))
+    owner, loader, dataset, _ = _interned.get(id(sampler), (None, 0, "", 0))
     if owner != id(writer):
         facts = _facts(iterator)
-        dataset = str(facts["dataset"])
-        loader = writer.name_id(_numbered(facts, sampler))
-        _interned.attach((id(writer), loader, dataset), sampler)
+        dataset, number = str(facts["dataset"]), _number_of(facts, sampler)
+        loader = writer.name_id(_json({"n": number, **facts}))
+        _interned.attach((id(writer), loader, dataset, number), sampler)
     for process in getattr(iterator, "_workers", ()):
         writer.emit(WORKER, process.pid, loader)
     return loader, dataset
@@ -100,24 +97,18 @@ def _facts(iterator: Any) -> Dict[str, Any]:
     }
 
 
-def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
-    """The facts as JSON with the loader's number ``n``: its own, or that of a like loader that is gone."""
-    global _loader_count
-    text = json.dumps(facts, separators=(",", ":"))
-    alike = _alike.setdefault(text, [])
-    at = next((i for i, (known, _) in enumerate(alike) if known() is sampler), None)
-    if at is None:
-        at = next((i for i, (known, _) in enumerate(alike) if known() is None), None)
-        if at is not None:
-            alike[at] = (_reference(sampler), alike[at][1])
-    if at is None:
-        if _loader_count >= _LOADERS_LIMIT:
+def _number_of(facts: Dict[str, Any], sampler: Any) -> int:
+    """The loader's number: its own, or that of a like loader that is gone, else a new one."""
+    alike = _alike.setdefault(_json(facts), [])
+    taken = [number for key, (*_, number) in list(_interned.items()) if key != id(sampler)]
+    free = next((number for number in alike if number not in taken), None)
+    if free is None:
+        free = sum(map(len, _alike.values()))
+        if free >= _LOADERS_LIMIT:
             raise ValueError("too many loaders")
-        _loader_count += 1
-        at = len(alike)
-        alike.append((_reference(sampler), _loader_count - 1))
-    return json.dumps({"n": alike[at][1], **facts}, separators=(",", ":"))
+        alike.append(free)
+    return free
 
 
-def _reference(sampler: Any) -> Callable[[], Any]:
-    return weakref.ref(sampler) if is_referable(sampler) else lambda: None  # such as a list
+def _json(facts: Dict[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))

@@ -14,8 +14,9 @@ If nothing is left to send and the worker still waits, the trainer has no use fo
 import os
 import sys
 import zlib
+from functools import partial
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from .. import runtime
 from ..outside import attempt, hide_frame
@@ -50,53 +51,37 @@ class HandOver:
             return now_ns - since_ns
         return min(max(self._sent_ns - since_ns, 0), now_ns - since_ns)
 
-    def wrapped_put(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def tuimon_put(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The queue's ``put``, which runs on the worker's main thread."""
+        self.before_put()
+        self._put += 1
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            self._put -= 1
+            hide_frame(error)
+            raise
 
-        def tuimon_put(*args: Any, **kwargs: Any) -> Any:
-            self.before_put()
-            self._put += 1
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                self._put -= 1
-                hide_frame(error)
-                raise
-
-        return tuimon_put
-
-    def wrapped_close(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def tuimon_close(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The queue's ``close``, at the end of a worker: its last wait is recorded now, as no further batch follows."""
+        self.before_put()
+        return original(*args, **kwargs)
 
-        def tuimon_close(*args: Any, **kwargs: Any) -> Any:
-            self.before_put()
-            return original(*args, **kwargs)
+    def tuimon_send(self, original: Callable[[Any], Any], data: Any) -> None:
+        """Write a pickled batch to the pipe, on the queue's thread."""
+        try:
+            original(data)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        self._sent_ns = monotonic_ns()
+        self._sent += 1
 
-        return tuimon_close
-
-    def wrapped_send(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The function that writes a pickled batch to the pipe, on the queue's thread."""
-
-        def tuimon_send(data: Any) -> Any:
-            try:
-                original(data)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            self._sent_ns = monotonic_ns()
-            self._sent += 1
-
-        return tuimon_send
-
-    def wrapped_error(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that the queue's thread calls for a batch that it could not pickle or write."""
-
-        def tuimon_error(*args: Any, **kwargs: Any) -> Any:
-            self._sent_ns = monotonic_ns()
-            self._failed += 1
-            return original(*args, **kwargs)
-
-        return tuimon_error
+    def tuimon_error(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What the queue's thread calls for a batch that it could not pickle or write."""
+        self._sent_ns = monotonic_ns()
+        self._failed += 1
+        return original(*args, **kwargs)
 
 
 def watch_own_queue() -> Optional[HandOver]:
@@ -110,11 +95,10 @@ def watch_own_queue() -> Optional[HandOver]:
     if type(queue).__module__ != "multiprocessing.queues" or queue._thread is not None:
         return None  # its thread already runs, and has bound the functions it calls
     hand_over = HandOver()
-    put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
-    queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
-    queue.close = hand_over.wrapped_close(queue.close)
-    queue._send_bytes = send
-    queue.put = put
+    queue._on_queue_feeder_error = partial(hand_over.tuimon_error, queue._on_queue_feeder_error)
+    queue.close = partial(hand_over.tuimon_close, queue.close)
+    queue._send_bytes = partial(hand_over.tuimon_send, queue._send_bytes)
+    queue.put = partial(hand_over.tuimon_put, queue.put)
     return hand_over
 
 
@@ -192,9 +176,9 @@ _ATTEMPTS = 20
 
 _own: Optional[BatchTimer] = None  # of this worker process
 _hand_over: Optional[HandOver] = None  # of its queue
-_in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
-#: The timers in use; while there are none, the hooks are off.
-in_process: List[BatchTimer] = []
+#: Those of a trainer's loaders without workers that are timed, by loader; while there are none, the hooks are off.
+in_process: Dict[int, BatchTimer] = {}
+_quick: Set[int] = set()  # further loaders, which are not worth timing
 _attempts = 0
 #: The timers of fetchers and of a trainer's iterators: None for those that are not timed.
 _timers = ByObject()
@@ -262,10 +246,10 @@ def hook_iterator(dataloader: Any) -> None:
 def _forget_timers() -> None:
     """Leave the slots: the next ring has others."""
     _timers.clear()
-    for timer in filter(None, _in_process.values()):
+    for timer in in_process.values():
         timer.slot.free()
-    _in_process.clear()
     in_process.clear()
+    _quick.clear()
 
 
 def leave_untimed(fetcher: Any) -> None:
@@ -278,14 +262,13 @@ def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> N
     """Time the fetcher of a loader without workers. Raises OSError where the ring cannot be opened."""
     if fetcher is None:
         return
-    if loader and loader not in _in_process:
+    if loader and loader not in in_process and loader not in _quick:
         slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
         if slot is not None:
             _switch_hooks(on=True)  # first: an error comes again
-            timer = _in_process[loader] = BatchTimer(slot)
-            in_process.append(timer)
+            in_process[loader] = BatchTimer(slot)
     for timed in (fetcher, iterator):
-        _timers.attach(_in_process.get(loader), timed)
+        _timers.attach(in_process.get(loader), timed)
 
 
 def end_fetch(iterator: Any) -> None:
@@ -294,10 +277,11 @@ def end_fetch(iterator: Any) -> None:
     if timer is not None:
         timer.end_batch()
         if timer.is_quick():  # in a step of 0.4 ms the timing costs 1 %
-            for table in (_timers, _in_process):
-                for key in [key for key, attached in list(table.items()) if attached is timer]:
-                    table[key] = None
-            in_process[:] = [each for each in in_process if each is not timer]
+            for key in [key for key, attached in list(_timers.items()) if attached is timer]:
+                _timers[key] = None
+            for loader in [loader for loader, each in list(in_process.items()) if each is timer]:
+                _quick.add(loader)
+                in_process.pop(loader, None)
             timer.slot.free()
             if not in_process:
                 _switch_hooks(on=False)
@@ -340,12 +324,10 @@ def _switch_hooks(*, on: bool) -> None:
 def _after_fork() -> None:
     """Let go of the parent's slots in a forked child."""
     global _own, _hand_over, _attempts
-    for timer in filter(None, _in_process.values()):
+    for timer in [*in_process.values(), *([_own] if _own is not None else [])]:
         timer.slot.detach()
-    if _own is not None:
-        _own.slot.detach()
-    _in_process.clear()
     in_process.clear()
+    _quick.clear()
     _switch_hooks(on=True)
     _own = None
     _hand_over = None

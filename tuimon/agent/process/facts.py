@@ -181,13 +181,16 @@ def is_auxiliary() -> bool:
     """True if this is a child of multiprocessing or a compiler process: it gets a ring only once it trains."""
     if "--multiprocessing-fork" in sys.argv:
         return True
-    line = attempt(_command_line) or b""
+    line = attempt(_head_of, "/proc/self/cmdline", 65536) or b""
     return any(sign in line for sign in _AUXILIARY_SIGNS)
 
 
-def _command_line() -> bytes:
-    with open("/proc/self/cmdline", "rb") as cmdline:
-        return cmdline.read(65536)
+def _head_of(path: str, size: int) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(handle, size)
+    finally:
+        os.close(handle)
 
 
 _SCOPE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
@@ -229,8 +232,4 @@ def _tracer() -> Optional[int]:
 
 
 def ptrace_scope() -> int:
-    handle = os.open(_SCOPE_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return int(os.read(handle, 16))
-    finally:
-        os.close(handle)
+    return int(_head_of(_SCOPE_FILE, 16))

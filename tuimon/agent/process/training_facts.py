@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 
 from ..outside import attempt, variable
 from ..torch_compat.unobserved import (
+    ByObject,
     attributes,
     class_attribute,
     has_plain_size,
@@ -29,17 +30,13 @@ TENSORS_LIMIT = 8192
 SIZED_LIMIT = 2048
 _NAME_CHARACTERS = 64
 
-#: Weak references, and what is known of each; the latest last.
-_known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
-
-
-def _live() -> List[Any]:
-    return [known for known in (reference() for reference, _ in _known) if known is not None]
+#: For each optimizer a weak reference, and what is known of it.
+_known = ByObject()
 
 
 def held() -> List[Set[int]]:
     """For each optimizer the ids of the parameters that it trains; nothing where there may be more optimizers."""
-    live = _live()
+    live = [reference() for reference, _ in list(_known.values())]
     with unobserved():
         return [
             {id(each) for group in parameter_groups(known) for each in group["params"] if read(each, "requires_grad")}
@@ -49,26 +46,22 @@ def held() -> List[Set[int]]:
 
 def is_new(optimizer: Any) -> bool:
     """True if this optimizer is not described yet, and there is room for it."""
-    live = _live()
-    return len(live) < _OPTIMIZERS_LIMIT and not any(known is optimizer for known in live)
+    return len(_known) < _OPTIMIZERS_LIMIT and id(optimizer) not in _known
 
 
 def note(optimizer: Any) -> bool:
     """Describe an optimizer that has just made an update, if it is new; True if it was."""
     if not is_new(optimizer) or not is_referable(optimizer):
         return False
-    gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
-    if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
-        del _known[gone]
     described: Dict[str, Any] = {}
-    _known.append((weakref.ref(optimizer), described))
+    _known.attach((weakref.ref(optimizer), described), optimizer)
     attempt(describe, optimizer, described)  # if an unknown kind of optimizer fails, the facts found so far are kept
     return True
 
 
 def optimizer_facts() -> Dict[str, Any]:
-    """``{"optimizers": [{"name": "AdamW", "package": "torch", "fused": False, ..., "tensors": 148}, ...]}``."""
-    described = [dict(each) for _, each in _known if each]
+    """Of those that live: ``{"optimizers": [{"name": "AdamW", "package": "torch", ..., "tensors": 148}, ...]}``."""
+    described = [dict(each) for _, each in list(_known.values()) if each]
     return {"optimizers": described} if described else {}
 
 

@@ -9,7 +9,7 @@ from ..outside import attempt
 def skip(*functions: Any, callees: str = "DEFAULT") -> None:
     """Have Dynamo skip these functions' own frames outside a traced region, but not what they call: the user's code."""
     for function in functions:
-        attempt(_skip, function, callees)
+        attempt(_mark, function, callees)
 
 
 def trace_instead(ours: Any, plain: Any) -> None:
@@ -47,31 +47,21 @@ def is_tracing() -> bool:
 
 
 def _skip_own_functions() -> None:
-    frames, package = _eval_frame(), __name__.rpartition(".")[0].rpartition(".")[0] + "."
+    package = __name__.rpartition(".")[0].rpartition(".")[0] + "."
     for name, module in list(sys.modules.items()):
         if name.startswith(package):
             for value in list(vars(module).values()):
                 for each in list(vars(value).values()) if isinstance(value, type) else [value]:
                     if getattr(each, "__globals__", None) is vars(module):
-                        _mark(frames, each, "SKIP")
+                        _mark(each, "SKIP")
 
 
-def _skip(function: Any, callees: str) -> None:
-    _mark(_eval_frame(), function, callees)
-
-
-def _mark(frames: Any, function: Any, callees: str) -> None:
+def _mark(function: Any, callees: str) -> None:
+    # not by ``torch._C``: Python 3.13 words the error for a missing name in Python, where an error of a handler is lost
+    frames = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
     if not hasattr(frames, "set_code_exec_strategy"):
         frames.skip_code(function.__code__)
         return
     action = frames._FrameAction
     strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
     frames.set_code_exec_strategy(function.__code__, strategy)
-
-
-def _eval_frame() -> Any:
-    """torch's C module for frames; raises KeyError or AttributeError where there is none.
-
-    Not by ``torch._C``: Python 3.13 words the error for a missing name in Python, where an error of a handler is lost.
-    """
-    return vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
