@@ -46,7 +46,10 @@ def frame_test(*kinds: str | tuple[str, str]) -> FrameTest:
     tests = [(re.compile(function).fullmatch, re.compile(file).search) for file, function in pairs]
 
     def is_one(file: str, function: str = "") -> bool:
-        return any(is_function(function) and in_file(file) for is_function, in_file in tests)
+        for is_function, in_file in tests:  # noqa: SIM110  (any() takes twice as long)
+            if is_function(function) and in_file(file):
+                return True
+        return False
 
     return is_one
 

@@ -342,21 +342,12 @@ def _have_go_on(pid: int) -> None:
         stat = procfs.read_process_stat(pid)
         if stat is None:
             return
-        if stat.state == "T" or _is_to_stop(pid):
+        threads = procfs.thread_ids(pid)
+        if stat.state == "T" or any(signal.SIGSTOP in procfs.read_signals(pid, "SigPnd", tid) for tid in threads):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
             return
         time.sleep(BETWEEN_S)
-
-
-def _is_to_stop(pid: int) -> bool:
-    """True if SIGSTOP is pending for one of its threads."""
-    for tid in procfs.thread_ids(pid):
-        status = procfs.read_bytes(f"/proc/{pid}/task/{tid}/status") or b""
-        _, found, pending = status.partition(b"\nSigPnd:\t")
-        if found and int(pending.split(None, 1)[0], 16) >> signal.SIGSTOP - 1 & 1:
-            return True
-    return False
 
 
 def _outcome(target: Target, output: str, gdb: str) -> int:

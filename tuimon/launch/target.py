@@ -149,9 +149,8 @@ class Target(Struct, frozen=True):
 def examine(pid: int, agent: str) -> Target:
     """The process, if ``agent`` (the agent's folder) can be brought into it. Raises CannotInject."""
     _check_owner(pid)
-    fields = procfs.read_bytes(f"/proc/{pid}/status") or b""
-    status = dict(line.split(":\t", 1) for line in fields.decode("utf-8", "replace").splitlines() if ":\t" in line)
-    tracer = status.get("TracerPid", "0").strip()
+    status = procfs.read_fields(f"/proc/{pid}/status")
+    tracer = status.get("TracerPid", "0")
     if tracer != "0":
         raise CannotInject(f"process {pid} is being traced by process {tracer}", "Detach that debugger, and try again.")
     if status.get("State", "").startswith(("T", "t")):
@@ -218,8 +217,7 @@ def _check_namespaces(pid: int) -> None:
         except OSError:  # an old kernel, or the process has ended
             continue
         if not same:
-            status = procfs.read_bytes(f"/proc/{pid}/status") or b""
-            inner = (status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split() or [b"PID"])[-1].decode()
+            inner = (procfs.read_fields(f"/proc/{pid}/status").get("NSpid", "").split() or ["PID"])[-1]
             raise CannotInject(
                 f"process {pid} is in another {kind} namespace, as in a container: its markers would not be found",
                 f"Attach from in there, with tuimon installed: tuimon attach --inject {inner}",

@@ -158,7 +158,8 @@ class Monitor:
         self._started = True
         _ = self._judging
         self.pollers.start()
-        self._observers.start()
+        for notice in self._observers.start(self.session.now_s):
+            self._add_record(notice)
 
     def add_notice(self, source: str, message: str) -> None:
         """Record an event that concerns tuimon itself."""
@@ -327,34 +328,29 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
-        self._failed: list[tuple[str, Exception]] = []  # observers that could not begin
 
-    def start(self) -> None:
-        for observer in tuple(self._observers):
-            try:
-                observer.start()
-            except Exception as error:  # noqa: BLE001  (as below; there may be no thread for it)
-                self._observers.remove(observer)
-                self._failed.append((observer.name, error))
+    def start(self, now_s: float) -> Iterator[Notice]:
+        def begin(observer: Observer) -> Sequence[Notice]:
+            observer.start()
+            return ()
+
+        return self._notices(begin, now_s)
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Iterator[Notice]:
         """Call all observers; returns their notices."""
-        while self._failed:
-            yield _left_out(*self._failed.pop(0), session.now_s)
+        return self._notices(lambda observer: observer.show(session, findings), session.now_s)
+
+    def _notices(self, call: Callable[[Observer], Iterable[Notice]], now_s: float) -> Iterator[Notice]:
         for observer in tuple(self._observers):
             try:
-                yield from observer.show(session, findings)
+                yield from call(observer)
             except Exception as error:  # noqa: BLE001  (a fault in one view ends neither the monitor nor the others)
                 self._observers.remove(observer)
-                yield _left_out(observer.name, error, session.now_s)
+                message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
+                yield Notice(t=now_s, pid=0, source=observer.name, level="warning", message=message)
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         for observer in self._observers:
             with contextlib.suppress(Exception):  # as above; and the run is over
                 observer.close(session, findings)
         self._observers.clear()
-
-
-def _left_out(name: str, error: Exception, now_s: float) -> Notice:
-    message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
-    return Notice(t=now_s, pid=0, source=name, level="warning", message=message)

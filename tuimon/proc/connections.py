@@ -43,9 +43,8 @@ def is_sleeping(pid: int) -> bool:
 
 def wake_ups(pid: int, tid: int) -> int | None:
     """How often a thread has gone to sleep: while the number stays the same, it has not been woken."""
-    status = procfs.read_bytes(f"/proc/{pid}/task/{tid}/status") or b""
-    found = status.partition(b"\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
-    return int(found[0]) if found else None
+    found = procfs.read_fields(f"/proc/{pid}/task/{tid}/status").get("voluntary_ctxt_switches")
+    return int(found) if found else None
 
 
 def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:

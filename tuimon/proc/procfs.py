@@ -77,6 +77,12 @@ def read_text(path: str) -> str:
     return (read_bytes(path) or b"").decode("ascii", "replace")
 
 
+def read_fields(path: str) -> dict[str, str]:
+    """The fields of a file with lines ``Name: value``, such as /proc/PID/status; empty if it cannot be read."""
+    lines = (line.partition(":") for line in read_text(path).splitlines())
+    return {name: value.strip() for name, found, value in lines if found}
+
+
 def nvidia_driver(root: str = "/") -> str | None:
     """Version of NVIDIA's kernel module, such as ``550.54.15``; None without one, or if a container hides it."""
     found = re.search(r"Module .*?(\d+(?:\.\d+)+)", read_text(os.path.join(root, "proc/driver/nvidia/version")))
@@ -219,22 +225,18 @@ class ProcessIo(NamedTuple):
     written: int  # written by system calls
 
 
-def read_signals(pid: int, field: str) -> frozenset[int]:
-    """The signals in a field of /proc/PID/status, such as ``SigIgn`` (ignored) or ``ShdPnd`` (pending)."""
-    for line in (read_bytes(f"/proc/{pid}/status") or b"").splitlines():
-        if line.startswith(field.encode() + b":"):
-            bits = int(line.split()[1], 16)
-            return frozenset(number for number in range(1, 65) if bits >> number - 1 & 1)
-    return frozenset()
+def read_signals(pid: int, field: str, tid: int | None = None) -> frozenset[int]:
+    """The signals in a field of a thread's status, such as ``SigIgn`` (ignored) or ``ShdPnd`` (pending)."""
+    bits = int(read_fields(f"/proc/{pid}/task/{tid or pid}/status").get(field, "0"), 16)
+    return frozenset(number for number in range(1, 65) if bits >> number - 1 & 1)
 
 
 def read_io(pid: int) -> ProcessIo | None:
     """The I/O counters of a process; None if they may not be read."""
-    raw = read_bytes(f"/proc/{pid}/io", 512)
     try:
-        fields = {name: int(value) for name, _, value in (line.partition(b":") for line in (raw or b"").splitlines())}
-        written = fields[b"wchar"]
-        return ProcessIo(fields[b"rchar"] + written, fields[b"read_bytes"] + fields[b"write_bytes"], written)
+        fields = {name: int(value) for name, value in read_fields(f"/proc/{pid}/io").items()}
+        written = fields["wchar"]
+        return ProcessIo(fields["rchar"] + written, fields["read_bytes"] + fields["write_bytes"], written)
     except (ValueError, KeyError):
         return None
 
@@ -245,11 +247,8 @@ def private_bytes(pid: int) -> int | None:
     None if it is gone or may not be read. The kernel walks all pages, 0.1 ms per 10 MB; psutil reads smaps, whose text
     takes the kernel three times as long.
     """
-    for line in (read_bytes(f"/proc/{pid}/smaps_rollup", 4096) or b"").splitlines():
-        name, _, size = line.partition(b":")
-        if name == b"Private_Dirty":
-            return int(size.split()[0]) << 10
-    return None
+    size = read_fields(f"/proc/{pid}/smaps_rollup").get("Private_Dirty")
+    return int(size.split()[0]) << 10 if size is not None else None
 
 
 def read_thread_stat(pid: int, tid: int) -> Stat | None:

@@ -166,15 +166,14 @@ class TargetFiles:
 
 def rights_of(pid: int) -> Rights | None:
     """The rights of a live process; None for a zombie, which no longer has a root."""
-    status = procfs.read_bytes(f"/proc/{pid}/status") or b""
-    fields = {key: value.split() for key, _, value in (line.partition(b":") for line in status.splitlines())}
+    fields = procfs.read_fields(f"/proc/{pid}/status")
     try:
-        uids = frozenset(map(int, fields[b"Uid"]))
-        gids = frozenset(map(int, fields[b"Groups"] + fields[b"Gid"][3:]))
-        if fields[b"State"][0] in (b"Z", b"X"):
+        uids = frozenset(map(int, fields["Uid"].split()))
+        gids = frozenset(map(int, fields["Groups"].split() + fields["Gid"].split()[3:]))
+        if fields["State"].startswith(("Z", "X")):
             return None
-        all_files = uids == {0} and bool(int(fields[b"CapEff"][0], 16) & _CAP_DAC)
-    except (KeyError, ValueError, IndexError):
+        all_files = uids == {0} and bool(int(fields["CapEff"], 16) & _CAP_DAC)
+    except (KeyError, ValueError):
         return None
     if uids == {os.geteuid()} and (all_files or os.geteuid()) and _sees_what_we_see(pid):
         return OURS

@@ -127,7 +127,7 @@ class Kind(IntEnum):
 
 
 class TracedStretch(NamedTuple):
-    """A step or a phase: the time between two moments, in ns from the trace's beginning."""
+    """A step or a phase: the time between two moments of a trace, in ns."""
 
     name: str
     begin_ns: int

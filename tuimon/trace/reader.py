@@ -185,7 +185,7 @@ def _closed_array(buffer: bytes) -> bytes | None:
 
 
 class Trace(Struct):
-    """A trace in memory; times in ns from its first event."""
+    """A trace in memory; times in ns from the event that came first in the file, negative for earlier ones."""
 
     events: Events = field(default_factory=Events)
     devices: list[int | None] = field(default_factory=list)  # the GPU of each track; None for a thread
@@ -244,23 +244,10 @@ class _Builder:
                 self._add_event(event)
 
     def trace(self, ended_early: str | None) -> Trace:
-        trace, events = self._trace, self._trace.events
-        first_ns = min(events.begin_ns, default=0)
-        steps = self._stretches[STEP] or self._profiler_steps
-        first_ns = min([first_ns, *(step.begin_ns for step in steps)]) if len(events) else first_ns
-        for column in (events.begin_ns, events.end_ns):
-            for i in range(len(column)):
-                column[i] -= first_ns
-        events.sort()
-        trace.products = [
-            each._replace(begin_ns=each.begin_ns - first_ns, end_ns=each.end_ns - first_ns) for each in trace.products
-        ]
-        trace.steps, trace.phases, trace.lines = (
-            Stretches(
-                [TracedStretch(each.name, each.begin_ns - first_ns, each.end_ns - first_ns) for each in stretches]
-            )
-            for stretches in (steps, self._stretches[PHASE], self._stretches[LINE])
-        )
+        trace, found = self._trace, self._stretches
+        trace.events.sort()
+        trace.steps, trace.phases = Stretches(found[STEP] or self._profiler_steps), Stretches(found[PHASE])
+        trace.lines = Stretches(found[LINE])
         trace.ended_early = ended_early
         return trace
 

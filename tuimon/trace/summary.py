@@ -78,7 +78,7 @@ class TracedGpu:
         self._called = [self.called_ns(events, i) for i in self._main_works]
         ends: list[int] = []
         for i in self._main_works:
-            ends.append(max(events.end_ns[i], ends[-1] if ends else 0))
+            ends.append(max([events.end_ns[i], *ends[-1:]]))
         self._ends = ends
 
     @property

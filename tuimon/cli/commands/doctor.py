@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from tuimon.errors import TuimonError
 from tuimon.installation import install_command, version_of
 from tuimon.launch.child import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
-from tuimon.proc.procfs import read_text
+from tuimon.proc.procfs import read_fields, read_text
 from tuimon.views.format import plain, size
 from tuimon.views.json_text import json_text
 
@@ -151,8 +150,8 @@ _ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes:
 
 def _ptrace() -> Check:
     scope = read_text("/proc/sys/kernel/yama/ptrace_scope").strip()
-    capabilities = re.search(r"^CapEff:\s*(\w+)", read_text("/proc/self/status"), re.MULTILINE)
-    may_trace = capabilities is not None and int(capabilities[1], 16) >> 19 & 1  # CAP_SYS_PTRACE, linux/capability.h
+    capabilities = int(read_fields("/proc/self/status").get("CapEff", "0"), 16)
+    may_trace = capabilities >> 19 & 1  # CAP_SYS_PTRACE, linux/capability.h
     if scope in ("", "0") or may_trace:
         return Check("ptrace", "ok", "all your processes may be read")
     if scope == "1":
