@@ -28,7 +28,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.errors import TuimonError
 from tuimon.records import AnyRecord, Header
 from tuimon.session.session import Session
-from tuimon.sources.log.lines import decode
+from tuimon.sources.log.reader import decode
 from tuimon.sources.log.runs import choose, read_logs
 from tuimon.sources.plain_records import plain_record
 from tuimon.views.headless import HeadlessView

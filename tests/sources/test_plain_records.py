@@ -11,7 +11,7 @@ import pytest
 from tests.fuzz.hostile import CONTROLS, TYPES, made
 from tests.session.records import header
 from tuimon.records import Header, Record
-from tuimon.sources.log.lines import decode
+from tuimon.sources.log.reader import decode
 from tuimon.sources.plain_records import TEXT_LIMIT, plain_record
 
 

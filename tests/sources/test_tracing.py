@@ -26,7 +26,7 @@ from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources import tracing as trace_writer
-from tuimon.sources.log.lines import decode
+from tuimon.sources.log.reader import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.trace_records import leave_record
 from tuimon.sources.tracing import read_lines, stretches_of

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tuimon.sources.log import lines
+from tuimon.sources.log import reader
 
 #: Reading its beginning fails with EIO, whoever asks: nothing is mapped there.
 UNREADABLE = "/proc/self/mem"
@@ -38,11 +38,11 @@ class _Failing(io.RawIOBase):
 
 def fail_in(monkeypatch: pytest.MonkeyPatch, path: Path, after_bytes: int, number: int = errno.EIO) -> None:
     """Have reads of the file at ``path`` fail after so many bytes."""
-    whole = lines.open_lines
+    whole = reader.open_lines
 
-    def opened(handle: int, name: str) -> BinaryIO:
-        file = whole(handle, name)
-        is_it = os.path.samestat(os.fstat(handle), path.stat())
+    def opened(raw: BinaryIO, name: str) -> BinaryIO:
+        file = whole(raw, name)
+        is_it = os.path.samestat(os.fstat(raw.fileno()), path.stat())
         return io.BufferedReader(_Failing(file, after_bytes, number)) if is_it else file
 
-    monkeypatch.setattr(lines, "open_lines", opened)
+    monkeypatch.setattr(reader, "open_lines", opened)

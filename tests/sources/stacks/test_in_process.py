@@ -28,7 +28,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import NoAnswer
-from tuimon.sources.log.lines import decode
+from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_log
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, in_process, pyspy

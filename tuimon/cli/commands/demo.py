@@ -15,8 +15,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
 from tuimon.records import Notice, Record, Steps
 from tuimon.sources.base import NoticeSource
-from tuimon.sources.log.reader import PlayPace
-from tuimon.sources.log.source import LogSource, read_log
+from tuimon.sources.log.source import LogSource, PlayPace, read_log
 
 _DOC = """\
 Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace; it

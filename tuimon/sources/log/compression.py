@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
@@ -20,14 +19,13 @@ COMPRESSED = ".gz"
 _ZSTANDARD = ".zst"
 
 
-def is_compressed(path: str) -> bool:
-    """True if a log of this name is to be compressed."""
-    return path.endswith(COMPRESSED)
-
-
 def is_log_name(name: str) -> bool:
     """True if a file of this name in a folder is taken for a log."""
     return name.endswith((SUFFIX, SUFFIX + COMPRESSED, SUFFIX + _ZSTANDARD))
+
+
+#: zlib: the window of a gzip stream, with its header.
+_GZIP_WINDOW_BITS = 31
 
 
 class Plain:
@@ -38,10 +36,7 @@ class Plain:
         return lines
 
     def keep(self) -> None:
-        """The bytes of the last call are in the file."""
-
-    def abandon(self) -> None:
-        """The bytes of the last call are not in the file, or have been taken back."""
+        """The bytes of the last call are in the file; without this they are not, or have been taken back."""
 
     def end(self) -> bytes:
         """The bytes that end the file."""
@@ -49,40 +44,23 @@ class Plain:
 
 
 class Compressed(Plain):
-    """Lines in one gzip member; after a failure in another, as a stream cannot go back."""
-
-    #: RFC 1952, 2.3: deflate, no flags, no time, unknown system.
-    _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-    #: An empty last block: it ends a stream that was flushed to a whole byte (RFC 1951, 3.2.6).
-    _LAST_BLOCK = b"\x03\0"
+    """Lines in one gzip member."""
 
     def __init__(self) -> None:
-        self._stream: zlib._Compress | None = None
-        self._open = False  # whether the file ends in a member that has not ended
-        self._sums = self._new_sums = (0, 0)  # of that member: CRC and bytes; with those of the last call
+        self._kept = self._latest = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
 
     def encode(self, lines: bytes) -> bytes:
         """The bytes to append: a reader that has them has all lines so far."""
-        begin, sums = b"", self._sums
-        if self._stream is None:
-            begin, sums = self.end() + self._HEADER, (0, 0)
-            self._stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-        self._new_sums = zlib.crc32(lines, sums[0]), sums[1] + len(lines)
-        return begin + self._stream.compress(lines) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+        self._latest = self._kept.copy()
+        return self._latest.compress(lines) + self._latest.flush(zlib.Z_SYNC_FLUSH)
 
     def keep(self) -> None:
-        """The bytes of the last call are in the file."""
-        self._open, self._sums = True, self._new_sums
-
-    def abandon(self) -> None:
-        """The bytes of the last call are not in the file, or have been taken back."""
-        self._stream = None
+        """The bytes of the last call are in the file; without this they are not, or have been taken back."""
+        self._kept = self._latest
 
     def end(self) -> bytes:
         """The bytes that end the file."""
-        if not self._open:
-            return b""
-        return self._LAST_BLOCK + struct.pack("<II", self._sums[0], self._sums[1] & 0xFFFFFFFF)
+        return self._kept.copy().flush()
 
 
 _ZST_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
@@ -92,8 +70,6 @@ MAGIC_LENGTH = 4
 _READ_BYTES = 512
 #: Most memory for what a frame of Zstandard may refer back to: 8 MB, as a power of 2.
 _WINDOW_LOG = 23
-#: zlib: the window of a gzip stream, with its header.
-_GZIP_WINDOW_BITS = 31
 
 
 class _Stream(Protocol):
@@ -108,28 +84,29 @@ class _Stream(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def looks_compressed(beginning: bytes) -> bool:
-    """True if a file that begins so is compressed in a way that is known here."""
-    return beginning.startswith((_ZST_MAGIC, _GZIP_MAGIC))
-
-
 #: Makes ``_Stream`` objects; and the exception that they raise at damage.
 Streams: TypeAlias = tuple[Callable[[], _Stream], type[Exception]]
 
 
-def streams_of(beginning: bytes, name: str) -> Streams:
-    """The decompressor for a file that begins so. Raises UnreadableLog for Zstandard before Python 3.14."""
-    if not beginning.startswith(_ZST_MAGIC):
-        return lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415  (from 3.14 on)
-    except ImportError:
-        raise UnreadableLog(
-            f"the log {plain(name)} is compressed with Zstandard, which Python reads from 3.14 on",
-            f"Decompress it first: zstd -d {plain(name)}",
-        ) from None
-    options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
-    return lambda: zstd.ZstdDecompressor(options=options), zstd.ZstdError
+def plain_lines(file: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
+    """The lines of a file that begins so: a compressed one is decompressed. Raises UnreadableLog.
+
+    Python reads Zstandard from 3.14 on.
+    """
+    streams: Streams = (lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error)
+    if beginning.startswith(_ZST_MAGIC):
+        try:
+            from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        except ImportError:
+            raise UnreadableLog(
+                f"the log {plain(name)} is compressed with Zstandard, which Python reads from 3.14 on",
+                f"Decompress it first: zstd -d {plain(name)}",
+            ) from None
+        options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+        streams = (lambda: zstd.ZstdDecompressor(options=options), zstd.ZstdError)
+    elif not beginning.startswith(_GZIP_MAGIC):
+        return file
+    return io.BufferedReader(Decompressed(file, streams))
 
 
 class Decompressed(io.RawIOBase):

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from tuimon.errors import NotALog, UnreadableLog, UsageError
 from tuimon.records import Notice, Record
-from tuimon.sources.log.lines import RECORD_ONE
-from tuimon.sources.log.reader import LogHead, log_paths, read_head
+from tuimon.sources.log.reader import RECORD_ONE, LogHead, log_paths, read_head
 from tuimon.sources.log.source import LogSource, OneRun, unreadable_notice
 from tuimon.text import plain
 

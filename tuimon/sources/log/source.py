@@ -18,7 +18,8 @@ from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Backlog, Done, Source
 from tuimon.sources.log.identity import Identity, SharedFrameIds
-from tuimon.sources.log.reader import LogHead, LogStream, PlayPace, find_log, log_paths, read_head, skipped_notice
+from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, find_log, log_paths, read_head
+from tuimon.text import plain
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
@@ -27,18 +28,25 @@ LATE_S = 15.0
 STOPPED_S = 60.0
 
 
-class NodeLog(LogStream):
+class NodeLog(Lines):
     """The log of a node: its records in order, and how far it is; read on into what is appended."""
 
     def __init__(self, path: str, number: int, label: str, frames: SharedFrameIds) -> None:
         """``number``: of the node, in the ids of its processes; ``label``: its name. Raises NotALog."""
         super().__init__(path)
+        try:
+            first = self.first()
+            if not first:
+                raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
+            self.header = check_header(first, path)
+        except NotALog:
+            self.close()
+            raise
         self.number = number
         self.label = label
         self.exit: Exit | None = None
         self.failure: UnreadableLog | None = None  # why it is not read on
-        self._blocks = self.blocks()
-        self.waiting: deque[Record] = deque()  # records that have been read but not passed on
+        self.waiting = deque[Record]([self.header])  # records that have been read but not passed on
         self.at_end = False  # whether there was no more to read
         self.identity = Identity(number, frames)
         #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
@@ -57,17 +65,15 @@ class NodeLog(LogStream):
 
     def read_ahead(self, count: int) -> None:
         """Read so many records now, or as many as there are, for ``waiting``."""
-        while len(self.waiting) < count:
+        while len(self.waiting) < count and not self.at_end:
+            records: list[Record] = []
             try:
-                records = next(self._blocks, None)
+                records = self.read_records()
             except UnreadableLog as error:
-                self.failure, records = error, None
-            self.at_end = records is None
-            if records is None:
-                self._blocks = self.blocks()
-                return
-            self.waiting.extend(records)
-            self._read_s = max(self._read_s, *(record.t for record in records))
+                self.failure = error
+            self.at_end = not records
+            self.waiting.extend(record for record in records if type(record) is not Header)
+            self._read_s = max([self._read_s, *(record.t for record in records)])
 
     def pop(self) -> None:
         """The first record that waits is passed on."""
@@ -89,6 +95,37 @@ class NodeLog(LogStream):
             behind_s=behind_s,
             exit_code=self.exit.exit_code if self.exit else None,
         )
+
+
+class PlayPace:
+    """Plays at ``speed`` times the recorded pace; without a speed all is due at once.
+
+    ``at_once_s``: so many recorded seconds are due at once, the rest is played, to ``most_s`` at most.
+    """
+
+    def __init__(
+        self,
+        speed: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        at_once_s: float = 0.0,
+        most_s: float = math.inf,
+    ) -> None:
+        self._speed = speed
+        self._at_once_s = at_once_s
+        self._most_s = most_s - at_once_s
+        self._clock = clock
+        self._began: tuple[float, float] | None = None  # a moment of the clock, and the ``t`` due at it
+
+    def is_due(self, t: float) -> bool:
+        """True if a record of that moment is due."""
+        if self._speed is None:
+            return True
+        now_s = self._clock()
+        if self._began is None:
+            self._began = (now_s, t + self._at_once_s)
+        clock_s, record_s = self._began
+        return t - record_s <= min((now_s - clock_s) * self._speed, self._most_s)
 
 
 #: Least records of a log that wait to be merged: with fewer, more of the log is read.
@@ -469,13 +506,16 @@ class LogSource(Source):
         ended = all(log.exit is not None for log in self._logs)
         if not self._follow and not ended:
             for log in self._logs:
-                for record in log.last_records():
-                    yield from self._of_run(log, record)
+                last = decode(log.torn())  # a last line that lacks its end
+                if last is not None:
+                    yield from self._of_run(log, last)
         yield from self._changed_nodes()
         skipped = sum(log.skipped for log in self._logs)
         if skipped > self._skipped:
             self._skipped = skipped
-            yield skipped_notice(skipped, self._now_s)
+            lines = "1 line" if skipped == 1 else f"{skipped} lines"
+            message = f"{lines} of the log skipped: damaged, or written by a newer tuimon"
+            yield Notice(t=self._now_s, pid=0, source="log", level="warning", message=message)
         unreadable = self._opened.unreadable
         if unreadable and self._is_alone:
             raise unreadable[0]

@@ -21,16 +21,7 @@ from msgspec import structs
 from tuimon.errors import LogError, UnreadableLog
 from tuimon.new_files import PRIVATE_MODE, folder_hint
 from tuimon.records import GPU_FACTS, Frames, Gpu, Header, Loader, Notice, Process, Record, Stacks, Steps
-from tuimon.sources.log.compression import (
-    COMPRESSED,
-    SUFFIX,
-    Compressed,
-    Decompressed,
-    Plain,
-    is_compressed,
-    looks_compressed,
-    streams_of,
-)
+from tuimon.sources.log.compression import COMPRESSED, SUFFIX, Compressed, Plain, plain_lines
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
@@ -101,8 +92,12 @@ def claim(handle: int, path: str, force: bool) -> int:
     info = os.fstat(handle)
     if not stat.S_ISREG(info.st_mode):
         return 0
-    if not lock(handle):
-        raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.") from None
+    except OSError:  # some network file systems have no locks
+        pass
     beginning = os.pread(handle, _HEADER_BYTES, 0)
     if beginning in (b"", b"\n"):
         return len(beginning)
@@ -117,17 +112,6 @@ def claim(handle: int, path: str, force: bool) -> int:
     return info.st_size
 
 
-def lock(handle: int) -> bool:
-    """Lock a file that is written; False when another run has it. Some network file systems have no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
 def is_log(path: str) -> bool:
     """True if a regular file is the log of some run, compressed or not. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,21 +122,11 @@ def is_log(path: str) -> bool:
 
 
 def _begins_a_log(beginning: bytes) -> bool:
-    line = beginning.lstrip(b"\n").partition(b"\n")[0]
     try:
-        if looks_compressed(beginning):
-            with io.BufferedReader(Decompressed(io.BytesIO(beginning), streams_of(beginning, ""))) as lines:
-                line = lines.readline(_HEADER_BYTES)
+        line = plain_lines(io.BytesIO(beginning.lstrip(b"\n")), beginning, "").readline(_HEADER_BYTES)
         return msgspec.json.decode(line, type=_HeaderTag).type == "header"
     except (UnreadableLog, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False  # whatever it is, it is not ours to replace
-
-
-def try_write(handle: int, size: int) -> None:
-    """Append a byte and take it back, so that a full disk shows now and not after the run has started."""
-    os.write(handle, b"\n")
-    with contextlib.suppress(OSError):
-        os.ftruncate(handle, size)
 
 
 def cannot_write(path: str, error: OSError) -> LogError:
@@ -236,10 +210,12 @@ class LogWriter:
         self.path, self._handle, self._created = create(path, run)  # opened to append
         self._bytes = 0  # of whole batches, and of parts that could not be taken back
         self._torn = False  # whether the file ends in a part of a batch that could not be taken back
-        self._encoder = Compressed() if is_compressed(self.path) else Plain()
+        self._encoder = Compressed() if self.path.endswith(COMPRESSED) else Plain()
         try:
             self._earlier_bytes = claim(self._handle, self.path, force)
-            try_write(self._handle, self._earlier_bytes)
+            os.write(self._handle, b"\n")  # and taken back: a full disk shows now, not after the run has started
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._handle, self._earlier_bytes)
         except OSError as error:
             self.discard()
             raise cannot_write(self.path, error) from error
@@ -284,8 +260,9 @@ class LogWriter:
                 self._write_pending()
                 break
         self.lost += len(self._pending)
-        with contextlib.suppress(OSError):
-            self._write(self._encoder.end())
+        if self._begun:
+            with contextlib.suppress(OSError):
+                self._write(self._encoder.end())
         self._close()
 
     def discard(self) -> None:
@@ -310,14 +287,13 @@ class LogWriter:
 
     def _append(self, count: int) -> None:
         """Write the oldest records kept, or none of them. Raises OSError."""
-        if self._torn and is_compressed(self.path):
+        if self._torn and self.path.endswith(COMPRESSED):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
         lines = b"\n" * self._torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
         try:
             self._write(self._encoder.encode(lines))
         except OSError:
-            self._encoder.abandon()
             self._gpus.clear()  # the latest may not be in the file
             raise
         self._encoder.keep()
