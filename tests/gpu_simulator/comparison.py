@@ -9,7 +9,7 @@ from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import DeviceTimes, GpuTimeRow
 from tuimon.session.series import EVER
-from tuimon.sources.gpu_clock.offset import LeadEstimate, TimedBoundary
+from tuimon.sources.gpu_clock.offset import TimedBoundary
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
 KINDS = {name: kind for kind, name in BOUNDARIES.items()}
@@ -48,10 +48,7 @@ def lead_errors_us(training: Training, records: Iterable[Record]) -> list[tuple[
     return errors
 
 
-def event_errors_us(
-    training: Training, seen: Iterable[tuple[TimedBoundary, LeadEstimate]]
-) -> list[tuple[float, float]]:
+def event_errors_us(training: Training, seen: Iterable[TimedBoundary]) -> list[tuple[float, float]]:
     """How far each lead at a boundary is off, and the half width that is admitted."""
     true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    at_boundaries = [(boundary, estimate) for boundary, estimate in seen if boundary.kind in BOUNDARIES]
-    return [(abs(estimate.lead_us - true[each.time_ns]), estimate.error_us) for each, estimate in at_boundaries]
+    return [(abs(each.lead_us - true[each.time_ns]), each.error_us) for each in seen if each.kind in BOUNDARIES]

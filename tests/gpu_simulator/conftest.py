@@ -12,14 +12,14 @@ def ends(request, monkeypatch):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """All estimated leads, each with its event."""
+    """The boundaries whose leads were estimated."""
     found = []
-    original = offset.lead_at
+    take_estimated = offset.Chain.take_estimated
 
-    def spy(event, offset):
-        estimate = original(event, offset)
-        found.append((event, estimate))
-        return estimate
+    def spy(chain):
+        taken = take_estimated(chain)
+        found.extend(taken)
+        return taken
 
-    monkeypatch.setattr(offset, "lead_at", spy)
+    monkeypatch.setattr(offset.Chain, "take_estimated", spy)
     return found

@@ -117,7 +117,7 @@ def test_a_thread_that_is_always_interrupted_misleads_nobody(seen, where, width_
     training.run(half_idle, 30)
     seen.clear()
     training.run(half_idle, 60)
-    errors = event_errors_us(training, [(event, estimate) for event, estimate in seen if not event.stream_idle])
+    errors = event_errors_us(training, [each for each in seen if not each.stream_idle])
     assert len(errors) >= 25
     assert all(error <= width + RECORDING_US for error, width in errors)
     assert width_us[0] < median(width for _, width in errors) < width_us[1]
@@ -128,7 +128,7 @@ def test_interrupted_now_and_then_before_it_records_it_is_not_believed_then(seen
     training = Training(20)
     training.interrupted_ns = lambda: 5 * MS if training.cpu.random.random() < 0.2 else 0
     training.run(loops.sync_item, 20)
-    errors = event_errors_us(training, [(event, estimate) for event, estimate in seen if not event.stream_idle])
+    errors = event_errors_us(training, [each for each in seen if not each.stream_idle])
     assert len(errors) > 500
     assert median(error for error, _ in errors) < PROMISE_US
     assert sum(error < PROMISE_US for error, _ in errors) > 0.9 * len(errors)

@@ -21,7 +21,7 @@ def leads_of(chain: Chain, gpu_moments: list[int], *, far_ahead: int | None = No
         marked_ns = reached_ns - LEAD_NS
         stretch = MarkedStretch("data", marked_ns, marked_ns, layout.FETCH_END, 3, 1, None, False, False, 0)
         chain.add_event(TimedBoundary(stretch), reached_ns + SEEN_NS, time)
-    return [estimate.lead_us for _, estimate in chain.take_leads()]
+    return [boundary.lead_us for boundary in chain.take_estimated()]
 
 
 @pytest.mark.parametrize(

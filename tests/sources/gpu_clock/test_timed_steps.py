@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate
+from tuimon.sources.gpu_clock.offset import Chain
 from tuimon.sources.gpu_clock.tracker import TimedStepFinder
 from tuimon.sources.loop.machine import LoopMachine
 
@@ -41,11 +41,11 @@ class Play:
         """The steps that are known after it."""
         tokens = script.split()
         events = [self._mark(*_TOKEN.fullmatch(token).groups()) for token in tokens]
-        for number, gpu_ns, lead in filter(None, events):
+        for number, gpu_ns, reached_ns, is_idle in filter(None, events):
             boundary = self.finder.waiting.pop(number, None)
             if boundary is not None:
-                boundary.chain, boundary.gpu_ns, boundary.lead = self.chain, gpu_ns, lead
-                boundary.stream_idle = lead.stream_idle
+                boundary.chain, boundary.gpu_ns, boundary.stream_idle = self.chain, gpu_ns, is_idle
+                boundary.earliest_ns = boundary.latest_ns = reached_ns
         return self.finder.take_steps()
 
     def _feed(self, time, kind, flag, value):
@@ -66,15 +66,16 @@ class Play:
         self._feed(time, kind, self.number, value)
         if sign == "?":
             return None
-        lead = FAR if ahead is None else int(ahead)
-        return self.number, time + int(ahead or 0), LeadEstimate((0 if sign == "*" else lead) / 1000, 0.0, sign == "*")
+        lead = 0 if sign == "*" else FAR if ahead is None else int(ahead)
+        return self.number, time + int(ahead or 0), time + lead, sign == "*"
 
 
 def spans(step):
     """name -> span, idle, bound of further idle time."""
     sums = {}
-    for name, *times in step.stretches():
-        sums[name] = tuple(a + b for a, b in zip(sums.get(name, (0, 0, 0)), times, strict=True))
+    for phase in step.phases():
+        times = phase.span_ns, phase.idle_ns, phase.maybe_idle_ns
+        sums[phase.name] = tuple(a + b for a, b in zip(sums.get(phase.name, (0, 0, 0)), times, strict=True))
     return {name: times for name, times in sums.items() if times[0]}
 
 
@@ -120,9 +121,9 @@ def test_a_lead_that_is_not_known_well_leaves_the_bound_loose():
     (step,) = play("fetch)=10+20 bwd(=40+20 bwd)=80+20 opt(=85+20 opt)=90+20 fetch)=95+20")
     first = step.boundaries[0]
     assert spans(step)["forward"] == (30, 0, 10)
-    first.lead = LeadEstimate(0.020, 0.015, False)
+    first.earliest_ns = 15
     assert spans(step)["forward"] == (30, 0, 25)
-    first.lead = None  # then only that it was not reached before it was recorded
+    first.earliest_ns = 10  # only that it was not reached before it was recorded
     assert spans(step)["forward"] == (30, 0, 30)
 
 

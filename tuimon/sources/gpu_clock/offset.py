@@ -46,13 +46,6 @@ Polygon = list[tuple[float, float]]
 ABOVE, BELOW = 1.0, -1.0
 
 
-class Bounds(Struct, frozen=True, gc=False):
-    """The offset (CPU's clock - GPU's) is between these; in ns."""
-
-    lowest: float
-    highest: float
-
-
 class Point(NamedTuple):
     """The offset is above, or below, ``offset_ns`` at a moment of the GPU's clock."""
 
@@ -110,10 +103,10 @@ class ClockOffset:
         if self._blocks:
             self._begin_block(self._latest_ns)
 
-    def bounds_at(self, moments: Iterable[int]) -> list[Bounds] | None:
-        """The offset at moments of the GPU's clock, near the latest event; None when nothing is known.
+    def bounds_at(self, moments: Iterable[int]) -> list[tuple[float, float]] | None:
+        """The lowest and highest offset (CPU's clock - GPU's, ns) at moments of the GPU's clock, near the latest event.
 
-        Between two moments a straight line through their bounds is a bound as well.
+        None when nothing is known. Between two moments a straight line through their bounds is a bound as well.
         """
         while self._blocks:
             polygon = self._possible()
@@ -127,10 +120,10 @@ class ClockOffset:
                 self._blocks.popleft()
         return None
 
-    def _bounds(self, polygon: Polygon, moment: int) -> Bounds:
+    def _bounds(self, polygon: Polygon, moment: int) -> tuple[float, float]:
         since_ns = moment - self._latest_ns
         offsets = [offset + rate * since_ns for offset, rate in polygon]
-        return Bounds(self._base_ns + min(offsets), self._base_ns + max(offsets))
+        return self._base_ns + min(offsets), self._base_ns + max(offsets)
 
     def _possible(self) -> Polygon:
         """The possible offsets at the latest event, and rates; empty if the bounds exclude each other."""
@@ -224,14 +217,6 @@ LEAD_ERROR_RATIO = 0.2
 _WAITING = 4096
 
 
-class LeadEstimate(Struct, frozen=True, gc=False):
-    """The lead at one boundary in us, with half the width of its interval."""
-
-    lead_us: float
-    error_us: float
-    stream_idle: bool
-
-
 class TimedBoundary(Struct, eq=False):
     """A boundary that has an event, and, once the event was seen done, when the GPU reached it."""
 
@@ -239,10 +224,10 @@ class TimedBoundary(Struct, eq=False):
     evaluated: bool = False  # the batch before it was evaluated
     chain: Chain | None = None  # the count that the event's time is in
     gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between these two
-    earliest_ns: int = 0
-    latest_ns: int = 0
+    earliest_ns: float = 0
+    latest_ns: float = 0
+    is_estimated: bool = False  # the offset of the clocks was estimated, and has narrowed those two
     stream_idle: bool = False  # a query proved that nothing was queued when the event was recorded
-    lead: LeadEstimate | None = None  # once the offset of the clocks was estimated
 
     @property
     def kind(self) -> int:
@@ -255,14 +240,29 @@ class TimedBoundary(Struct, eq=False):
         return self.stretch.end_ns
 
     @property
-    def reached_ns(self) -> float | None:
-        """When the GPU reached it, by the CPU's clock; None while the offset of the clocks is unknown."""
-        return None if self.lead is None else self.time_ns + 1000 * self.lead.lead_us
+    def reached_ns(self) -> float:
+        """When the GPU reached it, by the CPU's clock."""
+        return (self.earliest_ns + self.latest_ns) / 2
 
     @property
-    def reached_from_ns(self) -> float:
-        """The earliest moment of the CPU's clock at which the GPU may have reached it."""
-        return self.earliest_ns if self.lead is None else self.time_ns + 1000 * (self.lead.lead_us - self.lead.error_us)
+    def lead_us(self) -> float:
+        """How far launches ran ahead at it."""
+        return (self.reached_ns - self.time_ns) / 1000
+
+    @property
+    def error_us(self) -> float:
+        """Half the width of the lead's interval."""
+        return (self.latest_ns - self.earliest_ns) / 2000
+
+    def narrow(self, lowest: float, highest: float) -> None:
+        """The offset of the clocks is between these.
+
+        The GPU reached it before it was seen done: an offset by which it did not belongs to other events.
+        """
+        seen_ns = max(self.earliest_ns, self.latest_ns)
+        self.earliest_ns = min(max(self.earliest_ns, self.gpu_ns + lowest), seen_ns)
+        self.latest_ns = max(self.earliest_ns, min(seen_ns, self.gpu_ns + highest))
+        self.is_estimated = True
 
 
 class Chain(Struct, eq=False):
@@ -291,8 +291,8 @@ class Chain(Struct, eq=False):
         self.anchor_ns += elapsed_ns
         self._offset.loosen(FLOAT_ROUNDING * elapsed_ns)
 
-    def take_leads(self) -> list[tuple[int, LeadEstimate]]:
-        """The leads at the boundaries seen since the last call, with their kinds."""
+    def take_estimated(self) -> list[TimedBoundary]:
+        """The boundaries seen since the last call, with their leads."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
@@ -301,43 +301,26 @@ class Chain(Struct, eq=False):
         ends = self._offset.bounds_at((first_ns, last_ns))
         if ends is None:
             return []
-        first, last = ends
-        self.error_us = (last.highest - last.lowest) / 2000
+        (lowest, highest), (last_lowest, last_highest) = ends
+        self.error_us = (last_highest - last_lowest) / 2000
         length_ns = max(1, last_ns - first_ns)
-        leads = []
         for boundary in waiting:
             part = (boundary.gpu_ns - first_ns) / length_ns
-            lowest = first.lowest + part * (last.lowest - first.lowest)
-            highest = first.highest + part * (last.highest - first.highest)
-            boundary.lead = lead_at(boundary, Bounds(lowest, highest))
-            leads.append((boundary.kind, boundary.lead))
-        return leads
+            boundary.narrow(lowest + part * (last_lowest - lowest), highest + part * (last_highest - highest))
+        return waiting
 
 
-def lead_at(boundary: TimedBoundary, offset: Bounds) -> LeadEstimate:
-    """The lead at one boundary, from its event and the bounds of the clocks' offset.
-
-    The GPU reached it before it was seen done: an offset by which it did not belongs to other events.
-    """
-    latest_ns = float(max(boundary.earliest_ns, boundary.latest_ns))
-    low_ns = min(max(float(boundary.earliest_ns), boundary.gpu_ns + offset.lowest), latest_ns)
-    high_ns = max(low_ns, min(latest_ns, boundary.gpu_ns + offset.highest))
-    lead_us, error_us = ((low_ns + high_ns) / 2 - boundary.time_ns) / 1000, (high_ns - low_ns) / 2000
-    return LeadEstimate(lead_us, error_us, boundary.stream_idle)
-
-
-def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
+def lead_record(name: str, boundaries: Sequence[TimedBoundary]) -> Lead:
     """The leads at one kind of boundary; without times where most of them are unknown."""
-    estimates = list(estimates)
-    stream_idle = sum(estimate.stream_idle for estimate in estimates)
-    mean_us, error_us = fmean(e.lead_us for e in estimates), fmean(e.error_us for e in estimates)
+    stream_idle = sum(each.stream_idle for each in boundaries)
+    mean_us, error_us = fmean(each.lead_us for each in boundaries), fmean(each.error_us for each in boundaries)
     mean = round(mean_us, 1) if _is_certain(mean_us, error_us) else None
-    least_us = max(0.0, round(min(estimate.lead_us - estimate.error_us for estimate in estimates), 1))
-    known = [each.lead_us for each in estimates if _is_certain(each.lead_us, each.error_us)]
-    if 2 * len(known) <= len(estimates):
-        return Lead(boundary, len(estimates), None, None, None, stream_idle, mean, least_us)
+    least_us = max(0.0, round(min(each.lead_us - each.error_us for each in boundaries), 1))
+    known = [each.lead_us for each in boundaries if _is_certain(each.lead_us, each.error_us)]
+    if 2 * len(known) <= len(boundaries):
+        return Lead(name, len(boundaries), None, None, None, stream_idle, mean, least_us)
     lowest, middle, highest = (round(value, 1) for value in (min(known), median(known), max(known)))
-    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle, mean, least_us)
+    return Lead(name, len(boundaries), lowest, middle, highest, stream_idle, mean, least_us)
 
 
 def _is_certain(lead_us: float, error_us: float) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
-from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, TimedBoundary, lead_record
+from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary, lead_record
 from tuimon.sources.loop.step import MarkedStretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
@@ -23,20 +23,15 @@ _STEPS_WAITING = 64
 _EVENTS_WAITING = 4096
 #: A step with more boundaries than this is none: it holds an evaluation.
 _BOUNDARIES_LIMIT = 2048
-#: The boundaries that may have an event.
-_TIMED = frozenset(
-    (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
-)
+#: The boundaries that may have an event, in the order of the loop.
+BOUNDARIES = {
+    layout.FETCH_END: "fetch end",
+    layout.BACKWARD_BEGIN: "backward begin",
+    layout.BACKWARD_END: "backward end",
+    layout.OPTIMIZER_BEGIN: "optimizer begin",
+    layout.OPTIMIZER_END: "optimizer end",
+}
 _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
-
-
-class GpuStretch(NamedTuple):
-    """GPU time of one phase between two boundaries: see ``records.GpuPhase``."""
-
-    name: str
-    span_ns: int
-    idle_ns: int = 0
-    maybe_idle_ns: int = 0  # how much more of it may have been idle
 
 
 class Pass(NamedTuple):
@@ -63,13 +58,10 @@ class TimedStep(Struct):
         chain = self.boundaries[0].chain
         return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
 
-    def stretches(self) -> list[GpuStretch]:
-        """The parts of the GPU's time."""
-        return [
-            stretch
-            for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True)
-            for stretch in _between(before, after, is_evaluation)
-        ]
+    def phases(self) -> Iterator[GpuPhase]:
+        """The parts of the GPU's time, one after the other."""
+        for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True):
+            yield from _between(before, after, is_evaluation)
 
     def passes(self) -> Iterator[Pass]:
         """Its backward passes."""
@@ -84,14 +76,14 @@ class TimedStep(Struct):
 
         Without a forward pass if the step begins with backward: the pass then lies in the step before.
         """
-        reached_ns = last.update.reached_ns
-        if reached_ns is None:
+        if not last.update.is_estimated:
             return None
         forward_ns = None
         if self.boundaries[0].kind != layout.BACKWARD_BEGIN:
             pairs = pairwise(self.boundaries[:-1])
             forward_ns = sum(_span_ns(*pair) for pair in pairs if pair[1].kind == layout.BACKWARD_BEGIN)
-        return GpuExchange(round(reached_ns / 1e9, 6), forward_ns, last.own_ns, _span_ns(last.end, last.update))
+        reached_s = round(last.update.reached_ns / 1e9, 6)
+        return GpuExchange(reached_s, forward_ns, last.own_ns, _span_ns(last.end, last.update))
 
     def _evaluations(self) -> list[bool]:
         """For each pair of boundaries, True if a batch is evaluated between them, from its fetch to the next.
@@ -123,7 +115,7 @@ class TimedStepFinder:
         """The next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
         kind, flag = stretch.kind, stretch.flag
-        if kind not in _TIMED or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
+        if kind not in BOUNDARIES or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
             return
         if layout.has_event(flag):
             self._add_boundary(TimedBoundary(stretch, self._evaluated), flag)
@@ -161,18 +153,27 @@ class TimedStepFinder:
             self._open = TimedStep([boundary]) if begins else None
 
 
-def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -> Iterator[GpuStretch]:
-    """The work of the GPU from one boundary to the next."""
-    span_ns = _span_ns(before, after)
-    at_most_ns = _idle_at_most_ns(before, after)
+def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -> Iterator[GpuPhase]:
+    """The work of the GPU from one boundary to the next.
+
+    During a fetch nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and if it
+    waited longer, for the CPU's work before it. Launches between the update and the fetch (averaged weights) have no
+    boundary of their own: as far as they run on into the fetch, they are taken for waiting.
+    """
+    span_ns, label = _span_ns(before, after), after.stretch.label
     if is_evaluation:
-        yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
-        return
-    if after.kind == layout.FETCH_END:
-        yield from _fetched(after, span_ns, at_most_ns)
-        return
-    label = after.stretch.label
-    yield GpuStretch("forward" if label == BETWEEN else label, span_ns, maybe_idle_ns=at_most_ns)
+        name = "eval"
+    elif after.kind == layout.FETCH_END:
+        name = "other"
+        opened = after.stretch.opened
+        if after.stream_idle and opened is not None:
+            wait_ns = min(span_ns, after.time_ns - opened.end_ns)
+            yield GpuPhase("data", wait_ns, wait_ns, 0)
+            yield GpuPhase("other", span_ns - wait_ns, 0, span_ns - wait_ns)
+            return
+    else:
+        name = "forward" if label == BETWEEN else label
+    yield GpuPhase(name, span_ns, 0, _idle_at_most_ns(before, after))
 
 
 def _idle_at_most_ns(before: TimedBoundary, after: TimedBoundary) -> int:
@@ -183,23 +184,7 @@ def _idle_at_most_ns(before: TimedBoundary, after: TimedBoundary) -> int:
     If the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is 7 ms.
     """
     span_ns = _span_ns(before, after)
-    return span_ns if after.stream_idle else max(0, min(span_ns, round(after.time_ns - before.reached_from_ns)))
-
-
-def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[GpuStretch]:
-    """The wait for a batch.
-
-    During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
-    if it waited longer, for the CPU's work before it. Launches between the update and the fetch (averaged weights)
-    have no boundary of their own: as far as they run on into the fetch, they are taken for waiting.
-    """
-    if after.stream_idle:
-        opened = after.stretch.opened
-        wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.end_ns)
-        yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
-        yield GpuStretch("other", span_ns - wait_ns, maybe_idle_ns=span_ns - wait_ns)
-    else:
-        yield GpuStretch("other", span_ns, maybe_idle_ns=at_most_ns)
+    return span_ns if after.stream_idle else max(0, min(span_ns, round(after.time_ns - before.earliest_ns)))
 
 
 def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
@@ -210,7 +195,7 @@ def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
 _ESTIMATE_NS = 1_000_000_000
 _DEVICES = 64
 #: Most leads at one kind of boundary between two records; further ones are left out.
-_LEADS = 4096
+_LEADS = 1024
 #: Largest number of bytes, or count: beyond it is damage.
 _MEMORY_LIMIT = 1 << 62
 #: Windows that one record covers, so that the log stays small.
@@ -224,15 +209,6 @@ _A_SECOND = 8
 #: Least passes of a step: with three, the second has neither the first one's new gradients nor the last one's exchange.
 _PASSES = 3
 
-#: The boundaries in the order of the loop.
-BOUNDARIES = {
-    layout.FETCH_END: "fetch end",
-    layout.BACKWARD_BEGIN: "backward begin",
-    layout.BACKWARD_END: "backward end",
-    layout.OPTIMIZER_BEGIN: "optimizer begin",
-    layout.OPTIMIZER_END: "optimizer end",
-}
-
 
 class Sums:
     """Results about one GPU since the last record."""
@@ -240,7 +216,7 @@ class Sums:
     def __init__(self) -> None:
         self.steps = 0
         self.error_us: float | None = None
-        self.leads: dict[int, list[LeadEstimate]] = {}
+        self.leads: dict[int, list[TimedBoundary]] = {}  # by kind
         self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
         self._exchanges: list[GpuExchange] = []
         self._second = (0, 0)  # of the latest exchange, and how many it has
@@ -249,10 +225,11 @@ class Sums:
     def add_step(self, step: TimedStep) -> None:
         """Count a step whose times are known."""
         self.steps += 1
-        for name, *times_ns in step.stretches():
-            sums = self._phases.setdefault(name, [0, 0, 0])
-            for at, time_ns in enumerate(times_ns):
-                sums[at] += time_ns
+        for phase in step.phases():
+            sums = self._phases.setdefault(phase.name, [0, 0, 0])
+            sums[0] += phase.span_ns
+            sums[1] += phase.idle_ns
+            sums[2] += phase.maybe_idle_ns
         passes = list(step.passes())
         exchange = step.exchange(passes[-1]) if passes else None
         if exchange is not None:
@@ -387,15 +364,15 @@ class GpuTracker:
         chain = self._chain
         if chain is None:
             return
-        estimates = chain.take_leads()
-        if not estimates:
+        boundaries = chain.take_estimated()
+        if not boundaries:
             return
         sums = self._sums.setdefault(chain.device, Sums())
         sums.error_us = chain.error_us
-        for kind, estimate in estimates:
-            leads = sums.leads.setdefault(kind, [])
+        for boundary in boundaries:
+            leads = sums.leads.setdefault(boundary.kind, [])
             if len(leads) < _LEADS:
-                leads.append(estimate)
+                leads.append(boundary)
 
     def _settle(self) -> None:
         """Count steps and leads in their sums."""
