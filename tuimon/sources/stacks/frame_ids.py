@@ -67,12 +67,11 @@ class FrameIds:
     """Ids for the frames of a stream, from 0 on; once ``limit`` are given out, one last id stands for all others."""
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self._ids: dict[RawFrame, int] = {}
-        self._stepping: dict[RawFrame, int | None] = {}  # of libraries' lines that call a step; None: no environment's
+        self._ids: dict[tuple[RawFrame, bool], int] = {}  # by frame, and whether it calls a ``step`` of the user's
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()
         self._traits: dict[str, FrameTraits] = {}  # by file
-        self._facts = SourceFacts()
+        self.facts = SourceFacts()
         self._reported: set[str] = set()  # files whose settings and keeping lines are reported
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
@@ -86,8 +85,7 @@ class FrameIds:
             return
         self._programs = packages
         self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) not in changed}
-        self._ids = {frame: id_ for frame, id_ in self._ids.items() if package_of(frame.file) not in changed}
-        self._stepping = {}
+        self._ids = {key: id_ for key, id_ in self._ids.items() if package_of(key[0].file) not in changed}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """The traits by which a shortened stack keeps this frame or drops it."""
@@ -116,28 +114,19 @@ class FrameIds:
         A library's line that calls ``step`` has one id with its text where it steps a user's environment, and one
         without elsewhere.
         """
-        last = len(stack) - 1
-        return [
-            self._stepping_id(frame, stack[i + 1], files) if i < last else self.id_of(frame, files, is_leaf=True)
-            for i, frame in enumerate(stack)
-        ]
+        ids = []
+        for frame, called in zip(stack, (*stack[1:], None), strict=True):
+            steps = called is not None and called.function == "step" and self.traits(called).user
+            steps = steps and self.traits(frame).library
+            ids.append(self.id_of(frame, files, is_leaf=called is None, steps=steps))
+        return ids
 
-    def _stepping_id(self, frame: RawFrame, called: RawFrame, files: TargetFiles) -> int:
-        if called.function != "step" or not self.traits(called).user or not self.traits(frame).library:
-            return self.id_of(frame, files)
-        if frame not in self._stepping:
-            source = self._library_source.line(frame.file, frame.line, files)
-            known = self._given < self._limit and steps_environment(source)
-            self._stepping[frame] = self._list(frame, files, source) if known else None
-        id_ = self._stepping[frame]
-        return self.id_of(frame, files) if id_ is None else id_
-
-    def id_of(self, frame: RawFrame, files: TargetFiles, is_leaf: bool = False) -> int:
+    def id_of(self, frame: RawFrame, files: TargetFiles, *, is_leaf: bool = False, steps: bool = False) -> int:
         """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``.
 
-        ``is_leaf``: it is the innermost of its stack.
+        ``is_leaf``: it is the innermost of its stack. ``steps``: it is a library's, and calls a ``step`` of the user's.
         """
-        known = self._ids.get(frame)
+        known = self._ids.get((frame, steps))
         if known is not None:
             return known
         if self._given >= self._limit:
@@ -145,8 +134,12 @@ class FrameIds:
                 self._rest_id = self._given
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
-        source = self._text_of(frame, self.traits(frame), files, is_leaf)
-        self._ids[frame] = id_ = self._list(frame, files, source)
+        if steps:
+            source = self._library_source.line(frame.file, frame.line, files)
+            id_ = self._list(frame, files, source) if steps_environment(source) else self.id_of(frame, files)
+        else:
+            id_ = self._list(frame, files, self._text_of(frame, self.traits(frame), files, is_leaf))
+        self._ids[frame, steps] = id_
         return id_
 
     def _list(self, frame: RawFrame, files: TargetFiles, source: str) -> int:
@@ -160,7 +153,7 @@ class FrameIds:
         counts: tuple[CountSettings, ...] = ()
         keeping: tuple[KeepingLine, ...] = ()
         if traits.user and source:
-            facts = self._facts.of(frame.file, files)
+            facts = self.facts.of(frame.file, files)
             if frame.file not in self._reported:
                 self._reported.add(frame.file)
                 counts, keeping = facts.counts, facts.keeping
@@ -171,7 +164,7 @@ class FrameIds:
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:
-            return self._facts.source.line(frame.file, frame.line, files)
+            return self.facts.source.line(frame.file, frame.line, files)
         if is_fetcher(frame.file):
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""

@@ -93,7 +93,6 @@ class LoopReports:
     def __init__(self, table: ProcessTable, ids: FrameIds) -> None:
         self._table = table
         self._ids = ids
-        self._facts = SourceFacts()
         self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
         self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
@@ -115,7 +114,7 @@ class LoopReports:
             self._loops[key] = loop
             stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
             backward = tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
-            program = program_of(backward, self._facts, files)
+            program = program_of(backward, self._ids.facts, files)
             self._trains = True
             self._programs |= {program} if program is not None else set()
             self._ids.set_programs(self._programs)
@@ -127,7 +126,7 @@ class LoopReports:
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
         """Count a program as the user's before it trains, so that its own lines show its preparations."""
-        self._commands[key] = command_of(samples.most_common(1)[0][0], self._facts, files)
+        self._commands[key] = command_of(samples.most_common(1)[0][0], self._ids.facts, files)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._ids.set_programs(frozenset(package for package in alike if package is not None))

@@ -34,12 +34,8 @@ _SAMPLE_S = 0.00025
 _THREAD_SAMPLE_S = 0.00006
 _START_S = 0.02
 _THREAD_START_S = 0.0004
-#: A sample takes at least a few system calls, and a start at least this long, whatever the fitted line gives.
-_LEAST_SAMPLE_S = 2e-5
-_LEAST_START_S = 0.001
-#: Factor by which each new window reduces the weight of earlier ones and of the prior, which always keeps a little.
-_DECAY = 0.9
-_PRIOR_DECAY, _PRIOR_LEAST = 0.6, 0.05
+#: Least weight of the latest window in what they cost.
+_NEWEST_WEIGHT = 0.2
 #: More threads than this do not raise the expected cost of a process.
 _THREADS_COUNTED = 256
 
@@ -74,76 +70,34 @@ def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
     return Shares(focus, left - focus if trainers > 1 else 0.0, of_workers, gil)
 
 
-class _Sums(NamedTuple):
-    """Sums over the points (x, y) that a line is fitted to."""
-
-    n: float = 0.0
-    x: float = 0.0
-    xx: float = 0.0
-    y: float = 0.0
-    xy: float = 0.0
-
-    def plus(self, other: _Sums) -> _Sums:
-        """The sums over the points of both."""
-        return _Sums(*(mine + yours for mine, yours in zip(self, other, strict=True)))
-
-    def times(self, weight: float) -> _Sums:
-        """The sums with each point weighted so."""
-        return _Sums(*(weight * value for value in self))
-
-    @classmethod
-    def of(cls, x: float, y: float) -> _Sums:
-        """One point."""
-        return cls(1.0, x, x * x, y, x * y)
-
-
 class CostModel:
-    """CPU seconds of a window = start + samples * cost of one: a least-squares line through recent windows.
+    """CPU seconds of the windows of a process: those usual for its number of threads, times a factor that is measured.
 
-    The prior counts as two early windows, so that windows of one and the same length still define a line. The first
-    measured window scales the prior: beside dear windows a cheap prior would make the line fall, and samples would seem
-    to cost nothing. Cost depends on the number of threads above all: each process has a model of its own.
+    The factor is of start and samples alike: windows of a process are mostly of one length, which does not show how
+    the two share a window's cost.
     """
 
     def __init__(self, threads: int = 4) -> None:
-        """``threads``: of the process, as far as known before anything is measured."""
+        """``threads``: of the process."""
         threads = min(max(threads, 1), _THREADS_COUNTED)
-        self._prior_sample_s = _SAMPLE_S + threads * _THREAD_SAMPLE_S
-        start_s = _START_S + threads * _THREAD_START_S
-        short, long = (_Sums.of(samples, start_s + samples * self._prior_sample_s) for samples in (10.0, 100.0))
-        self._expected, self._weight = short.plus(long), 1.0
-        self._measured = _Sums()
-        self._sums = self._expected
+        self._start_s = _START_S + threads * _THREAD_START_S
+        self._sample_s = _SAMPLE_S + threads * _THREAD_SAMPLE_S
+        self._factor = 1.0
+        self._windows = 0
 
     def add_window(self, samples: int, cpu_s: float) -> None:
         """Add the measured cost of a window."""
-        if not self._measured.n:
-            dearer = max(1.0, cpu_s / (self.start_s + samples * self.sample_s))
-            self._expected = self._expected._replace(y=dearer * self._expected.y, xy=dearer * self._expected.xy)
-        self._weight = max(_PRIOR_DECAY * self._weight, _PRIOR_LEAST)
-        self._measured = self._measured.times(_DECAY).plus(_Sums.of(float(samples), cpu_s))
-        self._sums = self._expected.times(self._weight).plus(self._measured)
-
-    @property
-    def sample_s(self) -> float:
-        """CPU seconds of one sample of the process, all its threads."""
-        n, x, xx, y, xy = self._sums
-        spread = n * xx - x * x
-        slope = (n * xy - x * y) / spread if spread > 1e-9 else self._prior_sample_s
-        return min(max(slope, _LEAST_SAMPLE_S), y / max(x, 1.0))  # a negative slope or start is noise
-
-    @property
-    def start_s(self) -> float:
-        """CPU seconds to start and end a window."""
-        return max((self._sums.y - self.sample_s * self._sums.x) / self._sums.n, _LEAST_START_S)
+        self._windows += 1
+        factor = cpu_s / (self._start_s + samples * self._sample_s)
+        self._factor += max(1 / self._windows, _NEWEST_WEIGHT) * (factor - self._factor)
 
     def window_cpu_s(self, rate_hz: float, window_s: float) -> float:
         """CPU seconds that such a window is expected to cost."""
-        return self.start_s + rate_hz * window_s * self.sample_s
+        return self._factor * (self._start_s + rate_hz * window_s * self._sample_s)
 
     def affordable_hz(self, cpu_s: float, window_s: float) -> float:
         """The rate at which a window costs this much; negative if its start alone costs more."""
-        return (cpu_s - self.start_s) / (window_s * self.sample_s)
+        return (cpu_s / self._factor - self._start_s) / (window_s * self._sample_s)
 
 
 def plan_window(

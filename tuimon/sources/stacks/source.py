@@ -191,30 +191,32 @@ class StackSource(Source):
             self._records.forget_others(wanted)
         trainers, key = self.sampled.trainers, self.sampled.key
         workers = self._idle.left(self.sampled.workers, trainers, now_s)
-        if not self.sampled.keys or not self._has_binary(now_s):
+        binary = self._usable_binary(now_s) if self.sampled.keys else None
+        if binary is None:
             return
-        for window in self._schedule.due_windows(
-            trainers, workers, key, self.running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
-        ):
-            if not self._begin_window(window, now_s):
-                return
-        self._begin_gil_window([pid for pid in trainers if key(pid) not in self._failures], now_s)
-
-    def _begin_window(self, window: PlannedWindow, now_s: float) -> bool:
-        pid = window.key[0]
-        if self._binary is None:
-            return False
         try:
-            plan, most_cpu_s = window.plan, _OVERSPENT * window.cpu_s
-            recording = pyspy.Recording.start(self._binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
+            for window in self._schedule.due_windows(
+                trainers, workers, key, self.running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
+            ):
+                self._begin_window(binary, window)
+            if self.running:
+                readable = [pid for pid in trainers if key(pid) not in self._failures]
+                self.gil.begin_window(binary, readable, self._schedule.gil_ratio, now_s)
         except OSError as error:
+            problem = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
+            self._failures.add_failure(NO_PROCESS, problem, now_s)
+            self._binary = None
+
+    def _begin_window(self, binary: str, window: PlannedWindow) -> None:
+        pid, plan, most_cpu_s = window.key[0], window.plan, _OVERSPENT * window.cpu_s
+        try:
+            recording = pyspy.Recording.start(binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
+        except OSError:
             window.settle(None, 0.0)
-            self._note_start_error(error, now_s)
-            return False
+            raise
         if self._schedule.are_cores_crowded:
             recording.keep_beside()
         self.running[pid] = _Running(recording, window, self._files(window.key))
-        return True
 
     def _follow_threads(self) -> None:
         """While no core is free, keep py-spy beside the thread in focus; of other processes it is put there once."""
@@ -226,19 +228,6 @@ class StackSource(Source):
         if first is not None:
             first.recording.keep_beside()
         self.gil.keep_beside()
-
-    def _begin_gil_window(self, trainers: list[int], now_s: float) -> None:
-        if self._binary is None or not self.running:
-            return
-        try:
-            self.gil.begin_window(self._binary, trainers, self._schedule.gil_ratio, now_s)
-        except OSError as error:
-            self._note_start_error(error, now_s)
-
-    def _note_start_error(self, error: OSError, now_s: float) -> None:
-        problem = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
-        self._failures.add_failure(NO_PROCESS, problem, now_s)
-        self._binary = None
 
     def _restart_new_trainers(self, now_s: float) -> None:
         """End the window of a process that begins to train: what it has sampled is imports and set-up."""
@@ -252,14 +241,14 @@ class StackSource(Source):
                 recording.due_s = max(now_s, recording.started_s + FIRST_WINDOWS_S[0])
         self._training = training
 
-    def _has_binary(self, now_s: float) -> bool:
+    def _usable_binary(self, now_s: float) -> str | None:
         if self._binary is None and not self._failures.waits(NO_PROCESS, now_s):
             self._binary = self._find_binary()
             if self._binary is None:
                 self._failures.add_failure(NO_PROCESS, failures.no_binary(), now_s)
             else:
                 self._failures.clear(NO_PROCESS)
-        return self._binary is not None
+        return self._binary
 
     def _files(self, key: ProcessKey) -> TargetFiles:
         return TargetFiles(key[0], None if key[1] is None else start_unix_s(key[1]))
