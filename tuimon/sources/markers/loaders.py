@@ -47,11 +47,8 @@ class Worker(Struct):
     listed_window: int = 0  # in which it was listed last
     ended: bool = False
 
-    def totals(self, now_ns: int) -> _Totals | None:
-        """Totals, with what is under way; None where not measured."""
-        slot = self.slot
-        if slot is None:
-            return None
+    def totals(self, slot: Loading, now_ns: int) -> _Totals:
+        """Totals by its slot, with what is under way."""
         open_ns = 0 if self.ended else max(now_ns - slot.since_ns, 0)
         items_ns = slot.items_ns + open_ns * (slot.state == ITEMS)
         collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)
@@ -61,9 +58,9 @@ class Worker(Struct):
 
     def take_record(self, now_ns: int) -> LoaderWorker:
         """Its work since it was listed last."""
-        totals = self.totals(now_ns)
-        if totals is None or self.slot is None:
+        if self.slot is None:  # it is not measured
             return LoaderWorker(self.pid, self.number)
+        totals = self.totals(self.slot, now_ns)
         # what was listed as waiting may turn out to have been handing over: then it is not listed again
         batches, *times_ns = (max(now - before, 0) for now, before in zip(totals, self.listed, strict=True))
         self.listed = list(map(max, totals, self.listed))
@@ -78,7 +75,7 @@ WORKERS_LISTED = 4
 #: Totals of a worker found late cover its whole life: above this they are left out, as mostly of earlier windows.
 LATE_NS = 10_000_000_000
 #: A fetch under way is reported from this long on.
-_LONG_WAIT_S = 0.5
+_LONG_WAIT_NS = 500_000_000
 #: Latest fetches that show how long one usually waits.
 _USUAL_FETCHES = 64
 #: Windows after which the facts are repeated.
@@ -110,6 +107,7 @@ class _Loader(Struct):
     tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
     tensors: int | None = None  # of that batch
     iterator: int = 0  # the latest
+    iter_ns: int | None = None  # how long its iter(loader) took; until its first batch
     given: int | None = None  # batches that it has given in this epoch
     length: int | None = None  # batches of an epoch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
@@ -141,9 +139,10 @@ class _Loader(Struct):
         self.counted = self.end_ns = self.epochs = self.other_epochs = 0
         self.batches = None
 
-    def begin_epoch(self, iterator: int) -> None:
+    def begin_epoch(self, iterator: int, iter_ns: int | None = None) -> None:
         """The loop takes batches of a new epoch; the one before is over, also if it was left in the middle."""
         self.end_epoch()
+        self.iter_ns = iter_ns
         self.iterator, self.given, self.before, self.trained_before = iterator, 0, None, self.trained
 
     @property
@@ -164,7 +163,7 @@ class _Loader(Struct):
         if iterator > self.iterator > 0:
             self.begin_epoch(iterator)
         elif iterator != self.iterator:
-            self.iterator, self.given = iterator, None
+            self.iterator, self.given, self.iter_ns = iterator, None, None
         if self.given is not None:
             self.given += count
 
@@ -189,10 +188,7 @@ class LoaderTracker:
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
-        self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
         self._latest = 0  # key of the loader that was fetched from last
-        # whether a loader has unused batches, and whether their iterator has ended
-        self._are_unused = self._has_ended = False
         self._trains = False  # a backward was seen
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
@@ -218,10 +214,7 @@ class LoaderTracker:
             if opened.value:
                 self._add_end(opened.value, None if steps.is_slowed else duration_ns)
             elif (loader := self._loader(stretch.value >> layout.LOADER_SHIFT)) is not None:
-                loader.begin_epoch(stretch.value)
-                self._iter_ns[stretch.value] = duration_ns
-                if len(self._iter_ns) > _LOADERS:
-                    del self._iter_ns[next(iter(self._iter_ns))]
+                loader.begin_epoch(stretch.value, duration_ns)
 
     def add_counted(self, passed: Passed) -> None:
         """Add fetches of the loader that was fetched from last, and backwards, that were only counted."""
@@ -267,9 +260,9 @@ class LoaderTracker:
     ) -> Iterator[Loader]:
         """The loaders that did something in the window that ends now; ``open_fetches``: stretches before these."""
         self._window += 1
-        waiting: dict[int, int] = {}  # by loader: since when
+        waits_ns: dict[int, int] = {}  # of fetches under way, by loader
         for begin in sorted(open_fetches, key=lambda begin: begin.end_ns):
-            waiting[begin.value >> layout.LOADER_SHIFT] = begin.end_ns
+            waits_ns[begin.value >> layout.LOADER_SHIFT] = end_ns - begin.end_ns
             self._loader(begin.value >> layout.LOADER_SHIFT)
         if not self._loaders:
             return
@@ -277,29 +270,20 @@ class LoaderTracker:
         for key, loader in self._loaders.items():
             if loader is None:
                 continue
-            begin_ns = waiting.get(key)
             due = sorted(loader.workers.values(), key=lambda worker: (worker.listed_window, worker.number))
             workers = []
             for worker in due[:WORKERS_LISTED]:  # those not listed for longest
                 worker.listed_window = self._window
                 workers.append(worker.take_record(now_ns))
             workers.sort(key=lambda worker: worker.number)
-            is_used = loader.waits_ns or loader.counted or loader.epochs or begin_ns is not None
+            is_used = loader.waits_ns or loader.counted or loader.epochs or key in waits_ns
             if is_used or any(worker.batches for worker in workers):
-                waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
-                if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
-                    waits_for_s = None
-                yield self._record(loader, end_ns, window_s, waits_for_s, workers)
+                yield self._record(loader, end_ns, window_s, waits_ns.get(key, 0), workers)
             loader.clear_window()
             loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
 
     def _record(
-        self,
-        loader: _Loader,
-        end_ns: int,
-        window_s: float,
-        waits_for_s: float | None,
-        workers: list[LoaderWorker],
+        self, loader: _Loader, end_ns: int, window_s: float, waits_ns: int, workers: list[LoaderWorker]
     ) -> Loader:
         facts = None
         if self._window - loader.facts_window >= _FACTS_EVERY:
@@ -323,7 +307,7 @@ class LoaderTracker:
             ready_total=sum(loader.ready),
             ready_none=loader.ready.count(0),
             ready_last=loader.ready[-1] if loader.ready else None,
-            waits_for_s=None if waits_for_s is None else round(waits_for_s, 3),
+            waits_for_s=round(waits_ns / 1e9, 3) if waits_ns >= _LONG_WAIT_NS else None,
             starts=len(loader.starts_ns),
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
@@ -352,23 +336,17 @@ class LoaderTracker:
 
     def _add_unused(self, loader: _Loader, count: int) -> None:
         """Add so many batches that came without a backward between them."""
-        if self._has_ended:  # and no backward since: what an iterator has given until its end was evaluated
-            self._has_ended = False
-            for each in self._known():
-                if each.has_ended:
-                    each.settle(trains=False)
+        for each in self._known():
+            if each.has_ended:  # and no backward since: what an iterator has given until its end was evaluated
+                each.settle(trains=False)
         loader.unused += count
-        self._are_unused = True
 
     def _use_batches(self) -> None:
         """A backward trains on what was fetched last; of another loader on one batch at most."""
         self._trains = True
-        if not self._are_unused:
-            return
         for key, loader in self._loaders.items():
             if loader is not None and loader.unused:
                 loader.settle(trains=key == self._latest or (loader.unused == 1 and not loader.has_ended))
-        self._are_unused = self._has_ended = False
 
     # -- its epochs and fetches
 
@@ -380,14 +358,13 @@ class LoaderTracker:
             return
         if not has_batch:
             loader.has_ended = loader.unused > 0
-            self._has_ended |= loader.has_ended
             loader.end_epoch(is_exhausted=True)
             self._add_end(iterator, wait_ns)
             return
         self._latest = key
         self._add_unused(loader, 1)
         loader.add_given(iterator)
-        iter_ns = self._iter_ns.pop(iterator, None)
+        iter_ns, loader.iter_ns = loader.iter_ns, None
         if wait_ns is None:
             loader.before = None
             return
@@ -417,9 +394,8 @@ class LoaderTracker:
             if worker is None:
                 continue
             if worker.slot is None and self._late:
-                worker.slot = slot
-                totals = worker.totals(now_ns)
-                if totals is not None and sum(totals[1:]) > LATE_NS:
+                totals = worker.totals(slot, now_ns)
+                if sum(totals[1:]) > LATE_NS:
                     worker.listed = totals
             worker.slot = slot
         self._late = False

@@ -38,33 +38,26 @@ def refused_folders(now_s: float) -> list[Notice]:
     ]
 
 
-def deleted(now_s: float, readers: Sequence[RingReader]) -> Notice:
-    """Rings that lost their names while their processes run; they are read on."""
-    process, folder = _first(readers)
-    return _warning(
-        now_s,
-        f"the ring of {process} was deleted from {folder}, as by a logout with RemoveIPC=yes or a cleaner of temporary"
-        " files: its markers are still read, but DataLoader workers that start from now on are not timed",
-        f"Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody empties in"
-        " TUIMON_RING_DIR before the next start.",
-    )
+#: Of rings that lost their names while their processes run, and are read on: what is wrong, and what to do.
+_DELETED = (
+    "the ring of {process} was deleted from {folder}, as by a logout with RemoveIPC=yes or a cleaner of temporary"
+    " files: its markers are still read, but DataLoader workers that start from now on are not timed",
+    "Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody empties in"
+    " TUIMON_RING_DIR before the next start.",
+)
+#: Of those whose markers end before their processes do: a file was cut short, or its folder fails.
+_UNREADABLE = (
+    "the ring of {process} cannot be read any more: its markers end here",
+    "Check the file system of {folder}, and what cuts files short there; or name another folder in TUIMON_RING_DIR"
+    " before the next start.",
+)
 
 
-def unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
-    """Rings whose markers end before their processes do: a file was cut short, or its folder fails."""
-    process, folder = _first(readers)
-    return _warning(
-        now_s,
-        f"the ring of {process} cannot be read any more: its markers end here",
-        f"Check the file system of {folder}, and what cuts files short there; or name another folder in TUIMON_RING_DIR"
-        " before the next start.",
-    )
-
-
-def _first(readers: Sequence[RingReader]) -> tuple[str, str]:
-    """The processes of these rings in words, and the folder of the first."""
+def _ring_warning(now_s: float, readers: Sequence[RingReader], texts: tuple[str, str]) -> Notice:
     more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-    return f"process {readers[0].pid}{more}", os.path.dirname(readers[0].path)
+    names = {"process": f"process {readers[0].pid}{more}", "folder": os.path.dirname(readers[0].path)}
+    message, hint = (text.format(**names) for text in texts)
+    return _warning(now_s, message, hint)
 
 
 def _warning(now_s: float, message: str, hint: str) -> Notice:
@@ -139,7 +132,7 @@ class MarkerSource(Source):
             if last:
                 self._drop(path)
         if failed:
-            out.append(unreadable(now_ns / 1e9, failed))
+            out.append(_ring_warning(now_ns / 1e9, failed, _UNREADABLE))
         self.period_s = self._period_s(now_ns)
         return out
 
@@ -212,7 +205,7 @@ class MarkerSource(Source):
         lost = [reader for reader in found if reader.has_vanished() and goes_on(reader)]
         self._nameless.update(reader.path for reader in lost)
         if lost:
-            yield deleted(self._clock_ns() / 1e9, lost)
+            yield _ring_warning(self._clock_ns() / 1e9, lost, _DELETED)
 
     def _find_rings(self) -> Set[str]:
         """Follow the new rings of the run; returns the paths of all rings."""
