@@ -309,15 +309,13 @@ class GpuTimeStats:
         """
         if self._first is None:
             return None
-        devices = list(self._devices.values())
-        if span.last_s < math.inf:
-            lasts_s = [max(span.last_s, min(_LONGEST_S, _STEPS * device.step_s)) for device in devices]
-            rows = [
-                device.over(Span(now_s - last_s, last_s=last_s))
-                for device, last_s in zip(devices, lasts_s, strict=True)
-            ]
-        else:
-            rows = [device.over(Span(self._first[1])) for device in devices]
+        rows = []
+        for device in self._devices.values():
+            within = Span(self._first[1])
+            if span.last_s < math.inf:
+                last_s = max(span.last_s, min(_LONGEST_S, _STEPS * device.step_s))
+                within = Span(now_s - last_s, last_s=last_s)
+            rows.append(device.over(within))
         found = max((row for row in rows if row is not None), key=lambda row: row.steps, default=None)
         is_first = found is None or (found.device == self._first[0] and found.steps < _STEPS)
         return self._devices[self._first[0]].over(EVER) if is_first and span.last_s == math.inf else found

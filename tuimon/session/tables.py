@@ -9,34 +9,8 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
+from tuimon import records
 from tuimon.node_ids import node_of
-from tuimon.records import (
-    Collectives,
-    Compiler,
-    Cost,
-    Exit,
-    Frames,
-    Gil,
-    Gpu,
-    GpuTime,
-    Header,
-    Loader,
-    MachineMemory,
-    MemoryHistory,
-    Native,
-    Node,
-    Notice,
-    Printed,
-    Process,
-    Record,
-    Stacks,
-    Standstill,
-    Steps,
-    Threads,
-    TorchMemory,
-    TraceTaken,
-    Uncaught,
-)
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import Loaders
 from tuimon.session.machines import MachineTables
@@ -79,8 +53,9 @@ class ByProcess(dict[int, T]):
 class Held(Struct):
     """Answers that hold until a process comes, changes or ends, or begins to train."""
 
+    trainers: list[int] | None = None  # by rank
     groups: dict[int, list[int]] = field(default_factory=dict)  # the ranks of the training of a process
-    trainings: list[list[Process]] | None = None
+    trainings: list[list[records.Process]] | None = None
     last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
 
@@ -89,20 +64,20 @@ class Tables:
     """Folds records, each into its table, and knows who trains; ``Session`` queries them."""
 
     def __init__(self) -> None:
-        self.header: Header | None = None
-        self.exit: Exit | None = None
-        self.cost: Cost | None = None
-        self.printed: Printed | None = None
-        self.uncaught: dict[int, Uncaught] = {}  # the exceptions that ended processes, by process
+        self.header: records.Header | None = None
+        self.exit: records.Exit | None = None
+        self.cost: records.Cost | None = None
+        self.printed: records.Printed | None = None
+        self.uncaught: dict[int, records.Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
-        self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
+        self.notices: dict[str, records.Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
         self.threads = ByProcess(ProcessThreads)
         self._has_own_bytes = False  # whether the log has what is a process's own memory
         self.nodes = MachineTables(self._own_core_s)
-        self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
-        self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
+        self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
+        self.traces: deque[records.TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats = ByProcess(StepStats)
@@ -117,36 +92,35 @@ class Tables:
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
         self.compilers = ByProcess(lambda _: CompilerStats())
         self.held = Held()
-        self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
-        self._folds: dict[type[Record], Callable[..., None]] = {
-            Header: self._fold_header,
-            Process: self._fold_process,
-            Steps: self._fold_steps,
-            Threads: self._fold_threads,
-            Stacks: self._fold_stacks,
-            Frames: lambda record: self.trie.add_frames(record.first, record.frames),
-            Gil: lambda record: self.gil.held(record.pid).add_record(record),
-            Native: lambda record: self.native.held(record.pid).add_record(record),
-            Loader: self._fold_loader,
-            Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
-            GpuTime: self._fold_gpu_time,
-            TorchMemory: self._fold_gpu_time,
-            Compiler: lambda record: self.compilers.held(record.pid).add_record(record),
-            MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
-            TraceTaken: self.traces.append,
-            MachineMemory: self.nodes.add_memory,
-            Node: self.nodes.add_node,
-            Standstill: self._fold_standstill,
-            Collectives: self.standstills.add_collectives,
-            Notice: self._fold_notice,
-            Cost: partial(setattr, self, "cost"),
-            Printed: partial(setattr, self, "printed"),
-            Uncaught: lambda record: self.uncaught.update({record.pid: record}),
-            Exit: partial(setattr, self, "exit"),
+        self._folds: dict[type[records.Record], Callable[..., None]] = {
+            records.Header: self._fold_header,
+            records.Process: self._fold_process,
+            records.Steps: self._fold_steps,
+            records.Threads: self._fold_threads,
+            records.Stacks: self._fold_stacks,
+            records.Frames: lambda record: self.trie.add_frames(record.first, record.frames),
+            records.Gil: lambda record: self.gil.held(record.pid).add_record(record),
+            records.Native: lambda record: self.native.held(record.pid).add_record(record),
+            records.Loader: self._fold_loader,
+            records.Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
+            records.GpuTime: self._fold_gpu_time,
+            records.TorchMemory: self._fold_gpu_time,
+            records.Compiler: lambda record: self.compilers.held(record.pid).add_record(record),
+            records.MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
+            records.TraceTaken: self.traces.append,
+            records.MachineMemory: self.nodes.add_memory,
+            records.Node: self.nodes.add_node,
+            records.Standstill: self._fold_standstill,
+            records.Collectives: self.standstills.add_collectives,
+            records.Notice: self._fold_notice,
+            records.Cost: partial(setattr, self, "cost"),
+            records.Printed: partial(setattr, self, "printed"),
+            records.Uncaught: lambda record: self.uncaught.update({record.pid: record}),
+            records.Exit: partial(setattr, self, "exit"),
         }
 
-    def add(self, record: Record) -> None:
+    def add(self, record: records.Record) -> None:
         """Fold one record."""
         t = record.t
         self.now_s = max(self.now_s, t)
@@ -163,11 +137,11 @@ class Tables:
 
         Without any, those whose markers show steps, then those whose samples do, then the process attached to.
         """
-        if self._trainers is None:
+        if self.held.trainers is None:
             with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
             training = self._trained_pids() or with_steps or self._sampled_in_steps()
-            self._trainers = self.run_processes.trainers(training)
-        return list(self._trainers)
+            self.held.trainers = self.run_processes.trainers(training)
+        return list(self.held.trainers)
 
     def trainer(self) -> int | None:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
@@ -186,39 +160,35 @@ class Tables:
 
     # -- folding
 
-    def _admits(self, record: Record) -> bool:
+    def _admits(self, record: records.Record) -> bool:
         """True if there is room for the process of a record, which has none so far."""
         if len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
-            return isinstance(record, Header | Process | Exit)
+            return isinstance(record, records.Header | records.Process | records.Exit)
         self._pids.add(record.pid)
         return True
 
-    def _fold_header(self, record: Header) -> None:
+    def _fold_header(self, record: records.Header) -> None:
         self.header = record
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
-    def _fold_notice(self, record: Notice) -> None:
+    def _fold_notice(self, record: records.Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
         elif record.source in self.notices or len(self.notices) < _SOURCES:
             self.notices[record.source] = record
 
-    def _fold_process(self, record: Process) -> None:
+    def _fold_process(self, record: records.Process) -> None:
         before = self.run_processes.known.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
             self._forget(record.pid)
         if record.ended:
             self.nodes.of_process(record.pid).forget(record.pid)
-        self._note_change()
+        self.held = Held()
         for pid in self.run_processes.add_process(record, self._trained_pids, max(1, len(self.nodes.known))):
             self._forget(pid)
 
     def _own_core_s(self, node: int, begin_s: float, end_s: float) -> tuple[float, float]:
         return core_seconds([own for pid, own in self.threads.items() if node_of(pid) == node], begin_s, end_s)
-
-    def _note_change(self) -> None:
-        """Note that another process trains, or may."""
-        self._trainers, self.held = None, Held()
 
     def _trained_pids(self) -> set[int]:
         return {pid for pid, stats in self.step_stats.items() if stats.trains}
@@ -232,7 +202,7 @@ class Tables:
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
-        self._note_change()
+        self.held = Held()
         self._pids.discard(pid)
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
@@ -242,10 +212,10 @@ class Tables:
         self.nodes.of_process(pid).forget(pid)
         self.run_processes.forget(pid)
 
-    def _fold_standstill(self, record: Standstill) -> None:
+    def _fold_standstill(self, record: records.Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))
 
-    def _fold_steps(self, record: Steps) -> None:
+    def _fold_steps(self, record: records.Steps) -> None:
         self.standstills.note_steps(record)
         if self.step_stats[record.pid].begins_anew(record):
             del self.step_stats[record.pid]
@@ -256,7 +226,7 @@ class Tables:
         on_cores = self.threads[record.pid].on_cores(record.t - record.window_s, record.t, workers)
         stats.add_window(record, on_cores, processes)
         if (stats.trains, stats.has_loop) != before:
-            self._note_change()
+            self.held = Held()
         if stats.has_loop:
             stacks.note_training_thread(record.tid or record.pid)
             stacks.end_steps(record)
@@ -268,7 +238,7 @@ class Tables:
             stacks.leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
 
-    def launcher_of(self, process: Process) -> int:
+    def launcher_of(self, process: records.Process) -> int:
         """The process of the run that started this one and waits for it; 0: none, or both are ranks."""
         parent = self.run_processes.known.get(process.ppid)
         are_ranks = parent is not None and parent.rank is not None and process.rank is not None
@@ -282,7 +252,7 @@ class Tables:
             threads.keep_apart(t)
         self.nodes.of_process(pid).begin_steps(t)
 
-    def _fold_threads(self, record: Threads) -> None:
+    def _fold_threads(self, record: records.Threads) -> None:
         stats = self.step_stats[record.pid]
         tid = (stats.latest.tid if stats.latest is not None else None) or record.pid
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
@@ -290,7 +260,7 @@ class Tables:
         self.threads.held(record.pid).add_window(record, tid, held_bytes, stats.total)
         self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
 
-    def _fold_stacks(self, record: Stacks) -> None:
+    def _fold_stacks(self, record: records.Stacks) -> None:
         self.samplers.held(record.pid).add_window(record)
         self.sampling_cost_s += record.cost_cpu_s
         if self.sampled_since_s is None:
@@ -302,16 +272,16 @@ class Tables:
         others = 0 if record.pid == self.trainer() else len(self.step_stats)
         samples.add_window(record, max(1, others // _PLACED_AT_ONCE))
         if shown != (samples.has_whole_step, samples.forward_only):
-            self._note_change()
+            self.held = Held()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):
             self.stacks.held(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 
-    def _fold_loader(self, record: Loader) -> None:
+    def _fold_loader(self, record: records.Loader) -> None:
         self.loaders.held(record.pid).add_record(record)
         if (record.fetches or record.counted) and record.role == "train":
             self.stacks.held(record.pid).learn("loader")
 
-    def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
+    def _fold_gpu_time(self, record: records.GpuTime | records.TorchMemory) -> None:
         self.gpu_times.held(record.pid).add_record(record, self.step_stats[record.pid].first_step_s)

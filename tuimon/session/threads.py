@@ -116,6 +116,11 @@ class _Use(NamedTuple):
     number: float  # of its threads
     steps: float  # that it has made
 
+    def ratio(self, name: str) -> float | None:
+        """What was measured, as a share of the time in which it was; None if it was not."""
+        whole_s: float = getattr(self, f"{name}_of_s")
+        return getattr(self, f"{name}_s") / whole_s if whole_s else None
+
 
 #: The things of which a leaking process holds more and more.
 Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
@@ -247,7 +252,7 @@ class ProcessThreads:
         return structs.replace(
             latest,
             window_s=sums.seconds,
-            cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
+            cpu_ratio=presence * cpu_ratio if (cpu_ratio := sums.ratio("cpu")) is not None else None,
             threads=rows,
             ended_cpu_s=presence * sums.childrens_s,
         )
@@ -257,11 +262,7 @@ class ProcessThreads:
         sums = self.use.over(span)
         if sums is None:
             return MainThread()
-        return MainThread(
-            _ratio(sums.training_cpu_s, sums.training_cpu_of_s),
-            _ratio(sums.training_delay_s, sums.training_delay_of_s),
-            sums.stopped_s / sums.seconds,
-        )
+        return MainThread(sums.ratio("training_cpu"), sums.ratio("training_delay"), sums.stopped_s / sums.seconds)
 
     @property
     def is_stopped(self) -> bool:
@@ -295,13 +296,8 @@ class ProcessThreads:
         """
         near = [sums for sums in (self.use.part(begin_s, end_s), *self.use.rows(last=1)) if sums is not None]
         waited, cpu, ran, wanted = (
-            next((part / of for part, of in each if of), None)
-            for each in (
-                [(sums.waited_s, sums.waited_of_s) for sums in near],
-                [(sums.cpu_s, sums.cpu_of_s) for sums in near],
-                [(sums.training_cpu_s, sums.training_cpu_of_s) for sums in near],
-                [(sums.training_delay_s, sums.training_delay_of_s) for sums in near],
-            )
+            next((ratio for sums in near if (ratio := sums.ratio(name)) is not None), None)
+            for name in ("waited", "cpu", "training_cpu", "training_delay")
         )
         rows = [row for worker in workers if worker is not None for row in worker.threads]
         known = [row for row in rows if row.cpu_ratio is not None and row.delay_ratio is not None]

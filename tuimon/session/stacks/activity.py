@@ -11,31 +11,19 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal
 
+from tuimon import library_code, torch_code
 from tuimon.code_origin import WITHIN, frame_test, is_agent_file, is_import_system, is_torch, package_of
-from tuimon.library_code import is_network
 from tuimon.records import Frame
-from tuimon.torch_code import (
-    is_backward_entry,
-    is_checkpoint_io,
-    is_collective,
-    is_compiler,
-    is_distributed,
-    is_fetch,
-    is_gpu_sync,
-    is_loader_code,
-    is_loader_idle_loop,
-    is_module_body,
-    is_operator_call,
-    waits_for_compiler,
-)
 
 Activity = Literal[
     "data", "idle", "lock", "ranks", "sync", "transfer", "torch", "compile", "import", "io", "sleep", "python"
 ]
 
 OutsideWait = Literal["prompt", "file", "slow"]
-#: What a training thread does that markers do not show; ``none``: what they divide.
-Work = Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch", "none"]
+#: What a training thread does that markers do not show ...
+WorkBeside = Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch"]
+#: ... or what they divide.
+Work = WorkBeside | Literal["none"]
 
 #: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
 _INSPECTED_FRAMES = 12
@@ -87,23 +75,23 @@ _SUBPROCESS = re.compile(r"subprocess\.py$")
 
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS: tuple[_Rule, ...] = (
-    ("idle", is_loader_idle_loop),
-    ("data", is_loader_code),
-    ("ranks", is_distributed),
+    ("idle", torch_code.is_loader_idle_loop),
+    ("data", torch_code.is_loader_code),
+    ("ranks", torch_code.is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
     _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    ("io", is_network),
+    ("io", library_code.is_network),
 )
 
 #: The work of the innermost frame that matches.
 _WORK: tuple[_Rule, ...] = (
     ("import", is_import_system),
     _place("import", r"importlib/"),
-    ("sync", is_gpu_sync),
-    ("ranks", is_collective),
-    ("compile", is_compiler),
-    ("io", is_checkpoint_io),
-    ("io", is_network),
+    ("sync", torch_code.is_gpu_sync),
+    ("ranks", torch_code.is_collective),
+    ("compile", torch_code.is_compiler),
+    ("io", torch_code.is_checkpoint_io),
+    ("io", library_code.is_network),
     _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
     _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
     ("torch", lambda file, _: is_torch(file)),
@@ -142,7 +130,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         if not any(frame.user for frame in stack):
             return "idle"
         called = takewhile(lambda frame: not frame.user, inner)
-        return "compile" if any(waits_for_compiler(frame.file) for frame in called) else waiter
+        return "compile" if any(torch_code.waits_for_compiler(frame.file) for frame in called) else waiter
     if leaf.user:
         shown: Activity = next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
         # the text is of the whole line: torch is called with the result of the comprehension or with the lambda
@@ -154,7 +142,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         if frame.user:
             break
         work = _work(frame.file, frame.function)
-        if work is not None and not is_operator_call(frame.file):
+        if work is not None and not torch_code.is_operator_call(frame.file):
             return work
         of_call = of_call or work
     return of_call or "python"
@@ -217,9 +205,10 @@ def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
     for frame in reversed(frames):
         if frame.user:
             return None
-        if is_collective(frame.file, frame.function) or is_backward_entry(frame.file, frame.function):
+        code = frame.file, frame.function
+        if torch_code.is_collective(*code) or torch_code.is_backward_entry(*code):
             return "ranks"
-        if is_fetch(frame.file, frame.function):
+        if torch_code.is_fetch(*code):
             return "batch"
     return None
 
@@ -240,7 +229,7 @@ def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
     if activity != "io":
         return None
     reads = stack[-1].user and _READS.search(stack[-1].source) is not None
-    return "file" if reads and not any(is_checkpoint_io(frame.file) for frame in stack) else "slow"
+    return "file" if reads and not any(torch_code.is_checkpoint_io(frame.file) for frame in stack) else "slow"
 
 
 def _is_at_prompt(stack: Sequence[Frame]) -> bool:
@@ -273,12 +262,13 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
 
 def imported_for_compiler(frames: Sequence[Frame]) -> bool:
     """True if code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
-    return any(is_compiler(frame.file) for frame in frames[: _import_depth(frames)])
+    return any(torch_code.is_compiler(frame.file) for frame in frames[: _import_depth(frames)])
 
 
 def _import_depth(frames: Sequence[Frame]) -> int:
     """The depth of the outermost import; 0 without one: the root is the program itself."""
-    for depth, frame in enumerate(frames):
-        if depth and (is_import_system(frame.file) or (not frame.user and is_module_body(frame.file, frame.function))):
+    for depth, frame in enumerate(frames[1:], 1):
+        is_module = not frame.user and torch_code.is_module_body(frame.file, frame.function)
+        if is_module or is_import_system(frame.file):
             return depth
     return 0

@@ -17,6 +17,7 @@ from tuimon.session.series import EVER, Keys, Series, Span, Stretch, row_of
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
+    WorkBeside,
     awaits_own_process,
     imported_by,
     imported_for_compiler,
@@ -206,7 +207,7 @@ def _function(words: str, place: Place | None) -> tuple[str, str, str]:
 
 
 #: The kinds of work.
-_WORKS: tuple[Work, ...] = get_args(Work)
+_WORKS: tuple[Work, ...] = (*get_args(WorkBeside), "none")
 #: The seconds of each.
 _Seconds = row_of(*(f"{work.replace(' ', '_')}_s" for work in _WORKS))
 

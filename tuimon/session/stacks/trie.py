@@ -37,20 +37,8 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from tuimon import library_code, torch_code
 from tuimon.code_origin import WITHIN, innermost_work, is_import_system, is_library_file
-from tuimon.library_code import (
-    is_collector,
-    is_environment,
-    is_evaluator,
-    is_generation,
-    is_logging,
-    is_metric,
-    is_network,
-    is_optimizer_module,
-    is_rollout_entry,
-    may_be_loss,
-    steps_environment,
-)
 from tuimon.records import CountSetting, Frame, Kept, Place, Stacks
 from tuimon.session.stacks.activity import (
     Activity,
@@ -61,26 +49,6 @@ from tuimon.session.stacks.activity import (
     imported_by,
     imported_for_compiler,
     outside_wait,
-)
-from tuimon.torch_code import (
-    collates,
-    compiles,
-    is_backward_entry,
-    is_compiled_call,
-    is_fetch,
-    is_grad_scaler,
-    is_gradient_call,
-    is_graph_replay,
-    is_model_upkeep,
-    is_module_body,
-    is_module_run,
-    is_optimizer_step,
-    is_recurrent_layer,
-    is_torch_optimizer,
-    is_worker_loop,
-    marked_part,
-    may_call_closure,
-    saves_checkpoint,
 )
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
@@ -117,47 +85,48 @@ Role = Literal[
 _FUNCTIONS_HELD = 4096
 #: Roles by the names that libraries and torch give their files and functions.
 _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
-    ("calls_closure", may_call_closure),
-    ("collector", is_collector),  # makes data with a policy
-    ("compiled_call", is_compiled_call),
-    ("environment", is_environment),
-    ("generates", is_generation),  # text, with a language model
-    ("graph_replay", is_graph_replay),
-    ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
-    ("may_be_loss", may_be_loss),
-    ("metric", lambda file, function: is_metric(file) or is_logging(file, function)),
-    ("network", is_network),
-    ("optimizer_code", is_torch_optimizer),
-    ("recurrent", is_recurrent_layer),
-    ("returns_gradients", is_gradient_call),
-    ("saves", saves_checkpoint),
-    ("scaler", is_grad_scaler),
-    ("upkeep", is_model_upkeep),
+    ("calls_closure", torch_code.may_call_closure),
+    ("collector", library_code.is_collector),  # makes data with a policy
+    ("compiled_call", torch_code.is_compiled_call),
+    ("environment", library_code.is_environment),
+    ("generates", library_code.is_generation),  # text, with a language model
+    ("graph_replay", torch_code.is_graph_replay),
+    ("library", lambda file, name: is_library_file(file) and not library_code.is_rollout_entry(file, name)),  # no torch
+    ("may_be_loss", library_code.may_be_loss),
+    ("metric", lambda file, function: library_code.is_metric(file) or library_code.is_logging(file, function)),
+    ("network", library_code.is_network),
+    ("optimizer_code", torch_code.is_torch_optimizer),
+    ("recurrent", torch_code.is_recurrent_layer),
+    ("returns_gradients", torch_code.is_gradient_call),
+    ("saves", torch_code.saves_checkpoint),
+    ("scaler", torch_code.is_grad_scaler),
+    ("upkeep", torch_code.is_model_upkeep),
 )
 
 
 @lru_cache(_FUNCTIONS_HELD)
 def _named(file: str, function: str) -> frozenset[Role]:
     found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
-    return frozenset(found - {"library"} if marked_part(file) else found)  # a part of torch that the views name
+    # no part of torch that the views name
+    return frozenset(found - {"library"} if torch_code.marked_part(file) else found)
+
+
+#: Boundaries of the training loop, and imports, by the files and functions of torch, of our hooks and of Python.
+_KINDS: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
+    ("compile", torch_code.compiles),
+    ("import", is_import_system),
+    ("fetch", torch_code.is_fetch),
+    ("backward", torch_code.is_backward_entry),
+    ("optimizer", torch_code.is_optimizer_step),
+    ("module", torch_code.is_module_run),
+)
 
 
 def frame_kind(frame: Frame) -> FrameKind:
-    """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
-    file, function = frame.file, frame.function
-    if not frame.user and is_module_body(file, function):
+    """Which boundary of the training loop a frame is."""
+    if not frame.user and torch_code.is_module_body(frame.file, frame.function):
         return "import"
-    if compiles(file, function):
-        return "compile"
-    if is_import_system(file):
-        return "import"
-    if is_fetch(file, function):
-        return "fetch"
-    if is_backward_entry(file, function):
-        return "backward"
-    if is_optimizer_step(file, function):
-        return "optimizer"
-    return "module" if is_module_run(file, function) else "none"
+    return next((kind for kind, is_one in _KINDS if is_one(frame.file, frame.function)), "none")
 
 
 class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
@@ -175,9 +144,9 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
         roles, block = _named(file, function), None
         if frame.user:
             roles -= {"library"}
-        if collates(file, function, frame.source):
+        if torch_code.collates(file, function, frame.source):
             roles |= {"collates"}
-        if frame.no_grad is not None or is_evaluator(file, function):
+        if frame.no_grad is not None or library_code.is_evaluator(file, function):
             block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
         return cls(*astuple(frame), code=code, kind=frame_kind(frame), roles=roles, block=block)
 
@@ -402,7 +371,8 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @cached_property
     def is_in_optimizer(self) -> bool:
         """True if the user's code is in a library's own optimizer."""
-        return is_optimizer_module(next((frame.file for frame in self.called if "library" in frame.roles), ""))
+        file = next((frame.file for frame in self.called if "library" in frame.roles), "")
+        return library_code.is_optimizer_module(file)
 
     @property
     def awaits_message(self) -> bool:
@@ -453,7 +423,7 @@ def _boundary(caller: StackNode, frame: KnownFrame) -> StackPhase:
 
 def is_environment_step(caller: Frame, frame: Frame) -> bool:
     """True if a ``step`` of the user's is an environment's, as the line that calls it shows."""
-    return frame.function == "step" and steps_environment(caller.source)
+    return frame.function == "step" and library_code.steps_environment(caller.source)
 
 
 def to_user(stack: Stack) -> Stack:
@@ -470,7 +440,7 @@ def user_place(frames: Sequence[Frame]) -> Place | None:
         frame = frames[depth]
         if frame.user:
             return Place(frame.file, frame.line, function_at(frames[: depth + 1]), frame.source)
-        if is_worker_loop(frame.file, frame.function):
+        if torch_code.is_worker_loop(frame.file, frame.function):
             return None
     return None
 
