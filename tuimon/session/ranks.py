@@ -202,7 +202,7 @@ class RankRow(NamedTuple):
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
     on_gpu: bool = False
-    history: Callable[[int], Sequence[StepStretch]] = lambda _: ()  # its last windows
+    history: Callable[[int | None], Sequence[StepStretch]] = lambda _: ()  # its last windows; None: those of all time
 
     @property
     def wait_ms(self) -> float | None:

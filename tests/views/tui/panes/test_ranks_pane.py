@@ -7,6 +7,7 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
+from tuimon.views.scale import Axis
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_line, strips, training_lines
 
@@ -20,7 +21,7 @@ CALM = {105: (0.0, 0.2, 0.5)}
 
 
 def columns(rows, width=120, focus=None):
-    return rank_columns(rows, width, focus, lambda cells: CALM)
+    return rank_columns(rows, width, focus, CALM)
 
 
 def names(rows, width=120):
@@ -179,22 +180,24 @@ def window(t, own_ms, backward_ms, busy=0.0, window_s=1.0):
 
 
 def rank(number, *windows, **more):
-    return RankRow(number, 100 + number, "here", "training", 0, 10, 0, history=lambda last: windows[-last:], **more)
+    return RankRow(
+        number, 100 + number, "here", "training", 0, 10, 0, history=lambda last: windows[-(last or 0) :], **more
+    )
 
 
 def test_a_rank_is_late_by_its_own_share_beyond_the_median():
     even = [rank(n, *(window(t, 20, 80) for t in range(1, 5))) for n in range(3)]
     late = rank(3, window(1, 20, 80), window(2, 20, 80), window(3, 70, 30), window(4, 70, 30))
-    found = strips([*even, late], [late, even[0]], 4.5, 4)
+    found = strips([*even, late], [late, even[0]], Axis(0.0, 1.0, 4))
     assert found[103] == pytest.approx([0.0, 0.0, 0.5, 0.5])
     assert found[100] == pytest.approx([0.0] * 4)
     assert texts([strip_line(found[103], 4)]) == ["▁▁▇▇"]
     assert texts([strip_line(found[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
 
 
-def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():
-    rows = [rank(n, *(window(t, 20, 80) for t in range(1, 200))) for n in range(2)]
-    found = strips(rows, rows, 200.0, 50)
-    assert len(found[100]) == 40  # of 5 s each
-    coarse = [rank(n, window(10, 20, 80, window_s=10.0), window(20, 20, 80, window_s=10.0)) for n in range(2)]
-    assert None not in strips(coarse, coarse, 20.0, 10)[100]
+@pytest.mark.parametrize(("ended", "late"), [(False, [None, None, None, 0.5]), (True, [0.0, 0.0, 0.5, 0.5])])
+def test_only_after_the_end_the_strip_goes_back_to_the_first_step(ended, late):
+    rows = [
+        rank(n, *(window(t, *((70, 30) if n == 2 and t > 10 else (20, 80))) for t in range(1, 21))) for n in (0, 1, 2)
+    ]
+    assert strips(rows, rows[2:], Axis(0.0, 5.0, 4), ended=ended)[102] == pytest.approx(late)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.cells import cell_len
@@ -14,7 +13,7 @@ from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
-from tuimon.views.scale import spread
+from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
@@ -71,30 +70,26 @@ _STATES = {
     "ended": ("", "dim"),  # nothing to say: the run is over, for all ranks
 }
 
-#: How many windows of a rank the strip can show.
-_HISTORY = 256
-#: Seconds that a cell may stand for.
-_CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 #: Ranks from which the median is taken, evenly chosen: for a thousand it is the same at a twentieth of the cost.
 _COMPARED = 64
 #: (lateness as a share of the step, glyph, role) of a cell, from the highest down; less than 0.1 is nobody's fault.
 _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
 _CALM, _GAP = Span("▁", "track"), Span(" ")
 
-#: How late each rank was in each cell, as a share of the step: by pid, oldest first, as far as any is known.
+#: How late each rank was in each slot of the time axis, as a share of the step, by pid; None where no step ended.
 Strips = dict[int, tuple[float | None, ...]]
 
 
 def rank_columns(
-    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips] | None = None
+    rows: Sequence[RankRow], width: int, focus: int | None, late: Strips | None = None
 ) -> list[Column[RankRow]]:
     """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
-    ``focus``: the process that all other panes show. ``over_time``: the strips for a number of cells; without it, only
-    what shows who waits for whom.
+    ``focus``: the process that all other panes show. ``late``: their course; without it, only what shows who waits for
+    whom.
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
-    bars = 1 if over_time is None else 2
+    bars = 1 if late is None else 2
     room = width - _RANK - _LATE - wait - bars * (GAP + _LEAST_BAR) - _LEAST_PLACE
     hosts = {row.host for row in rows}
     wanted = {
@@ -107,10 +102,10 @@ def rank_columns(
     shown, room = that_fit(wanted, room)
     more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
     bar = _LEAST_BAR + more
-    strips_of = over_time(bar) if over_time is not None else {}
+    course = late or {}
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
 
-    def late(row: RankRow) -> tuple[str, str]:
+    def lateness(row: RankRow) -> tuple[str, str]:
         if row.late_ms is None or not row.step_ms:
             return ABSENT, _loud(row, "dim")
         return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·", _loud(row, "dim")
@@ -120,7 +115,7 @@ def rank_columns(
 
     return columns_of(
         Column("rank", _RANK, rank, ">"),
-        Column("late", _LATE, late, ">", GAP),
+        Column("late", _LATE, lateness, ">", GAP),
         Column(
             f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step",
             bar,
@@ -135,7 +130,7 @@ def rank_columns(
         Column(
             "  over time",
             (GAP + bar) * (bars > 1),
-            lambda row: line("  ", *strip_line(strips_of.get(row.pid, ()), bar)),
+            lambda row: line("  ", *strip_line(course.get(row.pid, ()), bar)),
         ),
         Column("  at", max(_LEAST_PLACE + room - bars * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
@@ -228,45 +223,45 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
     return head_line(columns), [row_line(columns, row) for row in rows]
 
 
-def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
-    """Strips of the ``shown`` among all ``rows``, in at most ``cells`` cells; None in cells where no step ended."""
-    sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
-    histories = {row.pid: row.history(_HISTORY) for row in (*sample, *shown)}
-    # how far the histories go back: the strip holds all of it, and its scale does not creep
-    full = [history for history in histories.values() if history]
-    longest_s = max((history[-1].end_s - history[-1].begin_s for history in full), default=1.0)
-    known_s = min(now_s - min((history[0].end_s for history in full), default=now_s), _HISTORY * longest_s)
-    cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
-    last = int(now_s // cell_s)
-    first = last - cells + 1
-    own = {
-        row.pid: _own(row, histories[row.pid], first, cells, cell_s)
-        for row in {r.pid: r for r in (*sample, *shown)}.values()
-    }
-    columns = list(zip(*(own[row.pid] for row in sample), strict=True))
+def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], axis: Axis, *, ended: bool = False) -> Strips:
+    """How much longer the own work of the ``shown`` took than the median of all ``rows``, or of a part of them.
+
+    ``ended``: the axis covers all of the run.
+    """
     from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
 
-    typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
-    late = {
+    sample, last = rows[:: max(1, -(-len(rows) // _COMPARED))], None if ended else axis.slots + 1
+    own = {row.pid: _own(row, row.history(last), axis) for row in {row.pid: row for row in (*sample, *shown)}.values()}
+    slots = zip(*(own[row.pid] for row in sample), strict=True)
+    known = [[value for value in slot if value is not None] for slot in slots]
+    typical = [median(values) if len(values) > 1 else None for values in known]
+    return {
         row.pid: tuple(
             None if mine is None or theirs is None else mine - theirs
             for mine, theirs in zip(own[row.pid], typical, strict=True)
         )
         for row in shown
     }
-    begin = min((_first_known(each) for each in late.values()), default=0)
-    end = cells - min((_first_known(each[::-1]) for each in late.values()), default=0)
-    return {pid: each[begin:end] for pid, each in late.items()}
 
 
-def _first_known(late: Sequence[float | None]) -> int:
-    return next((at for at, value in enumerate(late) if value is not None), len(late))
+def _own(row: RankRow, history: Sequence[StepStretch], axis: Axis) -> tuple[float | None, ...]:
+    """The share of the step that is the rank's own work, on the time axis."""
+    waits = sum(share for phase, share in row.waits if phase != "backward")
+
+    def share(window: StepStretch) -> float | None:
+        if not window.steps:
+            return None
+        # the time outside backward less the waits there, or at least the time that the thread was busy
+        outside = 1.0 - window.backward_ns / window.total_ns - waits
+        return max(outside, 0.0 if row.on_gpu else window.busy_ns / window.total_ns)
+
+    return on_axis([(window.begin_s, window.end_s) for window in history], [*map(share, history)], axis, mean)
 
 
 def strip_line(late: Sequence[float | None], width: int) -> Line:
     """A rank's cells, in all of the width; neighbours that look alike are one span."""
     spans: list[Span] = []
-    for value in spread(late, width, max):
+    for value in spread(late, width, mean):
         level = next((Span(glyph, role) for least, glyph, role in _LEVELS if (value or 0.0) >= least), _CALM)
         cell = _GAP if value is None else level
         if spans and spans[-1].role == cell.role:
@@ -276,34 +271,13 @@ def strip_line(late: Sequence[float | None], width: int) -> Line:
     return tuple(spans)
 
 
-def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, cell_s: float) -> list[float | None]:
-    """Share of the step that is the rank's own work, by cell."""
-    waits = sum(share for phase, share in row.waits if phase != "backward")
-    sums, times = [0.0] * cells, [0.0] * cells
-    for window in reversed(history):
-        end = int(window.end_s // cell_s) - first
-        if end < 0:
-            break
-        if not window.steps:
-            continue
-        # the time outside backward less the waits there, or at least the time that the thread was busy
-        outside = 1.0 - window.backward_ns / window.total_ns - waits
-        own = max(outside, 0.0 if row.on_gpu else window.busy_ns / window.total_ns)
-        window_s = window.end_s - window.begin_s
-        begin = int(window.begin_s // cell_s) - first + 1
-        for cell in range(max(min(begin, end), 0), min(end, cells - 1) + 1):
-            sums[cell] += own * window_s
-            times[cell] += window_s
-    return [total / s if s else None for total, s in zip(sums, times, strict=True)]
-
-
 class RanksState(NamedTuple):
     """The state of the pane."""
 
     rows: tuple[RankRow, ...]
     focus: int | None
     verdict: bool  # True if the first finding, shown above the pane, is that a rank is late
-    now_s: float
+    axis: Axis
     ended: bool  # True if the figures are means of the whole run
     trainings: tuple[TrainingRow, ...] = ()  # in a run with several: the others if there are ranks to show, else all
 
@@ -352,7 +326,7 @@ class RanksPane(Moving, Pane[RanksState]):
             tuple(with_utilisation(now, ranks)),
             session.trainer(),
             verdict,
-            session.now_s,
+            axis_of(session),
             session.exit is not None,
             tuple(row._replace(first=first) for row, first in zip(listed, firsts, strict=True)),
         )
@@ -391,7 +365,7 @@ class RanksPane(Moving, Pane[RanksState]):
         room = max(height - len(above) - 1, 1)  # below the names of the columns
         self._top = scrolled(self._top, min(at, len(rows) - 1), len(rows), room)
         shown = rows[self._top : self._top + room]
-        columns = rank_columns(rows, width, state.focus, partial(strips, rows, shown, state.now_s))
+        columns = rank_columns(rows, width, state.focus, strips(rows, shown, state.axis, ended=state.ended))
         drawn = [row_line(columns, r, cursor=self.has_focus and y == at) for y, r in enumerate(shown, self._top)]
         return filled([*above, head_line(columns, self._sort), *drawn], height)
 
