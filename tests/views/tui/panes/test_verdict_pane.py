@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from tests.session.records import header, one_process, process, session_of, steps
+from tests.session.records import header, loop, one_process, process, session_of, steps
 from tests.session.test_state import run
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
@@ -14,14 +14,12 @@ from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.verdicts import FirstVerdict
-from tuimon.records import NO_TORCH_YET, Exit, Place
+from tuimon.records import NO_TORCH_YET, Exit, Node, Place
 from tuimon.session.progress import Progress
-from tuimon.session.ranks import Which
 from tuimon.session.state import RunState, run_state, unseen_trainings
-from tuimon.session.steps import StepSummary
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.title_line import TitleFacts, TitleLine, title_line
+from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
@@ -215,61 +213,78 @@ async def test_meanwhile_a_probable_verdict_is_dim(measured_s, findings, name):
         assert (roles == {"dim"}) == name.startswith("probably")
 
 
-STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
+REASON = "started with -I or -E: it ignores PYTHONPATH"
+RUN = (header(), process(), *loop(192, {"forward": 69}))
 
 
-FACTS = TitleFacts("train.py", 4242, Which(), 192.0, STEPS, 69.0, None, paused=False)
+def title(*records, width=200, paused=False, **facts):
+    """The title line of a run with these records after it."""
+    state = TitleLine().collect(session_of(RUN, *records), ())
+    return title_line(state._replace(**facts), width, paused=paused)
 
 
-def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
+def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left(monkeypatch):
     epoch = {"epochs_done": 2, "batch": 450, "batches": 1000, "epochs": 10}
     known = Progress(samples_per_s=477.0, tokens_per_s=61_200.0, **epoch, left_s=192.4, left_of="run")
-    row = text_of(title_line(FACTS._replace(progress=known), 200))
+    monkeypatch.setattr("tuimon.views.tui.panes.title_line.run_progress", lambda session, pid: known)
+    row = text_of(title())
     assert " · 477 samples/s · 61.2k tokens/s · epoch 3 of 10, batch 450 of 1 000 · ~3m12s left" in row
 
 
 @pytest.mark.parametrize(
     ("end", "text", "role"),
     [
-        (Exit(t=1, pid=1, exit_code=0), " ENDED ok  after 3m12s", "benign badge"),
-        (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
-        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
-        (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
-        (Exit(t=1, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
+        (Exit(t=192, pid=1, exit_code=0), " ENDED ok  after 3m12s", "benign badge"),
+        (Exit(t=192, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
+        (Exit(t=192, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
+        (Exit(t=192, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
+        (Exit(t=192, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
     ],
 )
 def test_an_ended_run_is_titled_so(end, text, role):
-    row = title_line(FACTS._replace(exit=end), 120)
+    row = title(end, width=120)
     assert text in text_of(row)
     (badge,) = [span for span in row if span.role.endswith("badge")]
     assert badge.role == role
-    assert badge.text in text_of(title_line(FACTS._replace(exit=end), 40))
+    assert badge.text in text_of(title(end, width=40))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_title_fits_and_keeps_what_matters(width):
-    row = title_line(FACTS, width)
+    row = title(width=width)
     assert cells(row) == width
     assert "train.py" in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 
 def test_in_a_narrow_title_a_figure_is_left_out_whole():
-    row = text_of(title_line(FACTS._replace(name="a_long_name_of_a_script.py", exit=Exit(t=1, pid=1, exit_code=0)), 44))
+    named = structs.replace(header(), command=["a_long_name_of_a_script.py"])
+    row = text_of(title(named, Exit(t=192, pid=1, exit_code=0), width=44))
     assert "ENDED ok" in row and "69" not in row and "…" not in row
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_title_names_a_node_that_writes_nothing(width):
-    facts = FACTS._replace(nodes="node007 silent for 28s", training=Which(256), followed=True)
-    row = title_line(facts, width)
+    node = Node(t=192.0, pid=0, number=7, host="node007", cpu_count=8, state="late", behind_s=28.0)
+    row = title(node, width=width, followed=True)
     assert cells(row) == width
     assert "node007 silent for 28s · " in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 
-def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_not_that_it_is_live():
-    row = text_of(title_line(FACTS._replace(read_ratio=0.43, followed=True), 120))
-    assert " READING 43 % " in row and "LIVE" not in row
-    assert " LIVE " in text_of(title_line(FACTS._replace(followed=True), 120))
+@pytest.mark.parametrize(
+    ("facts", "badge"),
+    [
+        ({"read_ratio": 0.43, "followed": True}, "READING 43 %"),
+        ({"read_ratio": 1.0}, "READING 99 %"),
+        ({"followed": True}, "LIVE"),
+        ({"paused": True}, "PAUSED"),
+        ({}, None),
+    ],
+)
+def test_badges_say_whether_the_screen_moves(facts, badge):
+    shown = [
+        word for word in ("READING 43 %", "READING 99 %", "LIVE", "PAUSED") if f" {word} " in text_of(title(**facts))
+    ]
+    assert shown == ([badge] if badge else [])
 
 
 @pytest.mark.parametrize(
@@ -290,17 +305,15 @@ def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_no
 )
 def test_the_title_names_the_program_and_not_what_starts_it(command, name):
     session = session_of(structs.replace(header(), command=command))
-    assert TitleLine().collect(session, ()).name == name
+    assert title_items(session)[0] == (0, name, "strong")
 
 
-def test_the_title_says_that_hooks_are_missing_why_and_what_that_costs() -> None:
-    reason = "started with -I or -E: it ignores PYTHONPATH"
-    facts = FACTS._replace(no_hooks=reason)
-    assert f"no hooks, {reason}; figures are estimates" in text_of(title_line(facts, 160))
-    assert "no hooks" in text_of(title_line(facts, 80))
-    started = process(pid=100, markers=False, markers_reason=reason)
-    assert TitleLine().collect(session_of(header(), started), ()).no_hooks == reason
-    attached = structs.replace(header(), mode="attach")
-    assert TitleLine().collect(session_of(attached, started), ()).no_hooks is None
-    later = structs.replace(started, markers_reason=NO_TORCH_YET)
-    assert TitleLine().collect(session_of(header(), later), ()).no_hooks is None
+@pytest.mark.parametrize(
+    ("mode", "reason", "is_said"),
+    [("run", REASON, True), ("attach", REASON, False), ("run", NO_TORCH_YET, False)],
+)
+def test_the_title_says_that_hooks_are_missing_why_and_what_that_costs(mode, reason, is_said) -> None:
+    started = process(markers=False, markers_reason=reason)
+    told = structs.replace(header(), mode=mode), started
+    assert (f"no hooks, {reason}; figures are estimates" in text_of(title(*told))) == is_said
+    assert ("no hooks" in text_of(title(*told, width=80))) == is_said

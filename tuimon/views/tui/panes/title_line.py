@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.gpus import GpuRow
-from tuimon.session.progress import Progress, run_progress
-from tuimon.session.ranks import Which, which_training
+from tuimon.session.progress import run_progress
+from tuimon.session.ranks import which_training
 from tuimon.session.state import stands_still
-from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.tui.drawing.canvas import Pane
@@ -33,116 +32,79 @@ if TYPE_CHECKING:
 
 
 #: (level, text, role): if room is short, the items of the highest level are dropped first.
-_Item = tuple[int, str, str]
+Item = tuple[int, str, str]
 
 
-class TitleFacts(NamedTuple):
-    """The facts in the title line."""
+class TitleState(NamedTuple):
+    """What the title line says of the run."""
 
-    name: str
-    pid: int | None
-    training: Which
-    elapsed_s: float | None
-    steps: StepSummary | None
-    mean_ms: float | None  # of a step, as its phases add up
-    exit: Exit | None
-    paused: bool = False
-    gpu: str | None = None  # "GPU 97 % · tensor 12 %"
-    gpu_model: str | None = None  # "H100", "8x H100"
-    progress: Progress | None = None
+    items: tuple[Item, ...]
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, how much of a log has been read; None once all has
-    nodes: str | None = None  # the nodes that are not well
-    no_hooks: str | None = None  # why the figures are estimates
-    still: bool = False  # its loop stands still: the pace of the last seconds means nothing
 
 
-class TitleLine(Pane[TitleFacts], can_focus=False):
+class TitleLine(Pane[TitleState], can_focus=False):
     """One line at the top."""
 
     paused = False
     followed = False
     read_ratio: float | None = None
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> TitleFacts:
-        """Facts about the run; pace and GPUs of the last 30 s, or of the whole run once it has ended."""
-        pid, run = session.trainer(), session.shown()
-        gpus, table = run.gpus(), run.phases(pid) if pid is not None else None
-        own = next((process.command for process in session.processes() if process.pid == pid), ())
-        return TitleFacts(
-            name=started_program(session.header.command if session.header else own) or ABSENT,
-            pid=pid,
-            training=which_training(session),
-            elapsed_s=elapsed_s(session, pid),
-            steps=run.steps(pid) if pid is not None else None,
-            mean_ms=table.mean_ms if table is not None else None,
-            exit=session.exit,
-            followed=self.followed,
-            read_ratio=self.read_ratio,
-            nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
-            still=stands_still(session),
-            no_hooks=_no_hooks(session, pid),
-            gpu=gpu_text(gpus, session.header.interval_s if session.header else 1.0),
-            gpu_model=_gpu_model(gpus),
-            progress=run_progress(session, pid) if pid is not None else None,
-        )
+    def collect(self, session: Session, findings: Sequence[Finding]) -> TitleState:
+        """The run, with pace and GPUs of the last 30 s, or of the whole run once it has ended."""
+        return TitleState(tuple(title_items(session)), self.followed, self.read_ratio)
 
-    def draw(self, state: TitleFacts, width: int, height: int) -> list[Line]:
+    def draw(self, state: TitleState, width: int, height: int) -> list[Line]:
         """The line, which shows at once whether the screen is frozen."""
-        return [title_line(state._replace(paused=self.paused), width)]
+        return [title_line(state, width, paused=self.paused)]
 
 
-def title_line(facts: TitleFacts, width: int) -> Line:
-    """The facts that fit; the least important are left out first."""
+def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
+    """The items that fit, and badges at the right."""
     right: list[Span] = []
-    if facts.read_ratio is not None:
-        right += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")
-    elif facts.followed:
+    if state.read_ratio is not None:
+        right += line((f" READING {percent(min(state.read_ratio, 0.99))} ", "warning badge"), " ")
+    elif state.followed:
         right += line((" LIVE ", "benign badge"), " ")
-    if facts.paused:
+    if paused:
         right += line((" PAUSED ", "warning badge"), " ")
-    items = _items(facts)
     for drop in range(9, -1, -1):
-        left = (*line(" "), *_joined([item for item in items if item[0] <= drop]))
+        left = (*line(" "), *_joined([item for item in state.items if item[0] <= drop]))
         if cells(left) + cells(right) + 2 <= width:
             break
     return justified(left, right or line(" "), width)
 
 
-def _items(facts: TitleFacts) -> list[_Item]:
-    items: list[_Item] = [(0, facts.name, "strong")]
-    if facts.gpu_model is not None:
-        items.append((7, facts.gpu_model, "text"))
-    if facts.pid is not None:
-        items.append((9, f"pid {own_id(facts.pid)}", "dim"))
-    if facts.training.text:
-        items.append((3, facts.training.text, "text"))
-    if facts.nodes is not None:
-        items.append((1, facts.nodes, "warning"))
-    if facts.exit is not None:
-        items += _end(facts.exit, facts.elapsed_s)
-    elif facts.elapsed_s is not None:
-        items.append((3, duration(facts.elapsed_s), "text"))
-    items += _pace(facts)
-    if facts.progress is not None:
-        place = 7 if facts.exit is not None else 2
-        known: list[_Item] = [(6, text, "text") for text in rate_texts(facts.progress)]
-        known += [
-            (place, position_text(facts.progress), "text"),
-            (4, left_text(facts.progress), "text"),
-            (5, loss_text(facts.progress), "text"),
-            (6, flops_rate_text(facts.progress), "text"),
-        ]
-        items += [item for item in known if item[1]]
-    if facts.no_hooks is not None:
-        items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
-    if facts.gpu is not None:
-        busy, _, tensor = facts.gpu.partition(" · ")
-        items += [(8, busy, "text"), *([(8, tensor, "text")] if tensor else [])]
-    return items
+def title_items(session: Session) -> list[Item]:
+    """What runs and where it is, as far as it is known."""
+    pid, run, end = session.trainer(), session.shown(), session.exit
+    own = next((process.command for process in session.processes() if process.pid == pid), ())
+    gpus, elapsed = run.gpus(), elapsed_s(session, pid)
+    items: list[Item] = [
+        (0, started_program(session.header.command if session.header else own) or ABSENT, "strong"),
+        (7, _gpu_model(gpus) or "", "text"),
+        (9, f"pid {own_id(pid)}" if pid is not None else "", "dim"),
+        (3, which_training(session).text, "text"),
+    ]
+    if end is not None:
+        items += _end(end, elapsed)
+    else:
+        items += [(1, nodes_text(session.nodes.known.values()) or "", "warning")]
+        items += [(3, duration(elapsed) if elapsed is not None else "", "text")]
+    if pid is not None:
+        known = run_progress(session, pid)
+        items += _pace(session, pid)
+        items += [(6, text, "text") for text in rate_texts(known)]
+        items += [(2 if end is None else 7, position_text(known), "text"), (4, left_text(known), "text")]
+        items += [(5, loss_text(known), "text"), (6, flops_rate_text(known), "text")]
+    if reason := _no_hooks(session, pid):
+        items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
+    busy = gpu_text(gpus, session.header.interval_s if session.header else 1.0) or ""
+    items += [(8, text, "text") for text in busy.split(" · ")]
+    return [item for item in items if item[1]]
 
 
-def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
+def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
     """``ENDED ok``, ``after 15s``; in red how it failed."""
     if end.signal:
         how, role = f"ENDED by {end.signal}", "critical"
@@ -152,13 +114,14 @@ def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
         how, role = "ENDED by an error", "critical"
     else:
         how, role = "ENDED ok" if end.exit_code == 0 else "ENDED", "benign"
-    badge: list[_Item] = [(0, f" {how} ", f"{role} badge")]
+    badge: list[Item] = [(0, f" {how} ", f"{role} badge")]
     return [*badge, *([(3, f" after {duration(elapsed_s)}", "text")] if elapsed_s is not None else [])]
 
 
-def _pace(facts: TitleFacts) -> list[_Item]:
+def _pace(session: Session, pid: int) -> list[Item]:
     """How many steps, how long each takes, and how many a second."""
-    steps = facts.steps
+    run = session.shown()
+    steps, table = run.steps(pid), run.phases(pid)
     if steps is None:
         return []
     if steps.estimated:
@@ -167,9 +130,9 @@ def _pace(facts: TitleFacts) -> list[_Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"mean {ms(facts.mean_ms)}", "strong"),
+        (1, f"mean {ms(table.mean_ms if table is not None else None)}", "strong"),
         (9, f", median {number(steps.median_ms)}, p95 {number(steps.p95_ms)}", "dim"),
-        (4, "no step lately" if facts.still else rate(steps.per_second), "text"),
+        (4, "no step lately" if stands_still(session) else rate(steps.per_second), "text"),
     ]
 
 
@@ -191,7 +154,7 @@ def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
     return f"{len(names)}x {words[0]}" if len(names) > 1 else words[0]
 
 
-def _joined(items: list[_Item]) -> list[Span]:
+def _joined(items: list[Item]) -> list[Span]:
     spans: list[Span] = []
     for _, text, role in items:
         if spans and text[0] not in ", ":
