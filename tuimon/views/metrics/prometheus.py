@@ -11,16 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics.serving import Address, Condition
+from tuimon.views.metrics.serving import Address
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 from tuimon.views.metrics.table import Distribution, Metric, MetricSample
 from tuimon.views.report_types import STEP_BOUNDS
@@ -136,8 +137,8 @@ class MetricsServer:
     name = "metrics"
 
     def __init__(self, snapshots: Snapshots, address: Address) -> None:
-        self._condition: Condition | None = None
-        self._reported: Condition | None = None
+        self._notice: Notice | None = None  # on whether it listens; without a time
+        self._reported: Notice | None = None
         self._snapshots = snapshots
         self._address = address
         self._closing = threading.Event()
@@ -150,13 +151,11 @@ class MetricsServer:
     def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
         """Take a snapshot if one is wanted; returns what has changed about the server."""
         self._snapshots.offer(session, findings)
-        new = self._condition
+        new = self._notice
         if new is None or new == self._reported:
             return []
         self._reported = new
-        level: Literal["info", "warning"] = "info" if new.works else "warning"
-        about = Notice(t=session.now_s, pid=0, source="prometheus", level=level, message=new.message, hint=new.hint)
-        return [about]
+        return [structs.replace(new, t=session.now_s)]
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         """Offer the last snapshot, then stop listening; scrapes that go on end with the process."""
@@ -177,21 +176,22 @@ class MetricsServer:
         try:
             server = _Server(self._address)
         except OSError as error:
-            self._condition = _cannot_listen(self._address, error)
+            self._notice = _cannot_listen(self._address, error)
             return None
         server.set_app(make_wsgi_app(registry_of(self._snapshots.fresh), disable_compression=True))
-        self._condition = Condition(f"served at {Address(self._address.host, server.server_port).url}")
+        address = Address(self._address.host, server.server_port)
+        self._notice = Notice(t=0.0, pid=0, source="prometheus", level="info", message=f"served at {address.url}")
         return server
 
 
-def _cannot_listen(address: Address, error: OSError) -> Condition:
-    where = f"{address.host}:{address.port}"
+def _cannot_listen(address: Address, error: OSError) -> Notice:
+    where, hint = f"{address.host}:{address.port}", None
     if error.errno == errno.EADDRINUSE:
-        return Condition(f"{where} is in use, no metrics there yet", False, "Name another port: --prometheus PORT")
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return Condition(
-            f"{where} is not an address of this machine", False, "0.0.0.0:PORT listens on all of its addresses"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return Condition(f"listening on {where} is not permitted", False, "Ports from 1024 on need no privileges")
-    return Condition(f"cannot listen on {where}: {os.strerror(error.errno or 0)}", works=False)
+        message, hint = f"{where} is in use, no metrics there yet", "Name another port: --prometheus PORT"
+    elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        message, hint = f"{where} is not an address of this machine", "0.0.0.0:PORT listens on all of its addresses"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        message, hint = f"listening on {where} is not permitted", "Ports from 1024 on need no privileges"
+    else:
+        message = f"cannot listen on {where}: {os.strerror(error.errno or 0)}"
+    return Notice(t=0.0, pid=0, source="prometheus", level="warning", message=message, hint=hint)

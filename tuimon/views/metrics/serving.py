@@ -1,4 +1,4 @@
-"""The address at which metrics are served, and the condition of their server."""
+"""The address at which metrics are served."""
 
 from __future__ import annotations
 
@@ -33,11 +33,3 @@ def parse_address(text: str) -> Address:
     if number is None or number > 65535:
         raise ValueError(f"{text!r} is not [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
     return Address(host or _LOOPBACK, number)
-
-
-class Condition(NamedTuple):
-    """How the server of metrics is doing, for the user."""
-
-    message: str
-    works: bool = True
-    hint: str | None = None
