@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from tests.views.tui.running_app import texts
 from tuimon.views.scale import Axis, ceiling, mean, on_axis, spread
-from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of, terminal_has_unicode
+from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     Span,
@@ -84,33 +84,22 @@ def test_ascii_keeps_the_width():
 
 
 @pytest.mark.parametrize(
-    ("environ", "encoding", "can"),
+    ("environ", "encoding", "glyphs"),
     [
-        ({"TERM": "xterm-256color"}, "utf-8", True),
-        ({"TERM": "xterm", "LANG": "C"}, "UTF-8", True),  # Python speaks UTF-8 there, PEP 538
-        ({"TERM": "xterm", "LC_ALL": "C"}, "utf-8", False),
-        ({"TERM": "xterm", "LC_ALL": "de_DE.utf8"}, "ascii", True),
-        ({"TERM": "xterm"}, "iso8859-1", False),
-        ({"TERM": "linux"}, "utf-8", False),
+        ({"TERM": "xterm-256color"}, "utf-8", "braille"),
+        ({"TERM": "xterm", "LANG": "C"}, "UTF-8", "braille"),  # Python speaks UTF-8 there, PEP 538
+        ({"TERM": "xterm", "LC_ALL": "C"}, "utf-8", "ascii"),
+        ({"TERM": "xterm", "LC_ALL": "de_DE.utf8"}, "ascii", "braille"),
+        ({"TERM": "xterm"}, "iso8859-1", "ascii"),
+        ({"TERM": "linux"}, "utf-8", "ascii"),
+        # the user has the last word
+        ({"TERM": "linux", "TUIMON_GLYPHS": "blocks"}, "utf-8", "blocks"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "ascii"}, "utf-8", "ascii"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "what"}, "utf-8", "braille"),
     ],
 )
-def test_which_terminals_get_braille(environ, encoding, can):
-    assert terminal_has_unicode(environ, encoding) is can
-
-
-@pytest.mark.parametrize(
-    ("environ", "glyphs"),
-    [
-        ({"TERM": "xterm"}, "braille"),
-        ({"TERM": "xterm", "TUIMON_GLYPHS": "blocks"}, "blocks"),
-        ({"TERM": "linux", "TUIMON_GLYPHS": "blocks"}, "blocks"),
-        ({"TERM": "linux"}, "ascii"),
-        ({"TERM": "xterm", "TUIMON_GLYPHS": "ascii"}, "ascii"),
-        ({"TERM": "xterm", "TUIMON_GLYPHS": "what"}, "braille"),
-    ],
-)
-def test_the_user_has_the_last_word_on_characters(environ, glyphs):
-    assert glyphs_of(environ, "utf-8") == glyphs
+def test_which_characters_a_terminal_gets(environ, encoding, glyphs):
+    assert glyphs_of(environ, encoding) == glyphs
 
 
 @pytest.mark.parametrize("width", range(9, 60, 3))

@@ -57,25 +57,16 @@ def ascii_only(text: str) -> str:
 def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
     """The glyphs that a terminal can show: the value of ``TUIMON_GLYPHS``, else what its environment shows.
 
-    Which characters its font has cannot be queried: braille is assumed.
+    ``LC_ALL`` is the user's explicit choice. Otherwise the stream's encoding decides and not ``LANG``: a container
+    without any locale still shows on a UTF-8 terminal (and Python then uses UTF-8, PEP 538). The Linux console's
+    fonts have no braille; of others it is assumed.
     """
     chosen = environ.get("TUIMON_GLYPHS", "")
     for known in GLYPHS:
         if chosen == known:
             return known
-    return "braille" if terminal_has_unicode(environ, encoding) else "ascii"
-
-
-def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
-    """True if charts may use braille and block characters.
-
-    ``LC_ALL`` is the user's explicit choice. Otherwise the stream's encoding decides and not ``LANG``: a container
-    without any locale still shows on a UTF-8 terminal (and Python then uses UTF-8, PEP 538). The Linux console's
-    fonts have no braille.
-    """
-    if environ.get("TERM", "") in _NO_UNICODE_TERMS:
-        return False
-    return "utf8" in (environ.get("LC_ALL") or encoding).lower().replace("-", "")
+    is_utf8 = "utf8" in (environ.get("LC_ALL") or encoding).lower().replace("-", "")
+    return "braille" if is_utf8 and environ.get("TERM", "") not in _NO_UNICODE_TERMS else "ascii"
 
 
 class Canvas(Widget):

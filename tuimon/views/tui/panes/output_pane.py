@@ -163,36 +163,19 @@ def _line(row: Iterable[_Cell]) -> Line:
     return tuple(span for span in spans if span.text)
 
 
-def folded(lines: list[Line], width: int) -> list[Line]:
+def folded(lines: Iterable[Line], width: int) -> list[Line]:
     """Lines broken to ``width`` cells for display, at the cell, as a terminal would."""
     rows: list[Line] = []
     for spans in lines:
-        row: list[Span] = []
-        room = width
-        for span in spans:
-            text = span.text
-            while text:
-                head, text = _cut(text, room)
-                if head:
-                    row.append(Span(head, span.role))
-                    room -= cell_len(head)
-                if text:
-                    rows.append(tuple(row))
-                    row, room = [], width
-        rows.append(tuple(row))
+        row, used = list[_Cell](), 0
+        for cell in (_Cell(char, span.role) for span in spans for char in span.text):
+            used += cell_len(cell.char)
+            if used > width and row:
+                rows.append(_line(row))
+                row, used = [], cell_len(cell.char)
+            row.append(cell)
+        rows.append(_line(row))
     return rows
-
-
-def _cut(text: str, width: int) -> tuple[str, str]:
-    """As many characters as fit ``width`` cells (at least one in an empty row), and the rest."""
-    if cell_len(text) <= width:
-        return text, ""
-    used = 0
-    for index, char in enumerate(text):
-        used += cell_len(char)
-        if used > width:
-            return text[:index], text[index:]
-    return text, ""
 
 
 class OutputState(NamedTuple):
