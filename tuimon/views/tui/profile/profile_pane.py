@@ -248,12 +248,9 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self._code: CodeAround | None = None
 
     def _code_of(self, place: Place) -> Code:
-        """The code around a line: from its file, else the lines that samples have recorded."""
-        session, scope = self._session, self.scope
-        if session is None or scope is None or self._code is None:
-            return ()
-        read = self._code.of(place.file, place.line, session.process(scope.pid))
-        return read or session.trie.lines_near(place.file, place.line, AROUND_LINES)
+        """The code around a line, read as the process of the scope could."""
+        session, scope, code = self._session, self.scope, self._code
+        return code.of(place, AROUND_LINES, session, scope.pid) if session and scope and code else ()
 
     def open(
         self,

@@ -36,8 +36,8 @@ from tuimon.views.tui.sheets.sheet import Code, code_lines
 SORTS = ("self", "total")
 #: Least cells of a line's code, which its place must leave.
 _LEAST_CODE = 12
-#: Rows from which the code around the chosen line is shown, and how many lines before and after it.
-_CODE_FROM, _AROUND = 16, 3
+#: Rows from which the code around the chosen line is shown.
+_CODE_FROM = 16
 #: activity -> (word, role).
 _ACTIVITIES: dict[Activity, tuple[str, str]] = {
     "data": ("waits for data", "data"),
@@ -145,9 +145,8 @@ class LinesView:
         chosen = self.rows.selected
         code: list[Line] = []
         if chosen is not None and height >= _CODE_FROM:
-            number = chosen.place.line
-            near = [(n, text) for n, text in code_of(chosen.place) if abs(n - number) <= _AROUND]
-            code = [(), *code_lines(near, number)] if near else []
+            near = code_of(chosen.place)
+            code = [(), *code_lines(near, chosen.place.line)] if near else []
         shown = self.rows.in_view(max(height - self.HEAD_LINES - 1 - len(code), 1))
         columns = _columns([row for row, _ in shown], table.samples, width, on_gpu=on_gpu)
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]

@@ -101,11 +101,10 @@ class FindingsSheet(Sheet):
         return apart(parts)
 
     def _code_of(self, where: Place) -> Code:
-        """The code around a place, if the first trainer may read it and it has not changed since any process began."""
-        processes = self._monitor.session.processes()
-        starts = [process.start_unix_s for process in processes]
-        read = self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
-        return read or self._monitor.session.trie.lines_near(where.file, where.line, AROUND)
+        """The code around a place, read as the first process could."""
+        session = self._monitor.session
+        pid = next((process.pid for process in session.processes()), 0)
+        return self._code.of(where, AROUND, session, pid)
 
 
 def findings_lines(
@@ -224,7 +223,6 @@ def _where(where: Place, code: Code, width: int) -> list[Line]:
     spot = place_span(where.file, where.line, "key bold", width - 1)
     function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
     rows: list[Line] = [(), line(" ", spot, "  ", (function, "text"))]
-    near = [(n, text) for n, text in code if abs(n - where.line) <= AROUND]
-    if not near and where.source:
-        near = [(where.line, plain(where.source).strip())]
-    return rows + code_lines(near, where.line)
+    if not code and where.source:
+        code = [(where.line, plain(where.source).strip())]
+    return rows + code_lines(code, where.line)

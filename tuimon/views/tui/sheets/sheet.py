@@ -20,7 +20,8 @@ from tuimon.views.tui.drawing.canvas import content_of
 from tuimon.views.tui.drawing.lines import Line, Span, line
 
 if TYPE_CHECKING:
-    from tuimon.records import Process
+    from tuimon.records import Frame, Place
+    from tuimon.session.session import Session
     from tuimon.sources.source_text import CloseUp
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
@@ -111,28 +112,33 @@ _KEPT_MOST = 256
 
 
 class CodeAround:
-    """The user's code that a widget has read from files; ``changed`` is called when more has been read."""
+    """Code around lines: read from the user's files, as far as that is possible, else as samples have recorded it."""
 
     def __init__(self, widget: DOMNode, closeup: CloseUp | None, changed: Callable[[], None]) -> None:
+        """``changed`` is called when more has been read."""
         self._widget = widget
         self._closeup = closeup
         self._changed = changed
         self._read: dict[tuple[str, int], Code] = {}  # empty while it is being read
 
-    def of(self, file: str, number: int, process: Process | None, not_after_unix_s: float | None = None) -> Code:
-        """The lines around ``number``, if they have been read; else requests to read them as ``process`` could."""
-        key = (file, number)
-        closeup = self._closeup
-        if process is None or closeup is None or key in self._read or len(self._read) >= _KEPT_MOST:
-            return self._read.get(key, ())
-        self._read[key] = ()
+    def of(self, at: Frame | Place, most: int, session: Session, pid: int) -> Code:
+        """At most ``most`` lines before and after a line.
 
-        async def read() -> None:
-            self._read[key] = await asyncio.to_thread(closeup.code, *key, process, not_after_unix_s)
-            self._changed()
+        Its file is read as this process could, on another thread, unless it changed since any process began; until
+        then only what samples have recorded is known.
+        """
+        key, process, closeup = (at.file, at.line), session.process(pid), self._closeup
+        if process is not None and closeup is not None and key not in self._read and len(self._read) < _KEPT_MOST:
+            self._read[key] = ()
+            began_unix_s = min(each.start_unix_s for each in session.processes())
 
-        self._widget.run_worker(read())
-        return ()
+            async def read() -> None:
+                self._read[key] = await asyncio.to_thread(closeup.code, *key, process, began_unix_s)
+                self._changed()
+
+            self._widget.run_worker(read())
+        code = self._read.get(key) or session.trie.lines_near(*key, most)
+        return [(number, text) for number, text in code if abs(number - at.line) <= most]
 
 
 def code_lines(code: Code, number: int) -> list[Line]:

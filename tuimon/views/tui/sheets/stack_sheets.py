@@ -151,6 +151,7 @@ def _stack(group: Standing, width: int) -> list[Line]:
 
 
 FRAMES_SHOWN = 60
+_AROUND = 5  # lines of code before and after the innermost one of the user
 #: Seconds without a change from which a thread's stack is marked as the same for that long.
 STUCK_S = 5.0
 
@@ -222,7 +223,7 @@ class ThreadSheet(Sheet):
     def _lines(self, width: int) -> list[Line]:
         stack = latest_stack(self._session, self._row)
         own = own_line(stack)
-        code = self._code.of(own.file, own.line, self._session.process(self._row.pid)) if own is not None else ()
+        code = self._code.of(own, _AROUND, self._session, self._row.pid) if own is not None else ()
         drawn = stack_lines(stack, code, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
         hot_lines = self._session.stacks[self._row.pid].over(now=True).without_imports.lines()
         return thread_lines(self._row, hot_lines, width, drawn)
