@@ -8,8 +8,7 @@ from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, texts
 from tests.views.tui.sheets.test_sheets import FakeCloseUp
 from tuimon.diagnosis.explain.page import page_of
-from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.finding import VerdictChange as DiagnosisChange
+from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.diagnosis.verdicts import VerdictChange
@@ -99,11 +98,11 @@ async def test_the_sheet_has_it_all_in_order(keys):
 
 
 def test_fixes_are_a_table_best_first():
-    other = Fix("make augment() cheaper", 3.0, Interval(2.0, 4.0), DiagnosisChange("items", 0.0))
+    other = Fix("make augment() cheaper", 3.0, Interval(2.0, 4.0), Change("items", 0.0))
     found = structs.replace(
         INPUT_BOUND,
         fixes=(
-            Fix("num_workers=6", 2.13, Interval(2.13, 2.13), DiagnosisChange("workers", 6)),
+            Fix("num_workers=6", 2.13, Interval(2.13, 2.13), Change("workers", 6)),
             other,
             Fix("ask around"),
         ),
