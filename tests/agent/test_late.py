@@ -40,7 +40,7 @@ def rings(tmp_path):
     """Folders for rings, and a process without hooks, before and after."""
     install.uninstall()
     yield [str(tmp_path / "rings")]
-    watch.withdraw()
+    install.uninstall()
 
 
 FETCH = [FETCH_BEGIN, FETCH_END]
@@ -138,7 +138,7 @@ def test_withdrawn_is_as_it_was(rings, weight, workers):
         (weight * next(batches)).sum().backward()
         optimizer.step()
     assert vars(batches).keys() == iterator.keys()
-    watch.withdraw()
+    install.uninstall()
     assert same(before, state()), changed(before, state())
     assert vars(batches).keys() == iterator.keys()
     assert len([1 for _ in batches]) == 5
@@ -151,7 +151,7 @@ def test_the_ring_goes_with_the_hooks(rings, weight):
     numbers = os.listdir("/proc/self/fd")
     opened = [os.readlink(f"/proc/self/fd/{n}") for n in numbers if os.path.lexists(f"/proc/self/fd/{n}")]
     assert path in mapped() and path not in opened
-    watch.withdraw()
+    install.uninstall()
     gc.collect()
     assert path not in mapped()
     assert not os.path.exists(path)
@@ -172,7 +172,7 @@ def test_again_after_a_withdrawal(rings, weight):
         kinds, first = markers()
         seen.append(kinds)
         assert '"dataset":"Batches"' in first  # of this ring, not the one before
-        watch.withdraw()
+        install.uninstall()
     assert seen == [[*FETCH, BACKWARD_BEGIN, BACKWARD_END]] * 2
 
 
@@ -263,7 +263,7 @@ def test_withdrawn_in_the_midst_of_a_step(rings, place):
     """Also where torch is going through its step hooks, of which some are the user's."""
     expected = trained(place, lambda: None)
     watch.install_now(rings)
-    got = trained(place, watch.withdraw)
+    got = trained(place, install.uninstall)
     assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
     assert not runtime.on
 
@@ -290,7 +290,7 @@ def test_with_no_hooks_but_ours_a_step_is_no_hindrance(rings, weight):
 
     optimizer.step(closure)
     assert seen[0] == (False, watch.INSTALLED)
-    optimizer.step(lambda: (watch.withdraw(), closure())[1] if runtime.on else closure())
+    optimizer.step(lambda: (install.uninstall(), closure())[1] if runtime.on else closure())
 
 
 def test_from_another_thread_while_it_trains(rings):
@@ -314,7 +314,7 @@ def test_from_another_thread_while_it_trains(rings):
     def toggle():
         while not over.is_set():
             statuses.append(watch.install_now(rings)["status"])
-            watch.withdraw()
+            install.uninstall()
 
     thread = threading.Thread(target=toggle)
     thread.start()
@@ -335,7 +335,7 @@ def test_compiled_code_is_not_compiled_anew(rings):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     forward, step = torch.compile(model, backend=counter), torch.compile(optimizer.step, backend=counter)
     compiled = []
-    for change in (lambda: None, lambda: watch.install_now(rings), watch.withdraw):
+    for change in (lambda: None, lambda: watch.install_now(rings), install.uninstall):
         change()
         for _ in range(3):
             optimizer.zero_grad()

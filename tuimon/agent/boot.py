@@ -111,7 +111,7 @@ def _install(request: "Dict[str, Any]", package: str, go_on: "Callable[[], None]
         time.sleep(_RETRY_EVERY_S)
         answer = watch.install_now(request["rings"])
     if not _answer(request, answer) and answer["status"] == watch.INSTALLED:
-        watch.withdraw()
+        sys.modules[package + ".install"].uninstall()
 
 
 def _package(agent: str) -> "Any":

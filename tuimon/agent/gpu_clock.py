@@ -338,8 +338,8 @@ class GpuClock:
         if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
             return 0
         number = self.events.next_number()
-        if not number:  # all events are pending: no record will follow
-            self._poll_now()
+        if not number and self._poll_due:  # all events are pending: no record will follow
+            self._touch(self._poll_timed)
         return number
 
     def record_event(self, number: int) -> None:
@@ -414,18 +414,8 @@ class GpuClock:
                 self._stream = None
         if timed or self._left:
             return True  # polled after the event is recorded, so that the poll's cost lies in no fetch
-        self._poll_now()
+        self._touch(self._poll_timed)
         return False
-
-    def _poll_now(self) -> None:
-        if self._poll_due:
-            self._touch(self._poll_timed)
-
-    def _poll_timed(self) -> bool:
-        begun_ns = self._now_ns()
-        self._poll(begun_ns)
-        self._bucket.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
-        return True
 
     def _consider_pause(self, now_ns: int) -> None:
         """Pause until the timing is paid for, or a reading of memory is due; the next step is not followed whole."""
@@ -435,9 +425,10 @@ class GpuClock:
             self._steps.forget_open()
             self._pause(steps * self._steps.backwards)
 
-    def _poll(self, now_ns: int) -> None:
+    def _poll_timed(self) -> bool:
         """Report events that are done, and memory once a second; no other thread touches the device."""
-        memory_due = now_ns >= self._memory_due_ns
+        begun_ns = self._now_ns()
+        memory_due = begun_ns >= self._memory_due_ns
         if (memory_due or self.events.pending) and not self._device.is_capturing():
             self.events.poll()
             if memory_due:
@@ -446,5 +437,7 @@ class GpuClock:
                 for code, figure in zip(_MEMORY_CODES, figures):
                     if figure is not None and stream is not None:
                         self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)
-                self._memory_due_ns = now_ns + MEMORY_NS
-        self._poll_due = False  # last: an error of the device comes again
+                self._memory_due_ns = begun_ns + MEMORY_NS
+        self._poll_due = False  # only here: an error of the device comes again
+        self._bucket.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
+        return True

@@ -9,6 +9,7 @@ from .loading import loader_facts, worker
 from .outside import undisturbed
 from .pace import pace
 from .process import cells, gc_pauses
+from .ring import files
 from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -39,10 +40,13 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 
 
 def uninstall() -> None:
+    """Undo every hook; what is under way goes on as if there had been none."""
     runtime.stop()
     pace.leave()
     gc_pauses.uninstall()
     rebinding.undo_all()
+    rebinding.sweep()
+    files.use_directories([])
 
 
 def withdraw() -> None:

@@ -8,15 +8,7 @@ from typing import Any, Callable, Generator, Optional, Tuple
 
 from . import runtime
 from .pace import pace
-from .ring.layout import (
-    MARK,
-    RANGE_POP,
-    RANGE_PUSH,
-    STEP,
-    STEP_SAMPLES,
-    STEP_SIZE,
-    STEP_TOKENS,
-)
+from .ring import layout
 from .torch_compat import dynamo, rebinding
 
 #: The most samples or tokens of a step: more is an error of the program's.
@@ -25,35 +17,35 @@ _LARGEST = 1 << 40
 
 def push(name: object, frame: FrameType) -> None:
     """Begin a range on this thread, nested in those that are open."""
-    runtime.emit(RANGE_PUSH, name_id(name, frame))
+    runtime.emit(layout.RANGE_PUSH, name_id(name, frame))
 
 
 def push_function(name: object, code: Optional[CodeType]) -> None:
     """Begin a range that is a whole function."""
     names = runtime.names or runtime.open_names()
-    runtime.emit(RANGE_PUSH, names.function_id(name, code) if names is not None else 0)
+    runtime.emit(layout.RANGE_PUSH, names.function_id(name, code) if names is not None else 0)
 
 
 def pop(frame: Optional[FrameType] = None) -> None:
     """End the innermost range of this thread; ``frame``: of the call that ends it, None at the end of a block."""
-    runtime.emit(RANGE_POP, name_id("", frame) if frame is not None else 0)
+    runtime.emit(layout.RANGE_POP, name_id("", frame) if frame is not None else 0)
 
 
 def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
     """End a training step that held so many samples and tokens."""
-    for flag, count in ((STEP_SAMPLES, samples), (STEP_TOKENS, tokens)):
+    for flag, count in ((layout.STEP_SAMPLES, samples), (layout.STEP_TOKENS, tokens)):
         if type(count) is int and 0 <= count < _LARGEST:
-            runtime.emit(STEP_SIZE, count, flag)
+            runtime.emit(layout.STEP_SIZE, count, flag)
     if pace.thread == get_ident():
         pace.mark()
     else:
-        runtime.emit(STEP)
+        runtime.emit(layout.STEP)
     if runtime.facts_due:
         runtime.publish_facts()
 
 
 def mark(name: object, frame: FrameType) -> None:
-    runtime.emit(MARK, name_id(name, frame))
+    runtime.emit(layout.MARK, name_id(name, frame))
 
 
 def name_id(name: object, frame: FrameType) -> int:

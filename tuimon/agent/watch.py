@@ -120,17 +120,6 @@ def install_now(directories: "List[str]") -> "Dict[str, Any]":
     return {"status": INSTALLED} if runtime.on else {"status": NO_RING, "reason": files.own_reason()}
 
 
-def withdraw() -> None:
-    """Undo every hook; what is under way goes on as if there had been none."""
-    from . import install
-    from .ring import files
-    from .torch_compat import rebinding
-
-    install.uninstall()
-    rebinding.sweep()
-    files.use_directories([])
-
-
 def is_importing(module: "Any") -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 

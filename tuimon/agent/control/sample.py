@@ -61,23 +61,16 @@ class StackWindow:
         self.instants += 1
         # No frame outlives this function: its locals would end later than in the plain program.
         for ident, running in self.threads():
-            if ident != own and self.has_room(ident):
-                self.add(ident, self.stack_of(running))
+            if ident == own:
+                continue
+            if ident in self._threads or len(self._threads) < MAX_THREADS:
+                self._threads.setdefault(ident, []).append(self.number_of(self.stack_of(running)))
+            else:
+                self.cut += 1
 
     def stack_of_thread(self, ident: int) -> Optional[int]:
         """The number of a thread's stack now; None where it has ended."""
         return next((self.number_of(self.stack_of(each)) for thread, each in self.threads() if thread == ident), None)
-
-    def has_room(self, ident: int) -> bool:
-        """True if samples of this thread are kept; a sample without room counts as cut."""
-        if ident in self._threads or len(self._threads) < MAX_THREADS:
-            return True
-        self.cut += 1
-        return False
-
-    def add(self, ident: int, stack: Tuple[int, ...]) -> None:
-        """Add a thread's stack, innermost place first."""
-        self._threads.setdefault(ident, []).append(self.number_of(stack))
 
     def number_of(self, stack: Tuple[int, ...]) -> int:
         """The number of a stack, new or known."""

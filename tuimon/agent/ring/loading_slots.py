@@ -60,26 +60,12 @@ class LoadingSlot:
         self._dataset = dataset
         self._sequence = 0
 
-    def write(
-        self, state: int, since_ns: int, batches: int, items_ns: int, collate_ns: int, wait_ns: int, hand_over_ns: int
-    ) -> None:
-        """Replace what the slot holds; see ``Loading``."""
+    def write(self, state: int, *totals: int) -> None:
+        """Replace what the slot holds; ``totals``: from ``since_ns`` on, see ``Loading``."""
         self._sequence += 1
-        offset = self._offset
+        raw = SLOT.pack(self._sequence, *self._head, state, self._dataset, *totals, self._sequence)
         # by slice assignment: pack_into would show readers a cleared slot
-        self._area[offset : offset + SLOT.size] = SLOT.pack(
-            self._sequence,
-            *self._head,
-            state,
-            self._dataset,
-            since_ns,
-            batches,
-            items_ns,
-            collate_ns,
-            wait_ns,
-            hand_over_ns,
-            self._sequence,
-        )
+        self._area[self._offset : self._offset + SLOT.size] = raw
 
     def free(self) -> None:
         """Clear the slot for another process; later writes go nowhere."""

@@ -13,29 +13,8 @@ import sys
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
+from . import layout
 from .files import PID_LIMIT
-from .layout import (
-    CLOSED_OFFSET,
-    HEADER,
-    HELD_UNTIL_OFFSET,
-    LOADING_BYTES,
-    LOADING_OFFSET,
-    MAGIC,
-    META_BYTES,
-    META_LENGTH_OFFSET,
-    META_OFFSET,
-    NAME_COUNT_OFFSET,
-    NAMES_OFFSET,
-    SLOT_BYTES,
-    SLOT_MARGIN,
-    SLOT_WORDS,
-    SLOTS_OFFSET,
-    U16,
-    U32,
-    U64,
-    VERSION,
-    Marker,
-)
 from .loading_slots import Loading, used_bytes, used_slots
 
 __all__ = ("RingError", "RingReader")
@@ -43,7 +22,7 @@ __all__ = ("RingError", "RingReader")
 _FIRST_CHUNK_SLOTS = 64  # most reads find few markers
 _CHUNK_SLOTS = 4096
 #: Slots of the smallest ring and of the largest: others are damaged.
-_SLOTS = (8 * SLOT_MARGIN, 1 << 18)
+_SLOTS = (8 * layout.SLOT_MARGIN, 1 << 18)
 #: Most chunks in one ``read``: all of the largest ring. Damaged sequences would keep it reading.
 _CHUNKS_LIMIT = 96
 #: No writer comes to this sequence: a million a second would take 285 years.
@@ -54,7 +33,7 @@ _FACTS_LIMIT = 64
 _HOLE_LIMIT = 64
 
 
-_as_marker = partial(tuple.__new__, Marker)
+_as_marker = partial(tuple.__new__, layout.Marker)
 
 #: The flag within a head.
 FLAG_SHIFT = 16
@@ -70,15 +49,15 @@ class Columns(NamedTuple):
     heads: List[int]
     values: List[int]
 
-    def marker(self, at: int) -> Marker:
+    def marker(self, at: int) -> layout.Marker:
         head = self.heads[at]
         fields = (self.times_ns[at], head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT, self.values[at])
         return _as_marker(fields)
 
-    def markers(self) -> List[Marker]:
+    def markers(self) -> List[layout.Marker]:
         return [self.marker(at) for at in range(len(self.times_ns))]
 
-    def append(self, marker: Marker) -> None:
+    def append(self, marker: layout.Marker) -> None:
         self.times_ns.append(marker.time_ns)
         self.heads.append(head_of(marker))
         self.values.append(marker.value)
@@ -95,20 +74,24 @@ class Columns(NamedTuple):
 def columns_of(slots: bytes) -> Columns:
     """The markers that these slots hold."""
     words = whole(slots).cast("Q")
-    return Columns(words[1::SLOT_WORDS].tolist(), words[2::SLOT_WORDS].tolist(), words[3::SLOT_WORDS].tolist())
+    return Columns(
+        words[1 :: layout.SLOT_WORDS].tolist(),
+        words[2 :: layout.SLOT_WORDS].tolist(),
+        words[3 :: layout.SLOT_WORDS].tolist(),
+    )
 
 
-def head_of(marker: Marker) -> int:
+def head_of(marker: layout.Marker) -> int:
     return marker.kind | marker.flag << FLAG_SHIFT | marker.tid << TID_SHIFT
 
 
 def sequences_of(slots: bytes) -> List[int]:
-    return whole(slots).cast("Q")[::SLOT_WORDS].tolist() if slots else []
+    return whole(slots).cast("Q")[:: layout.SLOT_WORDS].tolist() if slots else []
 
 
 def whole(slots: bytes) -> memoryview:
     """The slots, without one that the file's end cuts in two."""
-    return memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]
+    return memoryview(slots)[: len(slots) // layout.SLOT_BYTES * layout.SLOT_BYTES]
 
 
 class RingError(Exception):
@@ -130,7 +113,7 @@ class RingBytes:
                 raise RingError("%s belongs to user %d" % (path, info.st_uid))
             if not stat.S_ISREG(info.st_mode):
                 raise RingError("%s is no file" % path)
-            if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
+            if info.st_size < layout.SLOTS_OFFSET + layout.SLOT_BYTES:
                 raise RingError("%s is too short for a ring" % path)
             if writable and info.st_mode & 0o077:
                 raise RingError("%s is open to other users (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
@@ -164,7 +147,7 @@ class RingBytes:
     def unlock(self, offset: int, length: int) -> None:
         fcntl.lockf(self._handle, fcntl.LOCK_UN, length, offset)
 
-    def number(self, offset: int, form: struct.Struct = U64) -> int:
+    def number(self, offset: int, form: struct.Struct = layout.U64) -> int:
         """The integer at ``offset``; 0 where the file was cut short."""
         raw = os.pread(self._handle, form.size, offset)
         return int(form.unpack(raw)[0]) if len(raw) == form.size else 0
@@ -188,18 +171,18 @@ class RingReader(RingBytes):
     def __init__(self, path: str) -> None:
         """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
         super().__init__(path)
-        magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack(
-            self.bytes_at(0, HEADER.size).ljust(HEADER.size, b"\0")
+        magic, version, slots, self.pid, self.start_ticks, self.created_ns = layout.HEADER.unpack(
+            self.bytes_at(0, layout.HEADER.size).ljust(layout.HEADER.size, b"\0")
         )
-        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self.size == SLOTS_OFFSET + slots * SLOT_BYTES
-        if magic != MAGIC or version != VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
+        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self.size == layout.SLOTS_OFFSET + slots * layout.SLOT_BYTES
+        if magic != layout.MAGIC or version != layout.VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
             self.close()
-            raise RingError("%s is not a ring of version %d" % (path, VERSION))
+            raise RingError("%s is not a ring of version %d" % (path, layout.VERSION))
         self._slots: int = slots
         self._next = 1  # sequence of the next slot to read
         self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads have found it so
         self._names: List[str] = [""]
-        self._names_end = NAMES_OFFSET
+        self._names_end = layout.NAMES_OFFSET
         self._has_read = False
         self._usual = _FIRST_CHUNK_SLOTS  # how many slots are read first
         self._meta_bytes = b""
@@ -225,22 +208,22 @@ class RingReader(RingBytes):
 
     def is_closed(self) -> bool:
         """True if its process has written its last marker."""
-        return bool(self.number(CLOSED_OFFSET))
+        return bool(self.number(layout.CLOSED_OFFSET))
 
     def is_filling(self) -> bool:
         """True if an eighth of the ring holds markers that have not been read."""
         ahead = self._next + self._slots // 8
-        return self.number(SLOTS_OFFSET + ahead % self._slots * SLOT_BYTES) >= ahead
+        return self.number(layout.SLOTS_OFFSET + ahead % self._slots * layout.SLOT_BYTES) >= ahead
 
     def meta(self) -> Dict[str, Any]:
         """Facts about the process; empty while they are being written. The same object until they change."""
         known = len(self._meta_bytes)
         # in one read: a monitor asks every ring once a window
-        both = self.bytes_at(META_LENGTH_OFFSET, META_OFFSET + known - META_LENGTH_OFFSET)
-        length = U32.unpack_from(both)[0] if len(both) >= U32.size else 0
-        found = both[META_OFFSET - META_LENGTH_OFFSET :]
+        both = self.bytes_at(layout.META_LENGTH_OFFSET, layout.META_OFFSET + known - layout.META_LENGTH_OFFSET)
+        length = layout.U32.unpack_from(both)[0] if len(both) >= layout.U32.size else 0
+        found = both[layout.META_OFFSET - layout.META_LENGTH_OFFSET :]
         if length != known:
-            found = self.bytes_at(META_OFFSET, length) if 0 < length <= META_BYTES else b""
+            found = self.bytes_at(layout.META_OFFSET, length) if 0 < length <= layout.META_BYTES else b""
         if found != self._meta_bytes:
             self._meta_bytes, self._meta = found, facts_of(found)
         return self._meta
@@ -250,17 +233,17 @@ class RingReader(RingBytes):
 
         A marker after that moment would have had all of them written.
         """
-        return self.number(HELD_UNTIL_OFFSET)
+        return self.number(layout.HELD_UNTIL_OFFSET)
 
     def name(self, number: int) -> str:
         """The interned string with this id; "?" when there is none."""
-        count = self.number(NAME_COUNT_OFFSET, U32)
+        count = self.number(layout.NAME_COUNT_OFFSET, layout.U32)
         while len(self._names) <= min(number, count):
-            at = self._names_end + U16.size
-            if at > LOADING_OFFSET:
+            at = self._names_end + layout.U16.size
+            if at > layout.LOADING_OFFSET:
                 break
-            length = self.number(self._names_end, U16)
-            if at + length > LOADING_OFFSET:
+            length = self.number(self._names_end, layout.U16)
+            if at + length > layout.LOADING_OFFSET:
                 break
             self._names.append(self.bytes_at(at, length).decode("utf-8", "replace"))
             self._names_end = at + length
@@ -268,13 +251,13 @@ class RingReader(RingBytes):
 
     def loading(self) -> Iterator[Loading]:
         """The loading slots of this process's DataLoader workers, and of its loaders without workers."""
-        area = self.bytes_at(LOADING_OFFSET, LOADING_BYTES)
-        if len(area) < LOADING_BYTES:  # it was cut short
+        area = self.bytes_at(layout.LOADING_OFFSET, layout.LOADING_BYTES)
+        if len(area) < layout.LOADING_BYTES:  # it was cut short
             return iter(())
-        again = self.bytes_at(LOADING_OFFSET, used_bytes(area))
+        again = self.bytes_at(layout.LOADING_OFFSET, used_bytes(area))
         return used_slots(area[: len(again)], again)
 
-    def read(self) -> List[Marker]:
+    def read(self) -> List[layout.Marker]:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
         return self.read_columns().markers()
 
@@ -291,12 +274,12 @@ class RingReader(RingBytes):
             markers = columns_of(self._read_slots(index, valid) if valid else b"")
             beyond = _HOLE_LIMIT if valid < count else 1
             # read last: the writer may have reached the slots while we read them
-            around = self._sequences(self._next - SLOT_MARGIN, SLOT_MARGIN + valid + beyond)
-            if self._skip_overwritten(around[0], around[SLOT_MARGIN]):
+            around = self._sequences(self._next - layout.SLOT_MARGIN, layout.SLOT_MARGIN + valid + beyond)
+            if self._skip_overwritten(around[0], around[layout.SLOT_MARGIN]):
                 continue
             out.extend(markers)
             self._next += valid
-            if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :]):
+            if valid < count and not self._skip_hole(around[layout.SLOT_MARGIN + valid :]):
                 break
         # next time one chunk for as many markers, and some more: a chunk takes three reads
         self._usual = min(max(_FIRST_CHUNK_SLOTS, len(out.heads) + len(out.heads) // 8), _CHUNK_SLOTS)
@@ -307,8 +290,8 @@ class RingReader(RingBytes):
 
     def _read_slots(self, index: int, count: int) -> bytes:
         """The bytes of ``count`` slots, or of those up to the file's end."""
-        length = max(min(count, self._slots - index), 0) * SLOT_BYTES
-        return self.bytes_at(SLOTS_OFFSET + index * SLOT_BYTES, length) if length else b""
+        length = max(min(count, self._slots - index), 0) * layout.SLOT_BYTES
+        return self.bytes_at(layout.SLOTS_OFFSET + index * layout.SLOT_BYTES, length) if length else b""
 
     def _sequences(self, first: int, count: int) -> List[int]:
         """The sequences that are now in the slots of ``first``, ``first`` + 1, ...; 0 where the file was cut short."""
@@ -324,8 +307,10 @@ class RingReader(RingBytes):
 
         This shows in the sequences that are now in the next slot and in the one a margin before it.
         """
-        latest = max(self._possible(self._next, at_next), self._possible(self._next - SLOT_MARGIN, margin_before))
-        if latest < self._next + self._slots - SLOT_MARGIN:
+        latest = max(
+            self._possible(self._next, at_next), self._possible(self._next - layout.SLOT_MARGIN, margin_before)
+        )
+        if latest < self._next + self._slots - layout.SLOT_MARGIN:
             return False
         self._drop(latest - self._slots + self._slots // 4 - self._next)
         return True

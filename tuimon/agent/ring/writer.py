@@ -14,6 +14,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 from ..outside import attempt, is_surely_ours
 from ..own_threads import Turn
 from ..private import make_private
+from . import layout
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 from .files import (
     file_size_limit,
@@ -27,26 +28,6 @@ from .files import (
     ring_name,
     shortage,
     start_ticks,
-)
-from .layout import (
-    CLOSED_OFFSET,
-    HEADER,
-    HELD_UNTIL_OFFSET,
-    MAGIC,
-    META_BYTES,
-    META_LENGTH_OFFSET,
-    META_OFFSET,
-    NAME_COUNT_OFFSET,
-    NAMES_BYTES,
-    NAMES_OFFSET,
-    PLACE_SEPARATOR,
-    SLOT_BYTES,
-    SLOT_COUNT,
-    SLOT_WORDS,
-    SLOTS_OFFSET,
-    U16,
-    U32,
-    VERSION,
 )
 
 #: sequence, time_ns, kind, value, flag, thread ident
@@ -63,26 +44,26 @@ HOLD_NS = 50_000_000
 WAITING_LIMIT = 32768
 _WORD = (1 << 64) - 1
 
-RING_BYTES = SLOTS_OFFSET + SLOT_COUNT * SLOT_BYTES
+RING_BYTES = layout.SLOTS_OFFSET + layout.SLOT_COUNT * layout.SLOT_BYTES
 
 
 class RingWriter:
     """Writes one ring. ``emit`` and ``flush`` are closures: ``emit`` takes no lock, waits for nothing, never raises."""
 
-    def __init__(self, path: str, slot_count: int = SLOT_COUNT) -> None:
+    def __init__(self, path: str, slot_count: int = layout.SLOT_COUNT) -> None:
         """Create the file and reserve its space: no write raises SIGBUS later. Raises OSError when there is none."""
         self.path = path
         self.pid = os.getpid()
         ticks = start_ticks(self.pid)
-        size = SLOTS_OFFSET + slot_count * SLOT_BYTES
+        size = layout.SLOTS_OFFSET + slot_count * layout.SLOT_BYTES
         unborn = "%s.%d" % (path, time.monotonic_ns())  # a reader sees the file whole or not at all
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fill(handle, size)
             attempt(lock, handle)  # held by the map (see ``map_file``); there are file systems without locks
             self._map = map_file(handle, size)
-            header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
-            self._map[0 : len(header)] = header
+            header = layout.HEADER.pack(layout.MAGIC, layout.VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
+            self._put(0, header)
             os.rename(unborn, path)
         except BaseException:
             remove_file(unborn)
@@ -91,10 +72,10 @@ class RingWriter:
             os.close(handle)
         self._meta: Dict[str, Any] = {}
         self._names: Dict[str, int] = {}
-        self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
+        self._table: Tuple[int, int] = (0, layout.NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
         self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
-        self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
+        self._words = memoryview(self._map)[layout.SLOTS_OFFSET :].cast("Q")
         #: ``emit_of(time_ns, thread, kind, value, flag)`` emits for another moment and thread.
         self.emit_of: Callable[..., None]
         #: ``hold`` has markers wait from now on.
@@ -109,7 +90,7 @@ class RingWriter:
         # No lock: a signal handler may raise between any two bytecodes, and would leave it locked. A marker has its
         # sequence, and with it its slot, before it is queued: whoever takes it off the queue writes it, in any order,
         # and what is never written is a gap that the reader counts.
-        held_until = memoryview(self._map)[HELD_UNTIL_OFFSET : HELD_UNTIL_OFFSET + 8].cast("Q")
+        held_until = memoryview(self._map)[layout.HELD_UNTIL_OFFSET : layout.HELD_UNTIL_OFFSET + 8].cast("Q")
         waiting: Deque[Waiting] = deque(maxlen=WAITING_LIMIT)
         wait = waiting.append
         next_sequence = itertools.count(1).__next__
@@ -159,7 +140,7 @@ class RingWriter:
         A child calls it before it has let go of its parent's ring if a garbage collection at the fork takes long. The
         waiting markers are the parent's to write: from here they would name a thread that the parent does not have.
         """
-        words, latest, pid = self._words, self._latest, self.pid
+        words, latest, pid, slot_words = self._words, self._latest, self.pid, layout.SLOT_WORDS
         take = waiting.popleft
         tids: Dict[int, int] = {}
 
@@ -176,7 +157,7 @@ class RingWriter:
                 except IndexError:  # another thread has taken the last
                     break
                 tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
-                at = sequence % slot_count * SLOT_WORDS
+                at = sequence % slot_count * slot_words
                 try:
                     words[at + 1] = time_ns
                     words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
@@ -219,27 +200,27 @@ class RingWriter:
         """The number of a name, which is written into the ring's table; 0 if that is full."""
         count, at = self._table
         raw = name.encode("utf-8", "replace")[:_NAME_LIMIT_BYTES]
-        end = at + U16.size + len(raw)
-        if end > NAMES_OFFSET + NAMES_BYTES or count >= 0xFFFF:
+        end = at + layout.U16.size + len(raw)
+        if end > layout.NAMES_OFFSET + layout.NAMES_BYTES or count >= 0xFFFF:
             return 0
-        self._map[at:end] = U16.pack(len(raw)) + raw
+        self._put(at, layout.U16.pack(len(raw)) + raw)
         # In this order ids and entries stay consistent whatever interrupts: at worst a name has two ids.
         self._table = (count + 1, end)
-        self._map[NAME_COUNT_OFFSET : NAME_COUNT_OFFSET + U32.size] = U32.pack(count + 1)
+        self._put(layout.NAME_COUNT_OFFSET, layout.U32.pack(count + 1))
         self._names[name] = count + 1
         return count + 1
 
     def set_meta(self, meta: Dict[str, Any]) -> None:
         """Publish facts about the process in place of earlier ones; the longest values are left out until they fit."""
         raw = _json(meta)
-        while len(raw) > META_BYTES:
+        while len(raw) > layout.META_BYTES:
             longest = max(meta, key=lambda key: len(_json(meta[key])))
             meta = {key: value for key, value in meta.items() if key != longest}
             raw = _json(meta)
         self._meta = meta
-        self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(0)
-        self._map[META_OFFSET : META_OFFSET + len(raw)] = raw
-        self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(len(raw))
+        self._put(layout.META_LENGTH_OFFSET, layout.U32.pack(0))
+        self._put(layout.META_OFFSET, raw)
+        self._put(layout.META_LENGTH_OFFSET, layout.U32.pack(len(raw)))
 
     def add_meta(self, more: Dict[str, Any]) -> None:
         """Publish further facts beside those that are published."""
@@ -247,8 +228,11 @@ class RingWriter:
 
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
-        self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
+        self._put(layout.CLOSED_OFFSET, layout.U32.pack(1))
         remove_file(self.path)
+
+    def _put(self, offset: int, raw: bytes) -> None:
+        self._map[offset : offset + len(raw)] = raw
 
 
 def _native_id(ident: int) -> int:
@@ -354,7 +338,7 @@ class RangeNames:
 
     def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
         # the text of a name, which a class of the program's may give
-        text = str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), PLACE_SEPARATOR, "?")
+        text = str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), layout.PLACE_SEPARATOR, "?")
         seen = self._seen
         if text not in seen and len(seen) >= _DISTINCT_LIMIT:
             text = re.sub(r"\d+", "#", text)
@@ -363,7 +347,7 @@ class RangeNames:
         else:
             seen.add(text)
         parts = (text, code.co_filename, code.co_name, str(line)) if code else (text,)
-        number = self._writer.name_id(PLACE_SEPARATOR.join(parts))
+        number = self._writer.name_id(layout.PLACE_SEPARATOR.join(parts))
         if number and name.__class__ is str and text == name and len(self._ids) < _CACHE_LIMIT:
             self._ids[name, id(code), instruction] = (number, code)
         return number

@@ -10,19 +10,7 @@ from time import monotonic_ns
 from typing import Any, Dict, List, Set, Tuple
 
 from ..outside import attempt
-from ..ring.layout import (
-    BACKWARD,
-    COMPILED,
-    COMPILER,
-    GRAPH_BREAK,
-    LIMIT,
-    NO_CODE,
-    NO_CUDA_GRAPHS,
-    RECOMPILED,
-    Code,
-    Event,
-    packed,
-)
+from ..ring import layout
 
 #: Time between two readings, which take 2 us if nothing is new.
 EVERY_NS = 500_000_000
@@ -50,8 +38,8 @@ class _Read:
     def begin(self, newest: Any) -> None:
         self.newest = newest
         self.breaks = self.limits = self.skips = 0
-        self.functions: Dict[str, Code] = {}  # by number of the frame in ids of compilations
-        self.latest: Tuple[Code, str, str] = (NO_CODE, "", "")  # that was compiled anew, and why
+        self.functions: Dict[str, layout.Code] = {}  # by number of the frame in ids of compilations
+        self.latest: Tuple[layout.Code, str, str] = (layout.NO_CODE, "", "")  # that was compiled anew, and why
         self.texts: Set[str] = set()
 
 
@@ -74,10 +62,10 @@ def report(runtime: Any) -> None:
     if utils is None or writer is None:
         return
     for event in attempt(new_events, utils) or ():  # None with a torch that has other names
-        runtime.emit(COMPILER, event.value, writer.name_id(text_of(event)))
+        runtime.emit(layout.COMPILER, event.value, writer.name_id(text_of(event)))
 
 
-def new_events(utils: Any) -> List[Event]:
+def new_events(utils: Any) -> List[layout.Event]:
     """What has come since the last call. ``utils``: the module ``torch._dynamo.utils``."""
     before = dict(vars(reading))
     try:
@@ -87,8 +75,8 @@ def new_events(utils: Any) -> List[Event]:
         raise
 
 
-def _new_events(utils: Any) -> List[Event]:
-    found: List[Event] = []
+def _new_events(utils: Any) -> List[layout.Event]:
+    found: List[layout.Event] = []
     metrics = _metrics(utils)
     new = next((at for at in range(len(metrics), 0, -1) if metrics[at - 1] is reading.newest), 0)
     if metrics:
@@ -100,12 +88,12 @@ def _new_events(utils: Any) -> List[Event]:
     unimplemented = list(counters.get("unimplemented", {}).items())
     limits = sum([count for text, count in unimplemented if _is_limit(text)])
     if limits > reading.limits:
-        found.append(Event(LIMIT, limits - reading.limits, *reading.latest))
+        found.append(layout.Event(layout.LIMIT, limits - reading.limits, *reading.latest))
     skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
     if skips > reading.skips:
         reasons = [reason for reason in (getattr(each, "cudagraph_skip_reason", None) for each in metrics) if reason]
         why = _why(str(reasons[-1])) if reasons else ""
-        found.append(Event(NO_CUDA_GRAPHS, skips - reading.skips, NO_CODE, why))
+        found.append(layout.Event(layout.NO_CUDA_GRAPHS, skips - reading.skips, layout.NO_CODE, why))
     reading.limits, reading.skips = limits, skips
     return found
 
@@ -114,7 +102,7 @@ def _metrics(utils: Any) -> List[Any]:
     return list(getattr(utils, "_compilation_metrics", ()))
 
 
-def _of_entry(entry: Any, utils: Any) -> List[Event]:
+def _of_entry(entry: Any, utils: Any) -> List[layout.Event]:
     """The events of what Dynamo notes of one compilation; one without a name is of a backward pass."""
     frame = str(getattr(entry, "compile_id", None) or "").partition("/")[0]
     name, failed = getattr(entry, "co_name", None), str(getattr(entry, "fail_reason", None) or "")
@@ -132,13 +120,13 @@ def _of_entry(entry: Any, utils: Any) -> List[Event]:
     if _is_limit(failed):  # the counter of these has it, in every version
         return []
     if not name or not code:
-        return [Event(BACKWARD, _time_ns(entry), code or NO_CODE)]
-    compiled = Event(RECOMPILED if reason else COMPILED, _time_ns(entry), code, *_guard(reason))
+        return [layout.Event(layout.BACKWARD, _time_ns(entry), code or layout.NO_CODE)]
+    compiled = layout.Event(layout.RECOMPILED if reason else layout.COMPILED, _time_ns(entry), code, *_guard(reason))
     if not failed:
         return [compiled]
     file, line = getattr(entry, "fail_user_frame_filename", None), getattr(entry, "fail_user_frame_lineno", None)
     at = (str(file), int(line or 0), code[2]) if file else code
-    return [compiled, Event(GRAPH_BREAK, 1, at, _why(failed))]
+    return [compiled, layout.Event(layout.GRAPH_BREAK, 1, at, _why(failed))]
 
 
 def _time_ns(entry: Any) -> int:
@@ -162,7 +150,7 @@ def _guard(reason: str) -> Tuple[str, str]:
     return _NUMBER.sub("N", guard), line[1].strip() if line else ""
 
 
-def _new_breaks(utils: Any) -> List[Event]:
+def _new_breaks(utils: Any) -> List[layout.Event]:
     reasons = getattr(utils, "graph_break_reasons", ())
     known, reading.breaks = reading.breaks, len(reasons)
     found = []
@@ -171,7 +159,7 @@ def _new_breaks(utils: Any) -> List[Event]:
         own = [frame for frame in stack if "site-packages" not in frame.filename] or stack
         if own:
             at = (str(own[-1].filename), int(own[-1].lineno or 0), str(own[-1].name))
-            found.append(Event(GRAPH_BREAK, 1, at, _why(str(reason.reason))))
+            found.append(layout.Event(layout.GRAPH_BREAK, 1, at, _why(str(reason.reason))))
     return found
 
 
@@ -187,11 +175,11 @@ def _is_limit(text: str) -> bool:
     return "limit reached" in text or "recompile limit exceeded" in text
 
 
-def text_of(event: Event) -> str:
+def text_of(event: layout.Event) -> str:
     """The event as one string; if there are too many different ones, without the reason, then without the code too."""
     for reason in ((event.reason, event.guarded), ("", "")):
-        text = packed(event.what, event.code, reason)
+        text = layout.packed(event.what, event.code, reason)
         if text in reading.texts or len(reading.texts) < TEXTS_LIMIT:
             reading.texts.add(text)
             return text
-    return packed(event.what, NO_CODE, ("", ""))
+    return layout.packed(event.what, layout.NO_CODE, ("", ""))
