@@ -37,14 +37,7 @@ def plain(signum, frame):
     raise Late("late")
 
 
-def unlike(signum, frame):
-    """It shows nothing of what it is."""
-    signal.signal(signum, signal.SIG_DFL)
-    signum = frame = None
-    raise Late("late", signum, frame)
-
-
-HANDLERS = {"plain": (plain, Late), "unlike": (unlike, Late), "c": (collections.OrderedDict().move_to_end, KeyError)}
+HANDLERS = {"plain": (plain, Late), "c": (collections.OrderedDict().move_to_end, KeyError)}
 
 
 def epoch():

@@ -89,59 +89,12 @@ def evaluated_in_part(loop):
                     loss.backward()
 
 
-def evaluated_inside(loop):
-    """One batch of a second iterator every 37 steps, which lives on."""
-    train, held_out = DataLoader(Batches(300)), iter(DataLoader(Batches(50)))
-    for number, batch in enumerate(train):
-        loop.step(batch)
-        if number % 37 == 36:
-            (loop.weight * next(held_out)).sum()
-
-
 def accumulated(loop):
     """Three backwards an update, and later five."""
     for number, batch in enumerate(DataLoader(Batches(600))):
         loop.backward(batch)
         if number % (3 if number < 300 else 5) == 0:
             loop.optimizer.step()
-
-
-def two_optimizers(loop):
-    other = loop.sgd()
-    for batch in DataLoader(Batches(200)):
-        loop.step(batch)
-        loop.backward(batch)
-        other.step()
-
-
-def another_optimizer_now_and_then(loop):
-    other = loop.sgd()
-    for number in range(300):
-        loop.step()
-        if number % 41 == 40:
-            loop.backward()
-            other.step()
-
-
-def ranges_now_and_then(loop):
-    for number in range(300):
-        loop.step()
-        if number % 45 == 44:
-            with phase("log"):
-                loop.weight.sum()
-
-
-def closures_now_and_then(loop):
-    def closure():
-        loop.optimizer.zero_grad()
-        loss = (loop.weight * 2).sum()
-        loss.backward()
-        return loss
-
-    for number in range(200):
-        loop.step()
-        if number % 50 == 49:
-            loop.optimizer.step(closure)
 
 
 def closures(loop):
@@ -196,22 +149,6 @@ def skipped_by_a_scaler(loop):
             scaler.update()
         else:
             loop.step()
-
-
-def another_thread(loop):
-    """It has an optimizer of its own; records cover the thread that makes more updates."""
-
-    def train_a_little():
-        other = Loop()
-        for _ in range(20):
-            other.step()
-
-    for number in range(400):
-        loop.step()
-        if number == 200:
-            thread = threading.Thread(target=train_a_little)
-            thread.start()
-            thread.join(60)
 
 
 def a_range_after_a_backward_now_and_then(loop):
@@ -312,21 +249,15 @@ SHAPES = {
     wrapped: 300,
     epochs: 350,
     evaluated: 240,
-    evaluated_inside: 300,
     evaluated_between_bare_steps: 900,
     evaluated_in_part: 60,
     accumulated: 160,
-    two_optimizers: 200,
-    another_optimizer_now_and_then: 307,
-    ranges_now_and_then: 300,
     closures: 200,
-    closures_now_and_then: 204,
     failing_now_and_then: 300,
     a_loader_that_fails: 166,
     several_optimizers_now_and_then: 300,
     two_batches_a_step: 200,
     skipped_by_a_scaler: 200,
-    another_thread: 400,
     a_range_after_a_backward_now_and_then: 300,
     another_thread_after_a_backward: 400,
     two_models_in_turn: 200,

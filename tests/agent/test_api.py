@@ -14,16 +14,7 @@ import tuimon
 from tests.agent.programs import ROOT, environment, fake_torch, printed_json, python
 from tuimon.agent import api, runtime
 from tuimon.agent.outside import variable
-from tuimon.agent.ring.layout import (
-    MARK,
-    OPTIMIZER_MADE,
-    RANGE_POP,
-    RANGE_PUSH,
-    STEP,
-    STEP_SAMPLES,
-    STEP_SIZE,
-    STEP_TOKENS,
-)
+from tuimon.agent.ring import layout
 
 
 @pytest.fixture
@@ -40,7 +31,7 @@ def test_a_phase_carries_its_place(monitored):
     with tuimon.phase("augment"):
         line = here() - 1
     (push, name), (pop, _) = monitored()
-    assert (push, pop) == (RANGE_PUSH, RANGE_POP)
+    assert (push, pop) == (layout.RANGE_PUSH, layout.RANGE_POP)
     assert name == ["augment", __file__, "test_a_phase_carries_its_place", str(line)]
 
 
@@ -49,11 +40,11 @@ def test_a_step_carries_its_samples_and_tokens(monitored):
     tuimon.step(tokens=4096, samples=8)
     tuimon.step(samples=-1, tokens=3.5)
     found = monitored.reader.read()
-    markers = [(marker.kind, marker.flag, marker.value) for marker in found if marker.kind != OPTIMIZER_MADE]
+    markers = [(marker.kind, marker.flag, marker.value) for marker in found if marker.kind != layout.OPTIMIZER_MADE]
     assert markers == [
-        (STEP_SIZE, STEP_SAMPLES, 32), (STEP, 0, 0),
-        (STEP_SIZE, STEP_SAMPLES, 8), (STEP_SIZE, STEP_TOKENS, 4096), (STEP, 0, 0),
-        (STEP, 0, 0),
+        (layout.STEP_SIZE, layout.STEP_SAMPLES, 32), (layout.STEP, 0, 0),
+        (layout.STEP_SIZE, layout.STEP_SAMPLES, 8), (layout.STEP_SIZE, layout.STEP_TOKENS, 4096), (layout.STEP, 0, 0),
+        (layout.STEP, 0, 0),
     ]  # fmt: skip
 
 
@@ -61,7 +52,7 @@ def test_nested_reentered_and_left_by_an_exception(monitored):
     outer = tuimon.phase("outer")
     with pytest.raises(ZeroDivisionError), outer, tuimon.phase("inner"), outer:
         1 / 0  # noqa: B018
-    assert [kind for kind, _ in monitored()] == [RANGE_PUSH] * 3 + [RANGE_POP] * 3
+    assert [kind for kind, _ in monitored()] == [layout.RANGE_PUSH] * 3 + [layout.RANGE_POP] * 3
 
 
 def test_one_phase_in_several_threads(monitored):
@@ -79,7 +70,7 @@ def test_one_phase_in_several_threads(monitored):
         thread.join()
     markers = monitored.reader.read()
     for tid in {marker.tid for marker in markers}:
-        assert [m.kind for m in markers if m.tid == tid] == [RANGE_PUSH, RANGE_POP] * 200
+        assert [m.kind for m in markers if m.tid == tid] == [layout.RANGE_PUSH, layout.RANGE_POP] * 200
 
 
 def test_an_error_inside_never_reaches_the_user(monitored, monkeypatch):
@@ -90,9 +81,9 @@ def test_an_error_inside_never_reaches_the_user(monitored, monkeypatch):
     with tuimon.phase("a"):
         tuimon.mark("b")
     assert [(kind, name) for kind, name in monitored()] == [
-        (RANGE_PUSH, ["?"]),
-        (MARK, ["?"]),
-        (RANGE_POP, ["?"]),
+        (layout.RANGE_PUSH, ["?"]),
+        (layout.MARK, ["?"]),
+        (layout.RANGE_POP, ["?"]),
     ]
 
 
@@ -148,7 +139,7 @@ loaded = sorted(name for name in sys.modules if name.startswith("tuimon"))
 print(json.dumps([kinds, loaded, pickle.loads(pickle.dumps(tuimon.phase)) is tuimon.phase]))
 """
     # the end of a range that began before there was a ring: the reader knows no such range
-    assert printed_json(python("-c", script, env=env)) == [[RANGE_POP, MARK], ["tuimon"], True]
+    assert printed_json(python("-c", script, env=env)) == [[layout.RANGE_POP, layout.MARK], ["tuimon"], True]
 
 
 def test_the_same_as_os_environ_has(monkeypatch):

@@ -9,24 +9,13 @@ from tests.agent.programs import is_ours
 from tuimon.agent.loading import loader_facts
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_BEGIN,
-    FETCH_END,
-    ITER_BEGIN,
-    ITER_END,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    RETURNED,
-)
 from tuimon.agent.steps import StepCounter
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
-BACKWARD = [BACKWARD_BEGIN, BACKWARD_END]
-OPTIMIZER = [OPTIMIZER_BEGIN, OPTIMIZER_END]
+BACKWARD = [layout.BACKWARD_BEGIN, layout.BACKWARD_END]
+OPTIMIZER = [layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END]
 
 
 def kinds(markers):
@@ -38,9 +27,9 @@ def test_a_step(recorded, weight):
     for batch in DataLoader(Batches(2)):
         (weight * batch).sum().backward()
         optimizer.step()
-    step = [FETCH_BEGIN, FETCH_END, *BACKWARD, *OPTIMIZER]
-    assert kinds(recorded) == [*step, *step, FETCH_BEGIN, FETCH_END]
-    assert [flag for kind, _, flag in recorded if kind == FETCH_END] == [0, 0, 1]
+    step = [layout.FETCH_BEGIN, layout.FETCH_END, *BACKWARD, *OPTIMIZER]
+    assert kinds(recorded) == [*step, *step, layout.FETCH_BEGIN, layout.FETCH_END]
+    assert [flag for kind, _, flag in recorded if kind == layout.FETCH_END] == [0, 0, 1]
 
 
 def test_every_iterator_has_its_own_number(recorded):
@@ -49,14 +38,14 @@ def test_every_iterator_has_its_own_number(recorded):
         iterator = iter(loader)
         next(iterator)
         del iterator  # the next may come to lie at the same address
-    pairs = [(value, flag) for kind, value, flag in recorded if kind in (FETCH_BEGIN, FETCH_END)]
+    pairs = [(value, flag) for kind, value, flag in recorded if kind in (layout.FETCH_BEGIN, layout.FETCH_END)]
     numbers = [value for value, _ in pairs]
     assert numbers[0::2] == numbers[1::2] and len(set(numbers)) == 3 and 0 not in numbers
 
 
 def test_workers(recorded):
     assert [float(b) for b in DataLoader(Batches(4), num_workers=1)] == [0, 1, 2, 3]
-    assert kinds(recorded) == [ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 5
+    assert kinds(recorded) == [layout.ITER_BEGIN, layout.ITER_END] + [layout.FETCH_BEGIN, layout.FETCH_END] * 5
     assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
 
 
@@ -66,15 +55,15 @@ def test_workers_that_are_ended_within_an_epoch(recorded):
     del recorded[:]
     number = loader_facts.numbers[id(iterator)]
     del iterator
-    assert [marker[:2] for marker in recorded] == [(ITER_BEGIN, number), (ITER_END, 0)]
+    assert [marker[:2] for marker in recorded] == [(layout.ITER_BEGIN, number), (layout.ITER_END, 0)]
 
 
 def test_workers_that_begin_anew(recorded):
     loader = DataLoader(Batches(1), num_workers=1, persistent_workers=True)
     for _ in range(2):
         assert len(list(loader)) == 1
-    assert kinds(recorded) == ([ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 2) * 2
-    assert len({value for kind, value, _ in recorded if kind != ITER_BEGIN}) == 1
+    assert kinds(recorded) == ([layout.ITER_BEGIN, layout.ITER_END] + [layout.FETCH_BEGIN, layout.FETCH_END] * 2) * 2
+    assert len({value for kind, value, _ in recorded if kind != layout.ITER_BEGIN}) == 1
 
 
 @pytest.mark.skipif(not HIDES_FRAMES, reason="needs Python 3.11")
@@ -86,7 +75,7 @@ def test_workers_that_cannot_be_started(recorded, monkeypatch):
     with pytest.raises(OSError, match="no more processes") as caught:
         iter(DataLoader(Batches(1), num_workers=1))
     assert not any(is_ours(entry.path) for entry in caught.traceback)
-    assert recorded == [(ITER_BEGIN, 0, 0), (ITER_END, 0, 0)]
+    assert recorded == [(layout.ITER_BEGIN, 0, 0), (layout.ITER_END, 0, 0)]
 
 
 def test_backward_and_both_kinds_of_grad(recorded, weight):
@@ -94,7 +83,7 @@ def test_backward_and_both_kinds_of_grad(recorded, weight):
     torch.autograd.backward((weight * 2).sum())
     torch.autograd.grad((weight * 2).sum(), weight)
     assert kinds(recorded) == BACKWARD * 3
-    assert [value for _, value, _ in recorded] == [0, 0, 0, 0, RETURNED, RETURNED]
+    assert [value for _, value, _ in recorded] == [0, 0, 0, 0, layout.RETURNED, layout.RETURNED]
 
 
 def test_a_failing_backward_ends(recorded, weight):
@@ -119,11 +108,11 @@ def test_steps_carry_their_optimizer(recorded, weight):
     second.step()
     first.step()
     assert recorded == [
-        (OPTIMIZER_BEGIN, id(first), 0),  # no end: torch runs no post hook for a step that raises
-        (OPTIMIZER_BEGIN, id(second), 0),
-        (OPTIMIZER_END, id(second), 0),
-        (OPTIMIZER_BEGIN, id(first), 0),
-        (OPTIMIZER_END, id(first), 0),
+        (layout.OPTIMIZER_BEGIN, id(first), 0),  # no end: torch runs no post hook for a step that raises
+        (layout.OPTIMIZER_BEGIN, id(second), 0),
+        (layout.OPTIMIZER_END, id(second), 0),
+        (layout.OPTIMIZER_BEGIN, id(first), 0),
+        (layout.OPTIMIZER_END, id(first), 0),
     ]
 
 
@@ -135,7 +124,7 @@ def test_a_scaler_that_skips_its_step_counts(recorded, weight):
         scaler.scale((weight * factor).sum()).backward()
         scaler.step(optimizer)
         scaler.update()
-    taken = [OPTIMIZER_BEGIN, OPTIMIZER_BEGIN, OPTIMIZER_END, OPTIMIZER_END]
+    taken = [layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END, layout.OPTIMIZER_END]
     assert kinds(recorded) == [*BACKWARD, *taken, *BACKWARD, *OPTIMIZER]
 
 

@@ -11,21 +11,7 @@ import pytest
 
 from tests.agent.batches import Batches
 from tuimon.agent import install, runtime, watch
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    BATCH,
-    FETCH_BEGIN,
-    FETCH_END,
-    GC_PAUSE,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    OPTIMIZER_MADE,
-    POSITION,
-    RANGE_POP,
-    RANGE_PUSH,
-    TENSORS,
-)
+from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
 
@@ -43,8 +29,8 @@ def rings(tmp_path):
     install.uninstall()
 
 
-FETCH = [FETCH_BEGIN, FETCH_END]
-UPDATE = [BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END]
+FETCH = [layout.FETCH_BEGIN, layout.FETCH_END]
+UPDATE = [layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END]
 
 
 def markers():
@@ -52,7 +38,7 @@ def markers():
     reader = RingReader(runtime.writer().path)
     try:
         read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION, TENSORS)]
+        found = [marker for marker in read if marker.kind not in layout.OF_NO_LOOP]
         return [marker.kind for marker in found], reader.name(found[0].value >> 16)
     finally:
         reader.close()
@@ -117,7 +103,7 @@ def test_what_exists_already_is_covered(rings, weight):
     for _ in range(2):
         train(next(batches))
     seen, _ = markers()
-    assert [kind for kind in seen if kind not in (RANGE_PUSH, RANGE_POP)] == [*FETCH, *UPDATE] * 2
+    assert [kind for kind in seen if kind not in (layout.RANGE_PUSH, layout.RANGE_POP)] == [*FETCH, *UPDATE] * 2
 
 
 def test_a_second_attach_finds_the_agent(rings):
@@ -173,7 +159,7 @@ def test_again_after_a_withdrawal(rings, weight):
         seen.append(kinds)
         assert '"dataset":"Batches"' in first  # of this ring, not the one before
         install.uninstall()
-    assert seen == [[*FETCH, BACKWARD_BEGIN, BACKWARD_END]] * 2
+    assert seen == [[*FETCH, layout.BACKWARD_BEGIN, layout.BACKWARD_END]] * 2
 
 
 def test_without_torch_nothing_is_changed(rings, monkeypatch):

@@ -174,27 +174,6 @@ def test_a_gap_that_ends_with_a_boundary_ends_there(clock, hooked, monkeypatch):
     assert [marker.kind for marker in timed] == STEP
 
 
-def test_sleep_after_the_loop_is_in_none_of_its_steps(hooked, monkeypatch):
-    begin_ns = time.monotonic_ns()
-    reader = RingReader(hooked.writer().path)
-    reader.read()
-    follower = RingFollower(reader, 1000.0, begin_ns)
-    gaps_always(monkeypatch, 1000)
-    monkeypatch.setattr(hooked, "facts_due", False)
-    loop, made = Loop(), 0
-    while made < 20 or not pace.pace.counting:
-        loop.step()
-        made += 1
-    ended_ns = max(time.monotonic_ns(), latest_end_ns())
-    time.sleep(max(0, ended_ns - time.monotonic_ns()) / 1e9 + 0.01)
-    hooked.end_gap()
-    hooked.writer().flush()
-    (record,) = (each for each in follower.last(time.monotonic_ns()) if isinstance(each, Steps))
-    reader.close()
-    assert (record.count, record.updates) == (made, made)
-    assert record.total_ns <= ended_ns - begin_ns
-
-
 def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     gaps_always(monkeypatch, 50)
     monkeypatch.setattr(hooked, "facts_due", False)

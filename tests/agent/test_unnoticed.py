@@ -16,14 +16,7 @@ from tuimon.agent import install
 from tuimon.agent.loading import batches, loader_facts, worker
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.process import training_facts
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    OPTIMIZER_MADE,
-)
+from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 
 torch = pytest.importorskip("torch")
@@ -31,14 +24,14 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 pytestmark = pytest.mark.trust
 
-BACKWARD = [BACKWARD_BEGIN, BACKWARD_END]
-OPTIMIZER = [OPTIMIZER_BEGIN, OPTIMIZER_END]
+BACKWARD = [layout.BACKWARD_BEGIN, layout.BACKWARD_END]
+OPTIMIZER = [layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END]
 
 
 def test_an_error_in_the_dataset_is_the_users(recorded):
     with pytest.raises(ValueError, match="bad item") as caught:
         list(DataLoader(Batches(3, bad=1)))
-    assert [flag for kind, _, flag in recorded if kind == FETCH_END] == [0, 2]
+    assert [flag for kind, _, flag in recorded if kind == layout.FETCH_END] == [0, 2]
     assert caught.value.__context__ is None
 
 
@@ -121,7 +114,7 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
     optimizer.step()
     reader = RingReader(hooked.writer().path)
     seen = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-    assert seen == [*BACKWARD, OPTIMIZER_MADE, *OPTIMIZER]
+    assert seen == [*BACKWARD, layout.OPTIMIZER_MADE, *OPTIMIZER]
 
 
 #: Modules that hooks call now and then, and the functions in them that the hooks themselves call.

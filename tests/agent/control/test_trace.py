@@ -13,16 +13,8 @@ from tests.agent.programs import as_agents
 from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
 from tuimon.agent.control.sample import CannotRead
+from tuimon.agent.ring import layout
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    PROFILER_OFF,
-    PROFILER_ON,
-    TRACED_STEPS,
-)
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.sources.tracing import Taking
@@ -132,11 +124,11 @@ def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     reader = RingReader(hooked.writer().path)
     seen = reader.read()
     reader.close()
-    switches = [(marker.kind, marker.flag) for marker in seen if marker.kind in (PROFILER_ON, PROFILER_OFF)]
-    assert switches[-2:] == [(PROFILER_ON, TRACED_STEPS), (PROFILER_OFF, 0)]
-    assert switches[:-2] in ([(PROFILER_ON, 0), (PROFILER_OFF, 0)], [(PROFILER_ON, 0), (PROFILER_OFF, 0)] * 2)
-    on, off = [at for at, marker in enumerate(seen) if marker.kind in (PROFILER_ON, PROFILER_OFF)][-2:]
-    assert sum(marker.kind == BACKWARD_END for marker in seen[on:off]) == 3
+    switches = (layout.PROFILER_ON, layout.PROFILER_OFF)
+    flags = [marker.flag for marker in seen if marker.kind in switches]
+    assert flags[-2:] == [layout.TRACED_STEPS, 0] and flags[:-2] in ([0, 0], [0, 0] * 2)
+    on, off = [at for at, marker in enumerate(seen) if marker.kind in switches][-2:]
+    assert sum(marker.kind == layout.BACKWARD_END for marker in seen[on:off]) == 3
 
 
 def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
@@ -264,7 +256,7 @@ def test_a_damaged_answer(training, tmp_path):
 
 
 MS = 1_000_000
-STEP = (BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+STEP = (layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
 
 
 class Clock:
@@ -321,11 +313,11 @@ def traced(monkeypatch, tmp_path):
             argument=argument, is_wanted=lambda: True, report=int, finish=lambda steps, text: done.append(text)
         )
         tracing = command.Tracing(task, None, writer)
-        tracing.see(BACKWARD_END)
+        tracing.see(layout.BACKWARD_END)
         for number in range(2000):
             for kind in STEP:
                 clock.now_ns += MS
-                made.cost_ms += stop_ms(number) * made.on * (kind == BACKWARD_END)
+                made.cost_ms += stop_ms(number) * made.on * (kind == layout.BACKWARD_END)
                 tracing.see(kind)
             if done:
                 return json.loads(done[0])

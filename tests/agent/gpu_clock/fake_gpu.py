@@ -6,22 +6,12 @@ import struct
 from typing import NamedTuple
 
 from tuimon.agent.gpu_clock import GpuClock
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    GPU_ANCHOR,
-    GPU_TIME,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    unpack_gpu_anchor,
-    unpack_gpu_time,
-)
+from tuimon.agent.ring import layout
 
 MS = 1_000_000
 SECOND = 1000 * MS
 #: The boundaries of a step.
-STEP = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+STEP = (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
 
 
 class FakeStream(NamedTuple):
@@ -135,11 +125,11 @@ class FakeLoop:
 
     def times(self):
         """number -> (its EventTime, when it was emitted)."""
-        return {m.flag: (unpack_gpu_time(m.value), m.time_ns) for m in self.marked if m.kind == GPU_TIME}
+        return {m.flag: (layout.unpack_gpu_time(m.value), m.time_ns) for m in self.marked if m.kind == layout.GPU_TIME}
 
     def anchors(self):
         """(number, device, elapsed_ns) of every GPU_ANCHOR."""
-        return [(m.flag, *unpack_gpu_anchor(m.value)) for m in self.marked if m.kind == GPU_ANCHOR]
+        return [(m.flag, *layout.unpack_gpu_anchor(m.value)) for m in self.marked if m.kind == layout.GPU_ANCHOR]
 
     def boundaries(self):
         """number -> marker, of all that were timed."""

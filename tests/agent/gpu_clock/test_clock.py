@@ -9,15 +9,7 @@ import pytest
 from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent import gpu_clock
 from tuimon.agent.gpu_clock import BURST_STEPS, GpuClock
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    MEMORY_PEAK,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    TORCH_MEMORY,
-)
+from tuimon.agent.ring import layout
 
 
 def test_boundaries_of_a_step_are_numbered_in_order(loop):
@@ -53,9 +45,9 @@ def test_a_step_is_whole_with_the_first_boundary_of_the_next():
 
 def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
     loop.steps(3)
-    assert sum(loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
+    assert sum(loop.steps(4000, (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END)))
     known = len(loop.times())
-    loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END))
+    loop.steps(4000, (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END))
     assert len(loop.times()) > known
 
 
@@ -73,10 +65,10 @@ def test_nothing_is_touched_during_a_capture(loop, unlimited):
 
 def test_another_stream_ends_the_burst(loop):
     loop.steps(3)
-    loop.boundary(FETCH_END)
+    loop.boundary(layout.FETCH_END)
     loop.gpu.current = FakeStream(0, 1)
-    number = loop.boundary(BACKWARD_BEGIN)
-    assert number and not loop.boundary(BACKWARD_END)
+    number = loop.boundary(layout.BACKWARD_BEGIN)
+    assert number and not loop.boundary(layout.BACKWARD_END)
     loop.gpu.current = FakeStream(0, 0)
     loop.steps(200)
     assert number not in loop.times()
@@ -122,7 +114,7 @@ def test_events_outlive_a_clock_that_is_closed(loop):
 
 def test_memory_is_reported_once_a_second(loop):
     loop.steps(50)  # of 100 ms each
-    memory = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
+    memory = [(m.flag, m.value) for m in loop.marked if m.kind == layout.TORCH_MEMORY]
     assert memory[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
     assert 4 * 4 <= len(memory) <= 4 * 6
 
@@ -130,7 +122,7 @@ def test_memory_is_reported_once_a_second(loop):
 @pytest.mark.parametrize(
     ("figures", "device", "reported"),
     [
-        ((10, 20, 1, 0, 7, None, 90), 0, {0: 10, 1: 20, 2: 1, 3: 0, 4: 7, MEMORY_PEAK: 90}),
+        ((10, 20, 1, 0, 7, None, 90), 0, {0: 10, 1: 20, 2: 1, 3: 0, 4: 7, layout.MEMORY_PEAK: 90}),
         ((10, 20, 1, 0), 3, {3 << 4: 10, 3 << 4 | 1: 20, 3 << 4 | 2: 1, 3 << 4 | 3: 0}),
         (None, 0, {}),
     ],
@@ -139,7 +131,7 @@ def test_what_of_memory_is_known_is_reported_with_its_device(loop, figures, devi
     loop.gpu.figures, loop.gpu.current = figures, FakeStream(device, 0)
     loop.steps(30)
     assert loop.clock.on and loop.times()
-    assert {m.flag: m.value for m in loop.marked if m.kind == TORCH_MEMORY} == reported
+    assert {m.flag: m.value for m in loop.marked if m.kind == layout.TORCH_MEMORY} == reported
 
 
 def test_no_device_in_use(loop):
@@ -158,7 +150,7 @@ def elsewhere(function, *arguments):
 
 
 def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(loop, unlimited):
-    assert not elsewhere(loop.boundary, FETCH_END)
+    assert not elsewhere(loop.boundary, layout.FETCH_END)
     rest = STEP[1:]
     assert loop.steps(4, rest)[2:] == [len(rest)] * 2
 
@@ -173,7 +165,7 @@ def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
 def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
     without_fetch = STEP[1:]
     loop.steps(3, without_fetch)
-    loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
+    loop.boundary(layout.BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     loop.steps(3, without_fetch)
     loop.gpu.now_ns += gpu_clock.STALE_NS
     assert loop.steps(4, without_fetch)[-1] == len(without_fetch)
@@ -181,7 +173,7 @@ def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
 
 def test_a_batch_begins_everything_anew(loop, unlimited):
     loop.steps(3)
-    loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
+    loop.boundary(layout.BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     assert loop.steps(3) == [len(STEP)] * 3
 
 
@@ -210,7 +202,7 @@ def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
     loop.marked.clear()
     assert loop.steps(40) == [0] * 40
     assert waiting <= set(loop.times())
-    assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
+    assert len([m for m in loop.marked if m.kind == layout.TORCH_MEMORY]) >= 12
 
 
 class PausingLoop(FakeLoop):
@@ -228,7 +220,7 @@ class PausingLoop(FakeLoop):
         self.paused_backwards = backwards
 
     def boundary(self, kind, key=0):
-        self.paused_backwards -= self.paused_backwards > 0 and kind == BACKWARD_BEGIN
+        self.paused_backwards -= self.paused_backwards > 0 and kind == layout.BACKWARD_BEGIN
         if self.paused_backwards:
             self.emit(kind, key, 0)
             return 0
@@ -249,13 +241,13 @@ def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(step_ns, boundaries
     assert loop.pauses and len(loop.times()) >= BURST_STEPS
     assert timed.count(len(boundaries)) >= BURST_STEPS
     assert spent_ns >= 0.4 * seconds * MS  # it does not pause longer than it must
-    reported = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
+    reported = len([m for m in loop.marked if m.kind == layout.TORCH_MEMORY])
     assert reported >= 2 * int(seconds)
 
 
 def test_a_loop_without_backwards_has_no_pause():
     loop = PausingLoop(FakeGpu(cost_ns=2_000), MS)
-    loop.steps(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
+    loop.steps(3_000, (layout.FETCH_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END))
     assert not loop.pauses
     assert len(loop.times()) > 50
 

@@ -7,22 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import FakeGpu
+from tests.agent.gpu_clock.fake_gpu import STEP, FakeGpu
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
 from tuimon.agent import cuda as cuda_events
 from tuimon.agent import gpu_clock, install
 from tuimon.agent.gpu_clock import IN_STEP, NESTED, STEP_BEGINS, GpuClock, StepFollower
 from tuimon.agent.importlib_bootstrap import hooks
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    FIRST_EVENT,
-    GPU_TIME,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-)
+from tuimon.agent.ring import layout
 
 torch = pytest.importorskip("torch")
 
@@ -46,11 +38,11 @@ def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     for batch in torch.utils.data.DataLoader(torch.arange(6.0)):
         (weight * batch).sum().backward()
         optimizer.step()
-    numbers = flags(timed, FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    first = numbers.index(FIRST_EVENT)
-    assert numbers[first:] == [*range(FIRST_EVENT, FIRST_EVENT + len(numbers) - first - 1), 1]
+    numbers = flags(timed, *STEP)
+    first = numbers.index(layout.FIRST_EVENT)
+    assert numbers[first:] == [*range(layout.FIRST_EVENT, layout.FIRST_EVENT + len(numbers) - first - 1), 1]
     assert len(numbers) - first >= 4 * 5
-    done = flags(timed, GPU_TIME)
+    done = flags(timed, layout.GPU_TIME)
     assert done == sorted(done) and set(done) <= set(numbers)
 
 
@@ -62,8 +54,8 @@ def test_only_batches_get_numbers(timed, weight):
         list(torch.utils.data.DataLoader(torch.arange(2.0)))
     with pytest.raises(IndexError):
         list(torch.utils.data.DataLoader(torch.ones(2), sampler=[9]))
-    ends = flags(timed, FETCH_END)
-    assert [flag if flag < FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
+    ends = flags(timed, layout.FETCH_END)
+    assert [flag if flag < layout.FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
 
 
 @pytest.mark.torch
@@ -83,12 +75,12 @@ def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     for _ in range(2):
         (weight * 2).sum().backward()
         assert hooked.clock is None
-    assert not any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+    assert not any(flags(timed, layout.BACKWARD_BEGIN, layout.BACKWARD_END))
     (weight * 2).sum().backward()
     assert hooked.clock is clock and hooked.paused_backwards == 0
     for _ in range(3):
         (weight * 2).sum().backward()
-    assert any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+    assert any(flags(timed, layout.BACKWARD_BEGIN, layout.BACKWARD_END))
 
 
 @pytest.fixture
@@ -241,13 +233,13 @@ def test_a_forked_child_has_none(tmp_path, paused):
     assert found == [[True, True], None, True]
 
 
-BACKWARD = ((BACKWARD_BEGIN, 0), (BACKWARD_END, 0))
+BACKWARD = ((layout.BACKWARD_BEGIN, 0), (layout.BACKWARD_END, 0))
 NESTED_BACKWARD = (BACKWARD[0], *BACKWARD, BACKWARD[1])
-FETCH = ((FETCH_END, 0),)
+FETCH = ((layout.FETCH_END, 0),)
 
 
 def step(key=1, *inside):
-    return ((OPTIMIZER_BEGIN, key), *inside, (OPTIMIZER_END, key))
+    return ((layout.OPTIMIZER_BEGIN, key), *inside, (layout.OPTIMIZER_END, key))
 
 
 #: name -> the boundaries of one step, and which of them begins it
@@ -294,7 +286,7 @@ def test_begins_and_ends_that_count_come_in_pairs(follower, name):
     kinds = [kind for kind, _ in boundaries]
     counted = [kind for kind, what in zip(kinds, found[-1], strict=True) if what != NESTED]
     assert kinds[first] in counted
-    for begin in (BACKWARD_BEGIN, OPTIMIZER_BEGIN):
+    for begin in (layout.BACKWARD_BEGIN, layout.OPTIMIZER_BEGIN):
         depth = 0
         for kind in counted:
             depth += (kind == begin) - (kind == begin + 1)
@@ -309,10 +301,10 @@ def test_boundaries_of_other_threads(follower):
             follower.place(kind, key)
     with ThreadPoolExecutor(1) as other:
         assert {other.submit(follower.place, *boundary).result() for boundary in boundaries} == {NESTED}
-    assert follower.place(FETCH_END, 0) == STEP_BEGINS
+    assert follower.place(layout.FETCH_END, 0) == STEP_BEGINS
     with ThreadPoolExecutor(1) as other:
-        other.submit(follower.place, OPTIMIZER_END, 1).result()
-    assert follower.place(FETCH_END, 0) == IN_STEP
+        other.submit(follower.place, layout.OPTIMIZER_END, 1).result()
+    assert follower.place(layout.FETCH_END, 0) == IN_STEP
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -323,7 +315,7 @@ def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
     for kind, key in boundaries[: first + 1]:
         follower.place(kind, key)
     follower.forget_open()
-    again = [kind for kind, _ in boundaries].index(BACKWARD_BEGIN)
+    again = [kind for kind, _ in boundaries].index(layout.BACKWARD_BEGIN)
     for kind, key in boundaries[again:]:
         follower.place(kind, key)
     assert STEP_BEGINS in places(follower, boundaries, 1)[0]
@@ -335,6 +327,6 @@ def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
     for _ in range(2):
         for kind, key in boundaries:
             follower.place(kind, key)
-    follower.place(OPTIMIZER_BEGIN, 7)
+    follower.place(layout.OPTIMIZER_BEGIN, 7)
     assert follower.place(*boundaries[0]) == STEP_BEGINS
     assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)

@@ -11,15 +11,7 @@ from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, 
 from tuimon.agent import cuda as cuda_events
 from tuimon.agent import gpu_clock
 from tuimon.agent.cuda import CudaDevice, WaitingClock
-from tuimon.agent.ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    GPU_ANCHOR,
-    GPU_TIME,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-)
+from tuimon.agent.ring import layout
 
 
 class Stream:
@@ -237,7 +229,7 @@ def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
     waiting = WaitingClock(cuda, lambda: begun.append(True))
     assert waiting.in_child() is waiting
     cuda._initialized = cuda.bad_fork = True
-    waiting.event_number(BACKWARD_BEGIN)
+    waiting.event_number(layout.BACKWARD_BEGIN)
     assert not begun
     assert waiting.in_child() is None
 
@@ -258,8 +250,8 @@ def test_a_torch_without_cuda():
 
 
 def test_a_step_of_more_boundaries_than_there_are_events(loop, unlimited):
-    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    boundaries = (*micro * gpu_clock.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    micro = (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END)
+    boundaries = (*micro * gpu_clock.POOL, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
     assert loop.steps(4, boundaries)[2:] == [len(boundaries)] * 2
     assert len(loop.gpu.made) < gpu_clock.POOL
 
@@ -300,7 +292,7 @@ def test_a_poll_queries_a_few_events_at_most(unlimited):
     loop.steps(20)
     gpu.now_ns += 60 * SECOND
     gpu.calls.clear()
-    loop.boundary(FETCH_END)
+    loop.boundary(layout.FETCH_END)
     assert gpu.calls.count("is_done") == gpu_clock.POLL_LIMIT
 
 
@@ -315,9 +307,9 @@ def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
     marked = loop.boundaries()
     passed_ns = marked[later[-1][0]].time_ns - marked[first[0]].time_ns
     assert sum(elapsed_ns for *_, elapsed_ns in later) == pytest.approx(passed_ns, abs=10_000)
-    kinds = (GPU_TIME, GPU_ANCHOR)
-    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == [GPU_ANCHOR, GPU_TIME]
-    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == [GPU_TIME, GPU_ANCHOR]
+    kinds = [layout.GPU_TIME, layout.GPU_ANCHOR]
+    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == kinds[::-1]
+    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == kinds
 
 
 @pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])
