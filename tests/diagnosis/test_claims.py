@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuimon.diagnosis.claims import is_sure
+from tuimon.diagnosis.rule import is_sure
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from tests.gpu_simulator.recorded_session import RecordedTraining, recorded, rec
 from tests.gpu_simulator.recorded_timeline import timeline
 from tests.gpu_simulator.recorded_truth import truth as truth_of
 from tests.gpu_simulator.training import PID
-from tuimon.diagnosis.claims import SETTLED_S
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run
+from tuimon.diagnosis.rule import SETTLED_S
 from tuimon.records import Steps
 from tuimon.session.session import Session
 

@@ -28,13 +28,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuimon.diagnosis.evidence.data import collate_share
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
+from tuimon.diagnosis.evidence.process import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.ranks import late_rank
-from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
-from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.series import sampling_error
@@ -46,40 +46,17 @@ from tuimon.session.state import Part, goodput
 
 #: Phases of a step, then those beside the steps.
 Phase = Literal[
-    "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after"
-]
+    "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after",
+]  # fmt: skip
 #: ``own``: Python, or work that nothing identifies. ``item``, ``collate`` and ``draw`` (of indices) make a batch,
 #: ``hand_over`` takes one over. Waits for one: ``order`` for the next in order, ``start`` for workers that start,
 #: ``thread`` and ``message`` for another thread or process that makes it, ``batch`` if it is unknown how it is made.
 #: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data.
 Doing = Literal[
-    "own",
-    "torch",
-    "item",
-    "collate",
-    "draw",
-    "hand_over",
-    "order",
-    "start",
-    "batch",
-    "copy",
-    "launch",
-    "sync",
-    "gc",
-    "compile",
-    "import",
-    "rank",
-    "exchange",
-    "others",
-    "io",
-    "network",
-    "lock",
-    "sleep",
-    "pace",
-    "prompt",
-    "thread",
-    "message",
-]
+    "own", "torch", "item", "collate", "draw", "hand_over", "order", "start", "batch", "copy", "launch", "sync",
+    "gc", "compile", "import", "rank", "exchange", "others", "io", "network", "lock", "sleep", "pace", "prompt",
+    "thread", "message",
+]  # fmt: skip
 #: What was waited for; ``thread``, ``process``: another thread or process of the program, which makes its data.
 #: ``compile``: the compiler, which has made the garbage that is collected, or waits for a core.
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
@@ -143,9 +120,8 @@ class Cell(Struct, frozen=True):
     cpu: float  # over all cells these add up to 1
     bounds: Interval | None = None  # of ``cpu``; None: it is exact
     cost: Interval = NONE  # what a step would save without it: time that no GPU's work and no other rank hides
-    via: tuple[
-        Via, ...
-    ] = ()  # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
+    # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
+    via: tuple[Via, ...] = ()
     node: StackNode | None = None  # its place in the call tree of the thread that did it
     basis: Basis = "sampled"
 
@@ -167,6 +143,11 @@ class Cells(tuple[Cell, ...]):
         """The cells that meet every condition given; all cells if none is given."""
         matching = (cell for cell in self if (not phase or cell.phase in phase) and (not doing or cell.doing in doing))
         return Cells(cell for cell in matching if via is None or via in cell.via)
+
+    @property
+    def whole(self) -> Cells:
+        """The cells with shares of their own sum."""
+        return Cells(scaled(self, 1.0 / (self.cpu or 1.0)))
 
     @property
     def computing(self) -> Cells:
@@ -206,16 +187,12 @@ def of_step(evidence: Evidence) -> Cells:
 
 def of_loop(evidence: Evidence) -> Cells:
     """The cells of the steps and evaluations; shares are of both together."""
-    return _whole(cells(evidence).where(phase=LOOP))
+    return cells(evidence).where(phase=LOOP).whole
 
 
 @once
 def _of_step(view: SessionView, pid: int) -> Cells:
-    return _whole(_divided(view, pid).where(phase=STEP))
-
-
-def _whole(found: Cells) -> Cells:
-    return Cells(scaled(found, 1.0 / (found.cpu or 1.0)))
+    return _divided(view, pid).where(phase=STEP).whole
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
@@ -238,9 +215,15 @@ def _divided(view: SessionView, pid: int) -> Cells:
     rows = {row.name: row for row in table.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
-    cells = scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
+    cells = scaled(Cells(cells).whole, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
-    for lay_waits in (_collections, _waits_for_cores, _waits_for_gil, _waits_for_batches, _waits_for_ranks):
+    # garbage collections begin where objects are made: at calls that samples show, else in Python
+    unknown = max(0.0, (evidence.steps.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc"))
+    cells = _lay_with_compiler(cells, unknown, "gc", (), _makes_objects, _runs)
+    # waits for a core are taken from cells in which the thread runs, then from waits: a woken thread looks the same
+    delay = evidence.training.delay_ratio or 0.0
+    cells = _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
+    for lay_waits in (_waits_for_gil, _waits_for_batches, _waits_for_ranks):
         cells = lay_waits(evidence, cells)
     cells = _with_costs(evidence, [cell for cell in cells if cell.cpu > _NOTHING], 1.0 - evaluated)
     return Cells([*beside, *scaled(cells, of_loop)])
@@ -437,18 +420,6 @@ def _lay_with_compiler(
 def _taken(amount: float, cpu: float, room: float) -> Interval:
     most = min(amount, cpu)
     return Interval(min(most, max(0.0, amount - (room - cpu))), most)
-
-
-def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Garbage collections, which begin where objects are made: at calls that samples show, else in Python."""
-    unknown = (evidence.steps.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc")
-    return _lay_with_compiler(cells, max(0.0, unknown), "gc", (), _makes_objects, _runs)
-
-
-def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for a core, taken from cells in which the thread runs, then from waits: a woken thread looks the same."""
-    delay = evidence.training.delay_ratio or 0.0
-    return _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:

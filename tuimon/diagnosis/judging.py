@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import STEP, Cell, Cells, cells, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS
+from tuimon.diagnosis.evidence.process import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rest, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked

@@ -1,13 +1,13 @@
-"""A row of the rule table: all that defines one rule, and the evidence that the rule needs."""
+"""A row of the rule table: all that defines one rule, the evidence that it needs, and the time that it may claim."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import Cell, Cells
+from tuimon.diagnosis.cells import Cell, Cells, Doing, Phase, gpu_idle_in, of_loop, of_step
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS, JUMP_AT_ONCE, JUMP_LASTS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES, GpuEvidence
@@ -22,7 +22,8 @@ from tuimon.diagnosis.evidence.gpu_steps import (
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 
 
@@ -52,18 +53,13 @@ def _no_steps(evidence: Evidence) -> str | None:
     if process is None or process.markers:
         runs_model = evidence.samples.phases["forward"] > 0
         return f"no step has ended{_UNMARKED if runs_model else ''}"
-    samples = _no_training(evidence.samples.total)
-    return f"no markers: {process.markers_reason or 'attached without them'}; and {samples}"
-
-
-def _no_training(samples: int) -> str:
-    """The text, by the rule of three: time worth three samples is in at least one sample in 95 of 100 cases."""
-    if samples < MIN_SAMPLES:
-        return "too few samples to find a training loop"
-    return (
-        f"none of {samples} samples is in backward or an update: if it trains, these take less than"
-        f" {percent(3 / samples)} of its time (--inject brings the markers)"
-    )
+    found, samples = "too few samples to find a training loop", evidence.samples.total
+    if samples >= MIN_SAMPLES:  # the rule of three: time worth three samples is in one at least in 95 of 100 cases
+        found = (
+            f"none of {samples} samples is in backward or an update: if it trains, these take less than"
+            f" {percent(3 / samples)} of its time (--inject brings the markers)"
+        )
+    return f"no markers: {process.markers_reason or 'attached without them'}; and {found}"
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
@@ -76,12 +72,6 @@ def _no_step_times(evidence: Evidence) -> str | None:
     return None
 
 
-def _no_boundaries(evidence: Evidence) -> str | None:
-    if evidence.steps.phases is not None and evidence.steps.phases.inferred:
-        return "no markers: the beginning and end of a step are not known"
-    return None
-
-
 def _no_samples(evidence: Evidence) -> str | None:
     if evidence.view.session.stacks[evidence.pid].latest_s is not None:
         return None
@@ -89,18 +79,6 @@ def _no_samples(evidence: Evidence) -> str | None:
     if notice is None:
         return missing
     return notice.message if notice.message.startswith(missing) else f"{missing}: {notice.message}"
-
-
-def _no_settings(evidence: Evidence) -> str | None:
-    if evidence.process is None or evidence.process.markers or evidence.steps.phases is None or evidence.gpu.is_used:
-        return None
-    return "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)"
-
-
-def _no_run_queue(evidence: Evidence) -> str | None:
-    if evidence.here.demand is not None or all(process.ended for process in evidence.view.processes()):
-        return None
-    return "the kernel does not report how long threads wait for a core (schedstat)"
 
 
 def _no_gpu_times(evidence: Evidence) -> str | None:
@@ -115,12 +93,6 @@ def _has_gpu_times(evidence: Evidence) -> bool:
     return evidence.gpu.times is not None and has_enough_steps(evidence.gpu.times.steps, evidence.gpu.times.timed_s)
 
 
-def _no_gpu_waits(evidence: Evidence) -> str | None:
-    if evidence.gpu.is_used is False or not _has_gpu_times(evidence) or evidence.gpu.waits is not None:
-        return None
-    return "too few stack samples to say what the CPU waits for"
-
-
 def _no_gpu_counters(evidence: Evidence) -> str | None:
     if evidence.gpu.is_used is False or evidence.gpu.rows:
         return None
@@ -128,35 +100,55 @@ def _no_gpu_counters(evidence: Evidence) -> str | None:
     return notice.message if notice else "no figures of the GPU"
 
 
+def _where(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[Evidence], str | None]:
+    """A need's ``missing`` that gives one reason."""
+    return lambda evidence: reason if is_missing(evidence) else None
+
+
 def _unless(is_known: Callable[[GpuEvidence], bool], reason: str) -> Callable[[Evidence], str | None]:
-    """A need's ``missing``: the reason, if a training uses a GPU that is read and ``is_known`` does not hold."""
-    return lambda evidence: (
-        reason if evidence.gpu.is_used is not False and evidence.gpu.rows and not is_known(evidence.gpu) else None
-    )
-
-
-def _no_collections(evidence: Evidence) -> str | None:
-    if evidence.steps.collecting is not None:
-        return None
-    if (evidence.samples.in_steps.share(is_collecting) or 0.0) >= REPORTED:
-        return None
-    return "without markers the garbage collector's pauses are not recorded"
+    """The same for a training that uses a GPU that is read, if ``is_known`` does not hold."""
+    return _where(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each.gpu), reason)
 
 
 MARKERS = Need("markers of steps")
 STEPS = Need("phases of steps", _no_steps)
 STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times, thresholds=(JUMP_AT_ONCE, JUMP_LASTS))
-BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
+BOUNDARIES = Need(
+    "the beginning and end of steps",
+    _where(
+        lambda each: each.steps.phases is not None and each.steps.phases.inferred,
+        "no markers: the beginning and end of a step are not known",
+    ),
+)
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
-SETTINGS = Need("what the process reports of itself", _no_settings, reported_as="precision and tracers")
-RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
+SETTINGS = Need(
+    "what the process reports of itself",
+    _where(
+        lambda each: each.process and not each.process.markers and each.steps.phases and not each.gpu.is_used,
+        "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)",
+    ),
+    reported_as="precision and tracers",
+)
+RUN_QUEUE = Need(
+    "run-queue delay of threads (schedstat)",
+    _where(
+        lambda each: each.here.demand is None and not all(process.ended for process in each.view.processes()),
+        "the kernel does not report how long threads wait for a core (schedstat)",
+    ),
+)
 RANKS = Need("two or more ranks of one training", thresholds=(BACKWARD_PER_FORWARD, TOGETHER_MS))
 GPU_TIMES = Need(
     "GPU times of steps",
     _no_gpu_times,
     thresholds=(GPU_CLOCK_WAIT_S, MIN_STEPS, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES),
 )
-GPU_WAITS = Need("stack samples of waits for the GPU", _no_gpu_waits)
+GPU_WAITS = Need(
+    "stack samples of waits for the GPU",
+    _where(
+        lambda each: each.gpu.is_used is not False and _has_gpu_times(each) and each.gpu.waits is None,
+        "too few stack samples to say what the CPU waits for",
+    ),
+)
 GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
 TENSOR_ACTIVITY = Need(
     "activity of the tensor cores (GPM)",
@@ -179,10 +171,15 @@ ALLOCATOR = Need(
         "torch's allocator has not reported its counters, or not for long enough",
     ),
 )
-COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
+COLLECTIONS = Need(
+    "pauses of the garbage collector",
+    _where(
+        lambda each: each.steps.collecting is None and (each.samples.in_steps.share(is_collecting) or 0.0) < REPORTED,
+        "without markers the garbage collector's pauses are not recorded",
+    ),
+)
 MACHINE_MEMORY = Need(
-    "the machine's memory",
-    lambda evidence: None if evidence.here.table.latest is not None else "the machine's memory is not recorded",
+    "the machine's memory", _where(lambda each: each.here.table.latest is None, "the machine's memory is not recorded")
 )
 NUMA_NODES = Need("two NUMA nodes or more")
 
@@ -225,3 +222,75 @@ class Rule(Struct, frozen=True):
     def needs_no_step(self) -> bool:
         """True if it is judged before the first step, and after the run's end, of which it may be the cause."""
         return self.is_harm and self.of_moment
+
+
+# -- how sure a rule must be of the time that it claims
+
+SETTLED_S = Threshold(
+    4.0,
+    "seconds that the phase table must cover before a share near its threshold counts",
+    "our choice: until then loaders fill their queues",
+)
+UNSURE = Threshold(
+    0.10,
+    "how far off a share may be in those seconds, or by few looks at who holds the GIL",
+    "our choice: queues that fill or one collection make up less; 37 looks find 0.19 to 0.46 where five times as many"
+    " find 0.28",
+)
+
+
+class Claim(NamedTuple):
+    """The time that something takes of a step."""
+
+    share: float  # with GPU times, the most that the GPU may idle meanwhile
+    error: float | None  # how far off ``share`` may be, where samples divide the phases
+    lost: Interval  # how much of the step that costs
+    on_gpu: Interval | None
+    ms_per_step: float | None  # of the training thread
+
+
+def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
+    """The claim of a phase, without what other rules claim: cells of ``others``, waits for the GIL and for ranks.
+
+    Measured time that no sample locates stays with its cause, as garbage does with the code that makes it, unless other
+    rules claim most of the phase. Time that is covered by launches running ahead costs the GPU nothing.
+    """
+    step, row, mean_ms = of_step(evidence), evidence.steps.phase(phase), evidence.steps.mean_ms
+
+    def is_others(cell: Cell) -> bool:
+        return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
+
+    whole = step.where(phase=(phase,))
+    is_most = sum(cell.cpu for cell in whole if is_others(cell)) >= MOST * whole.cpu
+
+    def is_claimed(cell: Cell) -> bool:
+        return cell.phase == phase and not (is_others(cell) and (is_most or cell.basis != "measured"))
+
+    error = row.error if row is not None else None
+    share = sum(cell.cpu for cell in step if is_claimed(cell))
+    ms = share * mean_ms if mean_ms is not None else None
+    if evidence.gpu.steps is None:
+        return Claim(share, error, Interval.around(share, error or 0.0), None, ms)
+    idle = gpu_idle_in(evidence, is_claimed).up_to(share)
+    lost = idle if idle.low >= TRACE else NONE
+    return Claim(idle.high, error, Interval.around(lost.middle, lost.error + (error or 0.0)), idle, ms)
+
+
+def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:
+    """Share of the loop in which the training, or a worker it waits for, waits for a core that ``had_by`` occupies."""
+    if evidence.training.delay_ratio is None:
+        return None
+    return sum(cell.cpu for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
+
+
+def is_sure(
+    evidence: Evidence, share: float, least: float = REPORTED, error: float | None = None, *, early: bool = True
+) -> bool:
+    """True if a share of the step is at least ``least``, given its ``error`` and the seconds measured so far.
+
+    ``early``: also before the phase table has settled.
+    """
+    table = evidence.steps.phases
+    if table is None or share < least or (error is not None and share - error < least):
+        return False
+    return table.window_s >= SETTLED_S or (early and share - UNSURE >= least)

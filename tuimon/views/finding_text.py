@@ -95,7 +95,7 @@ def only_minor(finding: FindingJson) -> str:
 
 def none_found(report: Report) -> str:
     """The verdict on a training where no rule has found anything."""
-    from tuimon.diagnosis.evidence.steps import FIRST_STEPS  # noqa: PLC0415  (as above)
+    from tuimon.diagnosis.evidence.process import FIRST_STEPS  # noqa: PLC0415  (as above)
 
     if not report.phases or 0 < report.steps.total < FIRST_STEPS:
         return TOO_FEW_STEPS

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tuimon.diagnosis import explain
-from tuimon.diagnosis.claims import UNSURE
 from tuimon.diagnosis.evidence.gpu_steps import GAPS
+from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.ranks import NCCL_SMS
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of, page_with, written
+from tuimon.diagnosis.rule import UNSURE
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.diagnosis.rules.course import FRESH_S
 from tuimon.diagnosis.rules.gpu.waits import FULL_LEAD_US

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 
 from tuimon.diagnosis.evidence.course import CourseEvidence
-from tuimon.diagnosis.evidence.data import DataEvidence, made_at
+from tuimon.diagnosis.evidence.data import DataEvidence
 from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
+from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
-from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
 from tuimon.native_code import Kind
 from tuimon.records import BETWEEN, DIVIDED, CompilerEvents, CompilerWork
@@ -86,7 +86,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """The user's function with most samples of the training thread in a phase, including the functions it calls."""
         main = self.samples
         hot = main.without_imports.where(phase=phase).hottest()
-        if phase == "data" and (made := made_at(hot, self.data.samples, self.data.loader)) != hot:
+        if phase == "data" and (made := self.data.made_at(hot)) != hot:
             return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 

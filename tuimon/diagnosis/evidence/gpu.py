@@ -10,9 +10,8 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
+from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS
-from tuimon.diagnosis.evidence.threads import ProcessEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken, bare_uuid

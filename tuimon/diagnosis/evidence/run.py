@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.threads import ProcessEvidence
-from tuimon.diagnosis.evidence.workers import are_renewed
+from tuimon.diagnosis.evidence.data import are_renewed
+from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PIDS, CountSetting, Kept, Place, ThreadCpu, Threads

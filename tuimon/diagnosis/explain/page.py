@@ -27,7 +27,7 @@ _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
 _CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
 #: The modules whose thresholds are told on pages, if a rule comes to them by name.
-_OF_RULES = ("tuimon.diagnosis.rules", "tuimon.diagnosis.claims", "tuimon.diagnosis.evidence")
+_OF_RULES = ("tuimon.diagnosis.rule", "tuimon.diagnosis.evidence")
 _LINK = re.compile(r"(?P<text>.*): (?P<url>https://\S+)")
 
 
@@ -138,7 +138,7 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
 
 
 def thresholds_of(rule: Rule) -> Iterator[Threshold]:
-    """The thresholds that a rule's code names, or what that uses of rules, claims and evidence; then of its needs."""
+    """The thresholds that a rule's code names, or what that uses of rules and evidence; then of its needs."""
     reached = [(rule.judge.__module__, rule.name)]
     for module, name in reached:
         nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()

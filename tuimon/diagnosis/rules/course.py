@@ -16,9 +16,9 @@ from tuimon.diagnosis.evidence.course import (
     least_ratio,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, Rest, last_seen
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import known_of

@@ -14,21 +14,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
-from tuimon.diagnosis.claims import Claim, claim_on, is_sure
-from tuimon.diagnosis.evidence.data import HAND_OVER_MS, Rollout, is_loaders_own
+from tuimon.diagnosis.evidence.data import (
+    HAND_OVER_MS,
+    ONE_THREAD,
+    Rollout,
+    Workers,
+    collating_function,
+    is_loaders_own,
+    user_place,
+)
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
-from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
+from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, verdict
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
-from tuimon.diagnosis.step_model.edits import HALF
-from tuimon.diagnosis.step_model.measured import measured_model
-from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow

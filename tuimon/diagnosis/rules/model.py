@@ -10,18 +10,16 @@ from msgspec.structs import replace
 
 from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
-from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import STEPS, Rest, Rule
+from tuimon.diagnosis.rule import STEPS, Rest, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
-from tuimon.diagnosis.step_model.edits import HALF
-from tuimon.diagnosis.step_model.measured import without, without_cost
+from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.native_code import Kind

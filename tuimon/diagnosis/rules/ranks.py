@@ -9,7 +9,6 @@ from statistics import median
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells
-from tuimon.diagnosis.claims import UNSURE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.ranks import (
@@ -20,9 +19,9 @@ from tuimon.diagnosis.evidence.ranks import (
 )
 from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
 from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
+from tuimon.diagnosis.rule import RANKS, SAMPLES, UNSURE, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
-from tuimon.diagnosis.step_model.measured import host_model, without_cost
+from tuimon.diagnosis.step_model import host_model, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
 from tuimon.node_ids import own_id

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
-from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
-from tuimon.diagnosis.rule import Rest
+from tuimon.diagnosis.rule import Rest, is_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
 from tuimon.session.stacks.samples import HotLine, Samples

@@ -9,7 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     TRAINING,
@@ -23,10 +22,10 @@ from tuimon.diagnosis.evidence.lines import (
 from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
-from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
+from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.native import NativeUse

@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.cpu import run, workers
 from tests.session.records import frames, process, stacks, thread, threads
-from tuimon.diagnosis.step_model.model import REST
+from tuimon.diagnosis.step_model import REST
 
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():

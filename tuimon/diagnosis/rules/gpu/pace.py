@@ -16,8 +16,7 @@ from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import MODEL, needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
-from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
+from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
 from tuimon.records import Gpu, Place, TraceTaken

@@ -14,8 +14,7 @@ from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.step_model.edits import HALF
-from tuimon.diagnosis.step_model.measured import without_cost
+from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.records import Place

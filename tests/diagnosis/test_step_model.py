@@ -7,10 +7,10 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from tests.diagnosis.step_model.test_length import step
+from tests.diagnosis.test_step_length import step
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.interval import NONE, WHOLE, Interval
-from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.step_model import StepModel
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
 

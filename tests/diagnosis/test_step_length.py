@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.edits import ModelStep, changed
-from tuimon.diagnosis.step_model.model import step_ms
+from tuimon.diagnosis.step_model import ModelStep, changed, step_ms
 
 
 def step(**parameters):

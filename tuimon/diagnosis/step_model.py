@@ -1,0 +1,454 @@
+"""The step of a loop as a model: its parameters as measured, fixes as edits of it, and what each gains.
+
+A fix is a text and a pure function from step to step; all gains come from ``StepModel.gain``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.process import OWN_WAITS
+from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix, What
+from tuimon.diagnosis.interval import WHOLE, Interval
+from tuimon.diagnosis.threshold import TRACE, Threshold
+
+HALF = Threshold(
+    0.5,
+    "part of the time of a line, or of work beside the training, that a fix removes at least",
+    "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
+)
+TAKES_ERROR = Threshold(
+    0.15,
+    "how far off a part of the time may be that a change was measured to take of other trainings",
+    "measured in bench/fused_update.py: 0.10 to 0.47 for 0.30, 0.13 to 0.41 for 0.35; and in bench/cpu_settings.py",
+)
+
+
+class ModelStep(Struct, frozen=True):
+    """One step of a loop; times in ms, or in any other unit where no time is known.
+
+    Work on a core takes longer if more threads want to run than there are cores; waiting (for a disk, the network, a
+    device) does not. Without workers the training thread makes its batches itself, and nothing is handed over.
+    """
+
+    own_ms: float  # of the training thread, without its fetches
+    own_running: float = 0.0  # share of ``own_ms`` on a core
+    own_threads: float = 1.0  # cores that it uses while on a core
+    fetches: int = 1  # batches per step
+    hand_over_ms: float = 0.0  # what taking over a ready batch from a worker costs the training thread
+    starts_ms: float = 0.0  # per step, for starting and ending the workers of an epoch; meanwhile nobody makes batches
+    workers: int = 0
+    batch_ms: float = 0.0  # making one batch
+    batch_running: float = 0.0  # share of ``batch_ms`` on a core
+    cores: float = 1.0
+    drawing_ms: float = 0.0  # drawing the indices of a batch, in the training thread whoever makes the batch
+    held_ms: float = 0.0  # waiting for the next batch in order while workers that have made later ones idle
+    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; meanwhile nobody makes batches
+
+
+#: The least effect of a fix on what it concerns: it removes half of it, or all, or slows down the rest.
+Least = Literal["half", "all", "slower"]
+
+
+class Edit(NamedTuple):
+    """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or a new number."""
+
+    of: Callable[[ModelStep, float], ModelStep]
+    least: Least = "half"
+
+
+def _items(step: ModelStep, left: float) -> ModelStep:
+    drawing_ms = step.drawing_ms if step.workers else step.drawing_ms * left
+    return replace(step, batch_ms=step.batch_ms * left, drawing_ms=drawing_ms, held_ms=step.held_ms * left)
+
+
+def _fetch(step: ModelStep, left: float) -> ModelStep:
+    if not step.workers:
+        return _items(step, left)
+    return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
+
+
+def _workers(step: ModelStep, number: float) -> ModelStep:
+    beside = {} if number else {"starts_ms": 0.0, "held_ms": 0.0}
+    return replace(step, workers=int(number), **beside)
+
+
+def _own(step: ModelStep, left: float) -> ModelStep:
+    return replace(step, own_ms=step.own_ms * left)
+
+
+def _thread(step: ModelStep, left: float) -> ModelStep:
+    """The step with this part of the training thread's work left."""
+    fetched = _fetch(step, left)
+    return replace(
+        fetched,
+        own_ms=step.own_ms * left,
+        hand_over_ms=step.hand_over_ms * left,
+        evaluation_ms=step.evaluation_ms * left,
+    )
+
+
+EDITS: dict[What, Edit] = {
+    "items": Edit(_items),
+    "fetch": Edit(_fetch),
+    "workers": Edit(_workers, "slower"),
+    "starts": Edit(lambda step, left: replace(step, starts_ms=step.starts_ms * left), "slower"),
+    "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
+    "side_work": Edit(_own),
+    "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
+    "optimizer": Edit(_own),
+    "collections": Edit(_thread, "all"),
+    "gil": Edit(_thread, "all"),  # work that moves to another process is gone from this one
+    "communication": Edit(_own),
+    "model": Edit(_own),
+    "compiling": Edit(_own),
+    "cost": Edit(_own, "all"),
+}
+
+
+def changed(step: ModelStep, change: Change, part: float = 1.0) -> ModelStep:
+    """The step with a change; ``part``: the share of what it changes to which it applies."""
+    return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))
+
+
+# -- what an edit gains
+
+#: A fix that gains less than this factor gains nothing.
+_NOTHING = 1.005
+#: Least part of the cores that is effective if more workers and threads than cores want to run. Measured in
+#: tests/scenarios: on 2 cores, 2 workers made a loop that also computes 1.3 times as fast (embedding_extraction).
+_SHARED_CORES = 0.65
+#: A rearrangement that saves a share of the step slows down the rest by at most this part of that share: 0 to 0.4 were
+#: measured in tests/scenarios and tests/explain_pairs.
+REST = 0.4
+#: A removal of at least this share of the step has no upper end to its gain: our choice; beyond, each point of the
+#: share changes the gain by more than 7 %, and samples show shares only to within some points.
+OPEN_SHARE = 0.85
+#: Most threads of a pool, beyond the first, for which all others wait if one is late: our choice; 1 was measured.
+_MOST_COUPLED = 3.0
+#: Rounds after which the length of a step changes by less than a percent.
+_ROUNDS = 12
+
+
+class StepModel(NamedTuple):
+    """A step as it probably is, and a step in which only what is certain can be gained."""
+
+    likely: ModelStep
+    certain: ModelStep
+    step_ms: float  # as measured, without evaluation
+    own_ms: float = 0.0  # part of ``step_ms``: the training thread's own work, with its waits for a core
+    claimed: Interval | None = None  # share of the step that may be gained; relief of contention may not exceed it
+    possible: ModelStep | None = None  # a step in which more may be gained than is likely
+
+    def fix(self, action: str, change: Change | None, part: Interval = WHOLE, changes_training: bool = False) -> Fix:
+        """A fix that makes this change."""
+        gained = self.gain(change, part) if change is not None else None
+        likely = self._likely(change, part) if change is not None else None
+        return Fix.gaining(action, gained, change, likely=likely, changes_training=changes_training)
+
+    def gain(self, change: Change, part: Interval = WHOLE) -> Interval | None:
+        """The speedup by a change, between two ends; ``part``: the share of what it changes to which it applies.
+
+        None if nothing is known of it; from 1 to 1 if nothing is gained.
+
+        - A removal saves at best all of the work. At least it saves half, as replacements seldom cost nothing, or as
+          little as is certain, whichever is less, but not half of that: removing 40 % +- 8 % gains at least 1.25 times,
+          by half of 40 %, and 40 % +- 24 % gains 1.19 times, by 16 %.
+        - The ends are at most ``WIDEST_RANGE`` apart; a wider range is cut to the part around the middle, but
+          never begins above what is certain. Removing 75 % gains 2 to 4 times.
+        - A removal of more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains at least 5 times.
+        """
+        if part.high <= 0.0:
+            return None
+        middle = self._likely(change, part)
+        if math.isinf(middle):
+            return None
+        if middle < _NOTHING:
+            return Interval(1.0, 1.0)
+        certain = min(middle, max(1.0, gain(self._crowded(change), change, max(0.0, part.low))))
+        low = min(certain, self._by_half(change, part.middle))
+        if EDITS[change.what].least == "slower":
+            low = max(1.0, min(low, middle / (1.0 + REST * (1.0 - 1.0 / middle))))
+        most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
+        if low < _NOTHING:
+            return Interval(1.0, min(most, WIDEST_RANGE))
+        # changes of workers, and rearrangements, have bounds of their own
+        claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
+        if max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE:
+            return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
+        high = min(most, math.sqrt(WIDEST_RANGE) * middle)
+        low = max(low, min(certain, high / WIDEST_RANGE))
+        return Interval(low, min(high, WIDEST_RANGE * low))
+
+    def _likely(self, change: Change, part: Interval) -> float:
+        return min(gain(self.likely, change, part.middle), self._bound)
+
+    @property
+    def _bound(self) -> float:
+        """The speedup without what is claimed: Amdahl's law."""
+        share = (self.claimed or WHOLE).high
+        return 1.0 / (1.0 - share) if share < 1.0 else math.inf
+
+    def surely(self, change: Change | None, part: Interval = WHOLE) -> float:
+        """The gain for ordering fixes: if a removal saves only half, or the change only what is certain."""
+        if change is None or part.high <= 0.0:
+            return 1.0
+        certain = gain(self._crowded(change), change, max(0.0, part.low))
+        return max(1.0, min(certain, gain(self.likely, change, part.middle), self._by_half(change, part.middle)))
+
+    def _crowded(self, change: Change) -> ModelStep:
+        """The certain step, with fewer effective cores if the change makes more workers than there are cores."""
+        step = self.certain
+        if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
+            return step
+        return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
+
+    def _by_half(self, change: Change, part: float) -> float:
+        """The gain if half of what is to go stays; infinite if the change cannot be done by half."""
+        if change.to != 0.0 or EDITS[change.what].least != "half":
+            return math.inf
+        return gain(self.likely, change._replace(to=HALF), part)
+
+    def own_part(self, share: Interval) -> Interval:
+        """This share of the measured step, as a part of the training thread's own work in the model.
+
+        The share has waits for a core in proportion to all of that work, while the model's step is without those waits.
+        """
+        own_ms = max(self.own_ms, self.likely.own_ms)
+        scale = self.step_ms / own_ms if own_ms > 0 else 0.0
+        return Interval.around(min(1.0, share.middle * scale), share.error * scale)
+
+    def best_number(self, numbers: Iterable[int]) -> int | None:
+        """The fewest workers that gain as much as any of these numbers of workers; None if none gains anything."""
+        gains = {number: gain(self.likely, Change("workers", number)) for number in sorted(set(numbers))}
+        most = max(gains.values(), default=0.0)
+        if most < WARNING_GAIN:
+            return None
+        return next(number for number, gained in gains.items() if gained * WARNING_GAIN >= most)
+
+
+def gain(step: ModelStep, change: Change, part: float = 1.0) -> float:
+    """The speedup by a change, with evaluation; ``part``: the share of what it changes to which it applies."""
+    changed_ms = step_ms(changed(step, change, part))
+    return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
+
+
+# -- how long a step takes
+
+
+@lru_cache(maxsize=512)
+def step_ms(step: ModelStep) -> float:
+    """The length of a step, with its parts of the evaluation, of epoch starts and of waits for late batches.
+
+    The training thread and its workers go on side by side, so whoever takes longer sets the pace, or the cores do.
+    Worked example: one worker needs 10 ms for a batch, the training thread 4 ms for the rest of a step. While the
+    thread is at one batch the worker makes the next, so a step takes 10 ms. Two workers make one every 5 ms; three, one
+    every 3.3 ms, but then the thread's own 4 ms decide. On a single core a step takes 14 ms whatever their number.
+
+    Where threads want more cores than there are, each has one for a share of the time. Who is slowed down wants its
+    cores for longer, so lengths and shares follow from each other, in rounds.
+    """
+    beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
+    running_ms, making_ms = step.own_ms * step.own_running, step.fetches * step.batch_ms
+    taking_ms = step.fetches * ((step.hand_over_ms if step.workers else step.batch_ms) + step.drawing_ms)
+    alone_ms = step.own_ms + running_ms * (max(1.0, step.own_threads / step.cores) - 1.0) + taking_ms
+    if not step.workers:
+        return beside_ms + alone_ms
+    made_ms = making_ms * step.batch_running  # of that, on a core
+    least_ms = (running_ms * step.own_threads + taking_ms + made_ms) / step.cores
+    whole_ms = max(step.own_ms + taking_ms, making_ms / step.workers, least_ms)
+    own, taking, making = speeds = [1.0, 1.0, 1.0]  # as parts of those with a core for each thread
+    for _ in range(_ROUNDS if whole_ms else 0):
+        is_own, is_taking = running_ms / own / whole_ms, taking_ms / taking / whole_ms
+        at_work = min(step.workers, made_ms / making / whole_ms)
+        beside = at_work * (1.0 - 1.0 / step.workers)
+        found = (
+            _speed(step, step.own_threads, at_work, 1.0 + min(step.own_threads - 1.0, _MOST_COUPLED)),
+            _speed(step, 1.0, at_work),
+            is_own * _speed(step, 1.0 + step.own_threads, beside)
+            + is_taking * _speed(step, 2.0, beside)
+            + max(0.0, 1.0 - is_own - is_taking) * _speed(step, 1.0, beside),
+        )
+        own, taking, making = speeds = [(before + now) / 2 for before, now in zip(speeds, found, strict=True)]
+        own_ms = step.own_ms + running_ms * (1.0 / own - 1.0) + taking_ms / taking
+        whole_ms = max(own_ms, (making_ms + made_ms * (1.0 / making - 1.0)) / step.workers, least_ms)
+    return beside_ms + min(whole_ms, alone_ms + making_ms)  # all one after the other at most
+
+
+def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -> float:
+    """The speed of so many threads beside a mean number of others, as a part of that with a core for each.
+
+    Threads of a pool wait for each other: it goes on while all have a core, which is the share of the time that each
+    has one to the ``power`` of their number.
+    """
+    fewest, part = divmod(others, 1.0)
+    least, most = (min(1.0, step.cores / (threads + number)) for number in (fewest + 1.0, fewest))
+    return part * math.pow(least, power) + (1.0 - part) * math.pow(most, power)
+
+
+# -- the step as measured
+
+#: Factor by which handing over may cost more than measured, with larger batches or busier machines: our choice.
+_HAND_OVER_AT_MOST = 1.5
+
+
+def host_model(evidence: Evidence) -> StepModel:
+    """The model for the training thread's work beside its data."""
+    model = measured_model(evidence, Interval.around(evidence.steps.share_of("data")))
+    likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
+    return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
+
+
+def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix:
+    """The fix that saves this share of the step, which is work of the training thread."""
+    model = host_model(evidence)._replace(claimed=share)
+    return model.fix(action, Change(what, 0.0), model.own_part(share))
+
+
+def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
+    """The fix that saves this share of each step, wherever it lies: time of the GPU, or of other ranks."""
+    step = ModelStep(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
+    fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
+    return fix._replace(change=None)
+
+
+def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
+    """The fix that saves this share of each step; no estimate if one end is within its error, or the whole step."""
+    if share.low >= TRACE and share.high < 1.0 - TRACE:
+        return without_cost(evidence, action, share, changes_training=changes_training)
+    most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
+    return Fix(action, changes_training=changes_training).by_up_to(most)
+
+
+def measured_model(evidence: Evidence, share: Interval) -> StepModel:
+    """The model of a training with phases, of whose step this share waits for data.
+
+    The part of the data phase that a GPU's work covers does not count as a wait.
+    """
+    mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
+    likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
+    if likely.workers and evidence.data.workers.are_saturated and not evidence.data.lie_ready:
+        likely = _with_late_batches(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
+    if evidence.data.is_held_back:
+        likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
+    if (missing_ms := mean_ms - step_ms(likely)) > 0.0:  # a wait of the training thread that no fix shortens
+        own_ms = likely.own_ms + missing_ms
+        likely = replace(likely, own_ms=own_ms, own_running=likely.own_running * likely.own_ms / own_ms)
+    certain = likely
+    if error:
+        certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
+        certain = replace(certain, held_ms=max(0.0, likely.held_ms - error * mean_ms))
+    if not certain.workers:  # if the step's length is unknown, handing over may take as long as making
+        most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
+        certain = replace(certain, hand_over_ms=most_ms)
+    model = _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
+    possible = model.likely if likely.workers else replace(model.likely, own_threads=1.0, hand_over_ms=0.0)
+    return model._replace(claimed=share, possible=possible)
+
+
+def _with_late_batches(step: ModelStep, mean_ms: float, busy: float) -> ModelStep:
+    """A step whose batches come late, made as long as was measured: a batch takes as long as busy workers have for it.
+
+    At the beginning of an epoch no batch is ready. The step's length is nearly proportional to that time.
+    """
+    longest = replace(step, batch_ms=step.batch_ms / busy)
+    short_ms, long_ms = step_ms(step), step_ms(longest)
+    part = min(1.0, max(0.0, (mean_ms - short_ms) / (long_ms - short_ms))) if long_ms > short_ms else 0.0
+    return replace(step, batch_ms=step.batch_ms + part * (longest.batch_ms - step.batch_ms))
+
+
+def _with_evaluation(
+    evidence: Evidence, likely: ModelStep, certain: ModelStep, mean_ms: float, own_ms: float
+) -> StepModel:
+    """The model with evaluation at its measured share of the time, however long the model's steps take."""
+    ratio = _evaluation_ratio(evidence)
+    likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
+    return StepModel(likely, certain, mean_ms, own_ms)
+
+
+def _evaluation_ratio(evidence: Evidence) -> float:
+    """The time of evaluation as a ratio to the time of the steps."""
+    share = min(0.99, 1.0 - evidence.steps.part_of_time)
+    return share / (1.0 - share)
+
+
+def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelStep:
+    """The measured step without evaluation; if no time is known, times are parts of a step."""
+    loader, workers, training, table = (
+        evidence.data.loader,
+        evidence.data.workers,
+        evidence.training,
+        evidence.steps.phases,
+    )
+    starts_ms, fetches = data_ms * (evidence.data.epoch_starts or 0.0), 1
+    if loader is not None and loader.fetches_per_s and table is not None and table.steps:
+        fetches = max(1, round(loader.fetches_per_s * mean_ms * (1.0 + _evaluation_ratio(evidence)) / 1e3))
+    fetch_ms = (data_ms - starts_ms) / fetches
+    drawing_ms = (evidence.data.samples.share(evidence.data.draws) or 0.0) * fetch_ms
+    own_ms = mean_ms - data_ms
+    if workers.number:
+        each_ms = (mean_ms - starts_ms) / fetches
+        batch_ms, batch_running, hand_over_ms = _from_workers(evidence, fetch_ms, drawing_ms, each_ms)
+        fetching_ms = drawing_ms + hand_over_ms
+    else:
+        waits = evidence.data.samples.share(doing=OWN_WAITS) or 0.0
+        if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):  # its CPU time bounds them
+            waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
+        batch_ms, batch_running = fetch_ms - drawing_ms, 1.0 - waits
+        hand_over_ms = HAND_OVER_MS if evidence.steps.mean_ms else 0.0
+        fetching_ms = drawing_ms + batch_ms * batch_running
+    running = training.cpu_ratio
+    if running is None:  # as far as others leave cores to it
+        running = min(1.0, max(0.0, evidence.here.free_cores))
+    on_core_ms = running * mean_ms - fetches * fetching_ms
+    own_threads = _own_threads(evidence, mean_ms, on_core_ms)
+    return ModelStep(
+        own_ms=own_ms,
+        own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
+        own_threads=own_threads,
+        fetches=fetches,
+        hand_over_ms=hand_over_ms,
+        drawing_ms=drawing_ms,
+        starts_ms=starts_ms,
+        workers=workers.number,
+        batch_ms=batch_ms,
+        batch_running=batch_running,
+        cores=float(evidence.cores),
+    )
+
+
+def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> tuple[float, float, float]:
+    """The time in which a worker makes a batch, the share of it on a core, and the time of handing the batch over.
+
+    ``each_ms``: the time from one batch to the next.
+
+    Workers that are never ahead make one batch each in the time of as many fetches as there are workers. The training
+    thread works for the part of a fetch in which it does not wait.
+    """
+    workers = evidence.data.workers
+    busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
+    made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
+    hand_over_ms = fetch_ms
+    if not evidence.data.lie_ready:
+        working = evidence.data.working_share
+        hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
+        made_ms = max(made_ms, busy * workers.number * each_ms)
+    running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
+    return made_ms, running, hand_over_ms - drawing_ms
+
+
+def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
+    """Cores that the training process uses while its training thread does its own work."""
+    main, process = evidence.training.cpu_ratio, evidence.figures
+    if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
+        return 1.0
+    beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
+    return min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)
