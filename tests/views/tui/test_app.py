@@ -21,7 +21,7 @@ from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, WantedRow
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.hand_off import editor_command
-from tuimon.views.tui.sheets.dialogs import InjectDialog
+from tuimon.views.tui.sheets.sheet import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 
 

@@ -20,7 +20,7 @@ from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.dialogs import QuitDialog, quit_lines
+from tuimon.views.tui.sheets.sheet import QuitDialog, quit_lines
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
 

@@ -26,8 +26,7 @@ from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.profile.profile_pane import Mode
-from tuimon.views.tui.sheets.dialogs import Choice, QuitDialog
-from tuimon.views.tui.sheets.sheet import Overlay, Sheet
+from tuimon.views.tui.sheets.sheet import Choice, Overlay, QuitDialog, Sheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp, reset_job_control
 from tuimon.views.words import how_ended
 
@@ -269,7 +268,7 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_inject(self) -> None:
         """Ask whether to bring hooks into a training that was attached to."""
-        from tuimon.views.tui.sheets.dialogs import ask_to_inject
+        from tuimon.views.tui.sheets.sheet import ask_to_inject
 
         if self.monitor.hooks is not None:
             ask_to_inject(self, self.monitor.hooks)
