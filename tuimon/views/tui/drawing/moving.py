@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.events import MouseScrollDown, MouseScrollUp
+
+from tuimon.views.tui.drawing.canvas import Pane, State
 
 _WHEEL_ROWS = 3  # rows that a notch of the wheel moves
 _TO_END = 100_000  # rows: more than any list has
 #: Key -> rows down.
 MOVES = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -_TO_END, "end": _TO_END}
 _LETTERS = {"up": ",k", "down": ",j", "home": ",g", "end": ",G"}
-#: Bindings for a widget with ``Moving``: Textual reads them from widget classes only, so that each lists them itself.
-MOVE_KEYS: list[BindingType] = [
-    Binding(key + _LETTERS.get(key, ""), f"move({rows_down})", show=False) for key, rows_down in MOVES.items()
-]
 
 Row = TypeVar("Row")
 
 
-class Moving:
-    """A widget whose rows one moves through by ``MOVE_KEYS`` and the mouse wheel."""
+class MovingPane(Pane[State]):
+    """A pane whose rows one moves through by keys and the mouse wheel."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key + _LETTERS.get(key, ""), f"move({rows_down})", show=False) for key, rows_down in MOVES.items()
+    ]
 
     def action_move(self, rows_down: int) -> None:
         """Move or scroll by so many rows."""

@@ -7,18 +7,16 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.ansi import AnsiDecoder
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
-from textual.binding import BindingType
 
 from tuimon.views.format import plain, size
-from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, clip, line
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+from tuimon.views.tui.drawing.moving import MovingPane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -189,10 +187,8 @@ class OutputState(NamedTuple):
     note: str | None
 
 
-class OutputPane(Moving, Pane[OutputState]):
+class OutputPane(MovingPane[OutputState]):
     """The tail of the output; the arrow keys scroll back."""
-
-    BINDINGS: ClassVar[list[BindingType]] = MOVE_KEYS
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

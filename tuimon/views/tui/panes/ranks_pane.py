@@ -14,7 +14,6 @@ from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows,
 from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
-from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -32,7 +31,7 @@ from tuimon.views.tui.drawing.lines import (
     that_fit,
     with_cursor,
 )
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, Rows, scrolled
+from tuimon.views.tui.drawing.moving import MovingPane, Rows, scrolled
 from tuimon.views.words import started_program
 
 if TYPE_CHECKING:
@@ -282,11 +281,10 @@ class RanksState(NamedTuple):
     trainings: tuple[TrainingRow, ...] = ()  # in a run with several: the others if there are ranks to show, else all
 
 
-class RanksPane(Moving, Pane[RanksState]):
+class RanksPane(MovingPane[RanksState]):
     """A table of ranks with a cursor that stays on its rank; computes nothing while it is closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVE_KEYS,
         Binding("escape", "app.step_back", "back", key_display="Esc"),
         Binding("enter", "choose", "show in all panes", key_display="Enter"),
         Binding("s", "sort", "sort"),

@@ -20,7 +20,6 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow
 from tuimon.text import whole_number
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, place, plain
-from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -38,7 +37,7 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
     row_line,
 )
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, Rows
+from tuimon.views.tui.drawing.moving import MovingPane, Rows
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -208,11 +207,10 @@ class ThreadsState(NamedTuple):
     processes: tuple[Process, ...] = ()
 
 
-class ThreadsPane(Moving, Pane[ThreadsState]):
+class ThreadsPane(MovingPane[ThreadsState]):
     """A table with a cursor that stays on its thread, a filter and a sort."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVE_KEYS,
         Binding("enter", "open", show=False),
         Binding("right", "open", show=False),
     ]

@@ -17,9 +17,8 @@ from tuimon.records import PHASES, Place
 from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
 from tuimon.views.format import count, percent, plain
-from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+from tuimon.views.tui.drawing.moving import MovingPane
 from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
 from tuimon.views.tui.sheets.sheet import Code, CodeAround
 
@@ -217,11 +216,10 @@ class ProfileState(NamedTuple):
     on_gpu: bool
 
 
-class ProfilePane(Moving, Pane[ProfileState]):
+class ProfilePane(MovingPane[ProfileState]):
     """Takes the place of all panes while it is open; computes nothing while it is closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVE_KEYS,
         Binding("escape", "app.step_back", "back", key_display="Esc"),
         Binding("h", "app.profile('lines')", "lines"),
         Binding("c", "app.profile('tree')", "tree"),
