@@ -151,7 +151,7 @@ READ_IN = {
     "MeasuredBatches": "session/progress.py diagnosis/rules/input.py diagnosis/rules/model.py"
     " diagnosis/rules/gpu/waits.py",
     "MemoryHistory": "views/words.py views/tui/sheets/memory_sheet.py",
-    "NativeUse": "views/tui/panes/threads_pane.py session/native.py",
+    "NativeUse": "views/tui/panes/threads_pane.py native_code.py",
     "Node": "session/machines.py views/words.py",
     "OptimizerFacts": "diagnosis/rules/compute.py views/tui/panes/gpu_figures.py",
     "PlacedProcess": "session/machines.py",

@@ -1,4 +1,4 @@
-"""The libraries that a training's CPU time goes to: how each is recognised by its file, and of what kind it is.
+"""The libraries that a training's CPU time goes to: how each is recognised by its file, its kind, and its share.
 
 The names are those of the projects' own releases and of the wheels that bundle them. Libraries, not symbols: the
 nearest exported symbol of a library that exports few is of another function (of libtorch it named an XPU function for
@@ -8,6 +8,8 @@ a convolution).
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -106,3 +108,37 @@ def library_of(path: str) -> str:
 def kind_of(name: str) -> Kind:
     """The kind of a library by its name; one that is in no row is the user's own."""
     return _KINDS.get(name, "own")
+
+
+class NativeUse(Counter[tuple[str, str]]):
+    """CPU time of one thread, or of several, by library and phase, in samples; empty if none was sampled."""
+
+    @classmethod
+    def joined(cls, uses: Iterable[NativeUse]) -> NativeUse:
+        """The use of several threads together."""
+        return cls(sum(uses, Counter[tuple[str, str]]()))
+
+    def within(self, phases: Collection[str]) -> NativeUse:
+        """The part of it that lies in these phases."""
+        return NativeUse({key: count for key, count in self.items() if key[1] in phases})
+
+    def without(self, *kinds: Kind, part: float = 1.0) -> NativeUse:
+        """What is left without these kinds of libraries, or without this part (0..1) of the whole in them."""
+        gone = min(1.0, part / (self.share(*kinds) or 1.0))
+        return NativeUse({key: round(n * (1.0 - gone)) if kind_of(key[0]) in kinds else n for key, n in self.items()})
+
+    def by_phase(self) -> dict[str, NativeUse]:
+        """Its parts in each phase, "" where none is known, the largest first."""
+        phases = {phase: self.within((phase,)) for _, phase in self}
+        return dict(sorted(phases.items(), key=lambda part: -part[1].total()))
+
+    def by_library(self) -> dict[str, float]:
+        """The share (0..1) of each library, the largest first."""
+        found = Counter[str]()
+        for (library, _), count in self.items():
+            found[library] += count
+        return {library: count / found.total() for library, count in found.most_common() if count}
+
+    def share(self, *kinds: Kind) -> float | None:
+        """The share (0..1) of all libraries of these kinds; None without samples."""
+        return sum(share for name, share in self.by_library().items() if kind_of(name) in kinds) if self else None

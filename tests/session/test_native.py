@@ -1,8 +1,7 @@
 """What threads run below Python, folded: shares by library and phase, of threads and over a span."""
 
 from tests.session.records import native, one_process, session_of, steps, thread
-from tuimon.native_code import kind_of
-from tuimon.session.native import NativeUse
+from tuimon.native_code import NativeUse, kind_of
 from tuimon.session.session import Session
 
 MAIN, POOL = 100, (101, 102)

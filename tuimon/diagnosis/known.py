@@ -17,9 +17,8 @@ from functools import lru_cache
 
 from tuimon.diagnosis.threshold import LARGE, MOST
 from tuimon.diagnosis.words import Known, most_at, percent
-from tuimon.native_code import KERNEL, Kind, kind_of
+from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
 from tuimon.records import Place
-from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
 

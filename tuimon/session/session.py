@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec import structs
 
+from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
 from tuimon.session.machines import CoresTaken
-from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling, sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
@@ -377,7 +378,10 @@ class SessionView:
     @once
     def native(self, pid: int) -> dict[int, NativeUse]:
         """What the threads of a process ran over the span; only those that were sampled."""
-        return self.session.native[pid].by_thread(self.span_of(pid))
+        found = defaultdict[int, NativeUse](NativeUse)
+        for (tid, library, phase), count in self.session.native[pid].counts(self.span_of(pid)).items():
+            found[tid][library, phase] += count
+        return found
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""

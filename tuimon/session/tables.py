@@ -14,9 +14,9 @@ from tuimon.node_ids import node_of
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import Loaders
 from tuimon.session.machines import MachineTables
-from tuimon.session.native import NativeWindows
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilWindows, Sampler
+from tuimon.session.series import Series, Stretch
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
@@ -33,6 +33,8 @@ _PLACED_AT_ONCE = 16
 _SOURCES = 64
 #: The latest traces that are held: of all ranks, and a few more.
 _TRACES = 64
+#: Windows of each length in which what threads run is held, the last two minutes as they were recorded.
+_NATIVE_ROWS = 64
 
 
 class ByProcess(dict[int, T]):
@@ -86,7 +88,7 @@ class Tables:
         self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process
         self.sampled_since_s: float | None = None
         self.gil = ByProcess(GilWindows)
-        self.native = ByProcess(lambda _: NativeWindows())
+        self.native = ByProcess(lambda _: Series(Stretch, _NATIVE_ROWS))
         self.run_processes = RunProcesses()
         self.loaders = ByProcess(lambda _: Loaders())
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
@@ -101,7 +103,9 @@ class Tables:
             records.Stacks: self._fold_stacks,
             records.Frames: lambda record: self.trie.add_frames(record.first, record.frames),
             records.Gil: lambda record: self.gil.held(record.pid).add_record(record),
-            records.Native: lambda record: self.native.held(record.pid).add_record(record),
+            records.Native: lambda record: self.native.held(record.pid).fold(
+                record, {(each.tid, each.library, each.phase): each.samples for each in record.code}
+            ),
             records.Loader: self._fold_loader,
             records.Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
             records.GpuTime: self._fold_gpu_time,

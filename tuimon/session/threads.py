@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field, structs
 
+from tuimon.native_code import NativeUse
 from tuimon.records import Place, Process, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
-from tuimon.session.native import NativeUse
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores

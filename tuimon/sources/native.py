@@ -17,7 +17,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 
 from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN, library_of
@@ -198,7 +198,7 @@ class NativeSource(Source):
 
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
-        self._clocks: dict[tuple[int, int], ThreadClock] = {}  # by process and thread; the latest that was busy is last
+        self._clocks: dict[tuple[int, int], ThreadClock] = {}  # by process and thread
         self._processes: dict[int, SampledProcess] = {}
         self._read_s: float | None = None  # the last time
 
@@ -209,10 +209,8 @@ class NativeSource(Source):
             message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"
             yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
             raise Done
-        for (pid, tid), clock in [*self._clocks.items()]:
+        for (pid, tid), clock in self._clocks.items():
             self._processes[pid].add_samples(tid, clock.read())
-            if pid not in roles or not os.path.exists(f"/proc/{pid}/task/{tid}"):  # the number may be used again
-                self._clocks.pop((pid, tid)).close()
         for pid, process in [*self._processes.items()]:
             has_ended = pid not in roles
             code = process.take_code(int(now_s * 1e9) - (0 if has_ended else _WAIT_NS))
@@ -222,28 +220,30 @@ class NativeSource(Source):
                 yield Native(t=round(now_s, 3), pid=pid, window_s=window_s, code=listed)
             if has_ended:
                 del self._processes[pid], self._table.phases[pid]
-        self._choose()
+        self._sample(self._busiest())
         self._read_s = now_s
 
     def close(self) -> None:
         """End all sampling."""
-        for clock in self._clocks.values():
-            clock.close()
+        self._sample(frozenset())
 
-    def _choose(self) -> None:
-        """Sample the busiest thread of each process, then the next of each ..., as many as there may be."""
-        wanted = []
+    def _busiest(self) -> set[tuple[int, int]]:
+        """The busiest thread of each process, then the next of each ..., as many as there may be."""
+        found = []
         for pid, rows in self._table.running.copy().items():
             busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= _LEAST_RATIO]
             busy.sort(key=lambda row: row.cpu_ratio or 0.0, reverse=True)
             if self._table.roles.get(pid, "other") != "other":
-                wanted += [(order, pid, row.tid) for order, row in enumerate(busy)]
-        for _, pid, tid in sorted(wanted)[:_THREADS]:
+                found += [(order, pid, row.tid) for order, row in enumerate(busy)]
+        return {(pid, tid) for _, pid, tid in sorted(found)[:_THREADS]}
+
+    def _sample(self, threads: Set[tuple[int, int]]) -> None:
+        """Sample these threads from now on, and no others."""
+        for ended in self._clocks.keys() - threads:
+            self._clocks.pop(ended).close()
+        for pid, tid in threads - self._clocks.keys():
             if pid not in self._processes:
                 phases = self._table.phases[pid] = deque[TimedPhase](maxlen=_PHASES)
                 self._processes[pid] = SampledProcess(pid, phases)
             with suppress(OSError):  # the thread has ended, or there are no handles left
-                clock = self._clocks.pop((pid, tid), None)
-                self._clocks[pid, tid] = clock or ThreadClock(tid)
-        for idle in [*self._clocks][:-_THREADS]:
-            self._clocks.pop(idle).close()
+                self._clocks[pid, tid] = ThreadClock(tid)

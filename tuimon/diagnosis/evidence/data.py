@@ -15,9 +15,9 @@ from msgspec import Struct, field
 from tuimon.code_origin import is_others_package, is_user_file
 from tuimon.diagnosis.evidence.process import OWN_WAITS, SLOW_RATIO, ProcessEvidence, awaits_thread, works
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.native_code import NativeUse
 from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.native import NativeUse
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples

@@ -14,9 +14,8 @@ from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, o
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
-from tuimon.native_code import Kind
+from tuimon.native_code import Kind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED, CompilerEvents, CompilerWork
-from tuimon.session.native import NativeUse
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity

@@ -14,6 +14,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.data import are_renewed
 from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
+from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
 from tuimon.records import PIDS, CountSetting, Kept, Place, ThreadCpu, Threads
 from tuimon.session.gpus import GpuRow
@@ -25,7 +26,6 @@ from tuimon.session.machines import (
     growth_going_on,
     steady_growth,
 )
-from tuimon.session.native import NativeUse
 from tuimon.session.series import EVER, WINDOW_S, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ProcessThreads

@@ -35,8 +35,8 @@ from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 

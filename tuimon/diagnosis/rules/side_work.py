@@ -28,7 +28,7 @@ from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
-from tuimon.session.native import NativeUse
+from tuimon.native_code import NativeUse
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Role, user_place

@@ -12,8 +12,8 @@ from tests.views import streams
 from tests.views.playback import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
+from tuimon.native_code import NativeUse
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
-from tuimon.session.native import NativeUse
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.tui.app import TuimonApp

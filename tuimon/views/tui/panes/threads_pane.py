@@ -11,10 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
-from tuimon.native_code import kind_of
+from tuimon.native_code import NativeUse, kind_of
 from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
-from tuimon.session.native import NativeUse
 from tuimon.session.series import mean_of_known
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow
