@@ -32,7 +32,7 @@ def _scripts() -> Iterator[Judgement]:
     recorded = accuracy_results()
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}  # some of their logs are there as well
     logs = {_name(path): path for path in LOGS if _name(path) not in simulated}
-    for name, program in labelled().items():
+    for name, program in labelled(experiment="scenarios").items():
         if name in recorded:
             yield recorded[name]
         elif name in logs:
@@ -181,7 +181,7 @@ def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
         yield f"\nGain told too high: {', '.join(high)}."
     if group != "scripts":
         return
-    programs, found = labelled(), {row.name for row in rows}
+    programs, found = labelled(experiment="scenarios"), {row.name for row in rows}
     wrong = [row for row in rows if not row.right or (row.attached is not None and not row.attached.right)]
     if wrong:
         yield "\nWrong:\n"

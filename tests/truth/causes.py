@@ -1,9 +1,9 @@
 """The causes of low GPU utilization that a study of 400 jobs counts: is each told by name, and silent without it?
 
-The study: Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs, ICSE 2024. The programs are in
-``tests/scenarios/causes``, some in other experiments. Beside rules, ``# expects:`` names ``goodput/PART``, ``no torch``
-and ``unseen``, a program that works and makes no step; ``# says: TEXT`` is in the headline or a fix; ``# gpus: N`` are
-shown by a fake NVML, ``given`` by CUDA_VISIBLE_DEVICES; ``# seconds: N`` is how long it takes.
+The study: Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs, ICSE 2024. Its programs have a
+``# category:``; beside rules, ``# expects:`` names ``goodput/PART``, ``no torch`` and ``unseen``, a program that works
+and makes no step; ``# says: TEXT`` is in the headline or a fix; ``# gpus: N`` are shown by a fake NVML, ``given`` by
+CUDA_VISIBLE_DEVICES; ``# seconds: N`` is how long it takes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.scenarios.streams import STREAMS, Stream, write
 from tests.truth.judging import LOUD, own_place
 from tests.truth.kind import Column, Kind, marked, read_rows, write_rows
 from tests.truth.pairs import all_sides
-from tests.truth.programs import TESTS, WRONG, Program, labelled
+from tests.truth.programs import TESTS, Program, labelled
 from tests.truth.running import finished, under_tuimon
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import REPORTED
@@ -83,7 +83,7 @@ class Told(msgspec.Struct, frozen=True):
 
 def all_cases() -> Iterator[Case]:
     """In the order of the study."""
-    scripts = labelled() | labelled(WRONG)
+    scripts = labelled()
     streams = {stream.name: stream for stream in STREAMS}
     sides = {(side.pair, side.when): side for side in all_sides()}
     for category, (_, others) in CAUSES.items():

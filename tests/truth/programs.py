@@ -2,7 +2,7 @@
 
 ``# expects: RULE/CAUSE`` (or several, with ``or`` between them) or ``# healthy`` labels a script, ``# <- cause`` ends
 the lines of which one must be named, ``# launch: torchrun N`` starts ranks, ``# package: NAME`` needs one beside torch,
-``# missed: REASON`` says why tuimon is not right yet. Causes (``causes.py``) have labels of their own. In a script of
+``# missed: REASON`` says why tuimon is not right yet. Causes (``causes.py``) have further labels. In a script of
 several programs ``# program: NAME`` stands before the labels of each; that name is the script's first argument.
 """
 
@@ -27,7 +27,7 @@ from tests.truth.running import attached, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
 TESTS = Path(__file__).parents[1]
-SCRIPTS, WRONG = TESTS / "scenarios" / "scripts", TESTS / "scenarios" / "causes"
+SCRIPTS = TESTS / "scenarios" / "scripts"
 WILD = TESTS / "wild" / "programs"
 _LABEL = re.compile(r"^# (expects|healthy|launch|package|missed|category|says|gpus|seconds)(?:: (.*))?$", re.MULTILINE)
 _PROGRAM = re.compile(r"^# program: (.*)$", re.MULTILINE)
@@ -58,6 +58,13 @@ class Program:
     def is_healthy(self) -> bool:
         """True if nothing has to be reported."""
         return not self.rules
+
+    @property
+    def experiment(self) -> str:
+        """The kind of experiment that it is for."""
+        if "category" in self.labels:
+            return "causes"
+        return "leaks" if self.expected.startswith("memory_pressure") else "scenarios"
 
     @property
     def is_installed(self) -> bool:
@@ -118,9 +125,10 @@ def _program(path: Path, name: str, text: str, begin: int = 0, arguments: tuple[
     )
 
 
-def labelled(folder: Path = SCRIPTS) -> dict[str, Program]:
-    """The programs of a folder by name."""
-    return {program.name: program for path in sorted(folder.glob("*.py")) for program in read(path)}
+def labelled(folder: Path = SCRIPTS, experiment: str = "") -> dict[str, Program]:
+    """The programs of a folder by name: all, or those of one kind of experiment."""
+    programs = (program for path in sorted(folder.glob("*.py")) for program in read(path))
+    return {program.name: program for program in programs if experiment in ("", program.experiment)}
 
 
 def wild() -> dict[str, Program]:
@@ -228,7 +236,7 @@ class Leaks(Programs):
     )
 
     def programs(self) -> dict[str, Program]:
-        return {name: each for name, each in labelled(WRONG).items() if each.expected.startswith("memory_pressure")}
+        return labelled(experiment="leaks")
 
     def is_recorded(self, case: Program) -> bool:
         return case.name in leak_results()
@@ -270,7 +278,7 @@ class Scenarios(Programs):
     """Labelled trainings on a CPU: is the verdict right? (40 minutes; ``make accuracy`` keeps what comes of it.)"""
 
     def programs(self) -> dict[str, Program]:
-        return labelled()
+        return labelled(experiment="scenarios")
 
     def is_recorded(self, case: Program) -> bool:
         return case.name in accuracy_results()

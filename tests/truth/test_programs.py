@@ -16,7 +16,7 @@ from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
 from tuimon.records import Steps
 from tuimon.sources.log.source import read_log
 
-PROGRAMS = labelled()
+PROGRAMS = labelled(experiment="scenarios")
 ON_FRAMEWORKS = wild()
 #: Rules of which no line of the program is the cause.
 _WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")

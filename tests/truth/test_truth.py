@@ -22,7 +22,7 @@ from tests.truth.inject import SCRIPT, SHAPES, run_trial
 from tests.truth.kind import head
 from tests.truth.pair_results import GIVEN, result_fault
 from tests.truth.pairs import LOGS, PROGRAMS, Judged, Pairs, Side, all_sides
-from tests.truth.programs import WRONG, Leaks, labelled
+from tests.truth.programs import labelled
 from tests.truth.rank import CASES, PHASES, TRAINING, cause_lines
 from tests.truth.running import Failed, finished, has_begun, started, truth_of
 from tests.waiting import alive, until
@@ -166,7 +166,7 @@ def test_each_cause_has_three_programs_with_a_twin() -> None:
 
 
 def test_each_program_of_the_folder_has_a_cause_that_the_study_counts() -> None:
-    programs = {name: program for name, program in labelled(WRONG).items() if name not in Leaks().programs()}
+    programs = labelled(experiment="causes")
     assert {program.labels["category"] for program in programs.values()} <= CAUSES.keys()
     assert all(program.fixed for program in programs.values())
     assert {case.name for case in CAUSE_CASES} >= programs.keys()

@@ -4,7 +4,7 @@
 import gc
 
 import torch
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,24 +14,14 @@ def train(args):
     data = TensorDataset(torch.randn(8000, 100), torch.randint(3, (8000,)))
     model = nn.Sequential(nn.Linear(100, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    watch = Laps(args.seconds)
-    for epoch in range(10_000):
-        for x, y in DataLoader(data, 250):
-            watch.lap("data")
-            loss = nn.functional.cross_entropy(model(x), y)
-            watch.lap("forward")
-            optimizer.zero_grad()
-            loss.backward()
-            watch.lap("backward")
-            optimizer.step()
-            watch.lap("optimizer")
-            if not args.fixed:
-                gc.collect()  # <- cause
-            watch.lap("other")
-            if not watch.step():
-                watch.tell()
-                print(f"{len(vocabulary)} words, {epoch} epochs")
-                return
+
+    def clean_up(step):
+        if not args.fixed:
+            gc.collect()  # <- cause
+
+    loader = DataLoader(data, 250)
+    fit(args, optimizer, endless(loader), lambda x, y: nn.functional.cross_entropy(model(x), y), clean_up)
+    print(f"{len(vocabulary)} words")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # expects: side_work/evaluation
 
 import torch
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -24,26 +24,13 @@ def main():
     model = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     valid_loader = DataLoader(valid, batch_size=1000)
-    watch = Laps(args.seconds)
-    going, steps = True, 0
-    while going:
-        for x, y in DataLoader(train, batch_size=256, shuffle=True):
-            watch.lap("data")
-            loss = nn.functional.cross_entropy(model(x), y)
-            watch.lap("forward")
-            optimizer.zero_grad()
-            loss.backward()
-            watch.lap("backward")
-            optimizer.step()
-            watch.lap("optimizer")
-            steps += 1
-            going = watch.step()
-            if not going:
-                break
-            if steps % (400 if args.fixed else 10) == 0:
-                validate(model, valid_loader)
-                watch.lap("eval")
-    watch.tell()
+    batches = endless(DataLoader(train, batch_size=256, shuffle=True))
+
+    def after(step):
+        if step % (400 if args.fixed else 10) == 0:
+            validate(model, valid_loader)
+
+    fit(args, optimizer, batches, lambda x, y: nn.functional.cross_entropy(model(x), y), after, "eval")
 
 
 main()

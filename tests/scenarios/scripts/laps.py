@@ -1,6 +1,6 @@
-"""A program's own stopwatch: what tuimon says is held against what it prints. Random loops have a copy beside them.
+"""What labelled programs share: their options, a stopwatch that tells the truth about them, and plain loops.
 
-Programs in which something else than the loop is of interest share the loop as well.
+What tuimon says is held against what the stopwatch prints. Random loops have a copy of this file beside them.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
+from torch import nn
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("program", nargs="?", help="that of a script of several")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--fixed", action="store_true", help="the same training without its bottleneck")
+    parser.add_argument("--fixed", action="store_true", help="the same training without its fault")
     parser.add_argument("--without", default="", metavar="PIECE", help="... without this piece of work")
     torch.set_num_threads(1)
     return parser.parse_args()
@@ -38,7 +41,7 @@ class Laps:
         self._pieces: Counter[str] = Counter()
         self._in_evaluation: Counter[str] = Counter()  # by piece of work that an evaluation does
         self.steps = 0
-        self._last = time.perf_counter()
+        self._last = self._begin = time.perf_counter()
 
     def lap(self, part: str, piece: str | None = None) -> None:
         """The time since the last lap was spent in this part, and in this piece of it."""
@@ -64,13 +67,14 @@ class Laps:
         if self.steps == self.WARM_UP:
             for counted in (self._parts, self._pieces, self._in_evaluation, self._inside):
                 counted.clear()
+            self._begin = time.perf_counter()
         if self._end is None:
             print("training", flush=True)  # from now on one may attach to it
             self._end = time.perf_counter() + self._seconds
         return time.perf_counter() < self._end or self.steps <= self.WARM_UP + 1
 
     def tell(self) -> None:
-        """The truth, as the last line of the output."""
+        """The truth, as the last line of the output; of a loop without laps only how long its steps take."""
         total = sum(seconds for part, seconds in self._parts.items() if part != "eval")
         counted = {
             "shares": self._parts,
@@ -79,13 +83,22 @@ class Laps:
             "in_evaluation": self._in_evaluation,
         }
         shares = {name: {of: seconds / total for of, seconds in spent.items()} for name, spent in counted.items()}
-        step_ms = 1000 * total / max(1, self.steps - self.WARM_UP)
+        step_ms = 1000 * (total or time.perf_counter() - self._begin) / max(1, self.steps - self.WARM_UP)
         print(json.dumps({"steps": self.steps, "step_ms": step_ms, **shares}), flush=True)
 
 
-def endless(loader: Iterable[Any]) -> Iterable[Any]:
+def endless(loader: Iterable[Any]) -> Iterator[Any]:
     """Its batches, epoch after epoch."""
     return chain.from_iterable(repeat(loader))
+
+
+def steps(seconds: float) -> Iterator[int]:
+    """The numbers of the steps of a loop until then; what they take is told when it is over."""
+    watch = Laps(seconds)
+    yield 0
+    while watch.step():
+        yield watch.steps
+    watch.tell()
 
 
 def fit(
@@ -94,8 +107,13 @@ def fit(
     batches: Iterable[tuple[Any, ...]],
     loss_of: Callable[..., torch.Tensor],
     side_work: Callable[[int], None] | None = None,
+    beside: str = "other",
 ) -> None:
-    """Train with the parts of each batch; ``side_work`` is given the number of the step that has ended."""
+    """Train with the parts of each batch; of several ranks the first says when it is over.
+
+    ``side_work`` is given the number of the step that has ended, and is of the part ``beside``.
+    """
+    has_ranks = dist.is_initialized()
     watch = Laps(args.seconds)
     for batch in batches:
         watch.lap("data")
@@ -108,7 +126,36 @@ def fit(
         watch.lap("optimizer")
         if side_work is not None:
             side_work(watch.steps + 1)
+            watch.lap(beside)
+        going = torch.tensor(float(watch.step()))
+        if has_ranks:
+            dist.broadcast(going, 0)
             watch.lap("other")
-        if not watch.step():
+        if not going:
             break
-    watch.tell()
+    if not has_ranks or dist.get_rank() == 0:
+        watch.tell()
+    if has_ranks:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def small_model(wide: int = 256, layers: int = 12) -> nn.Sequential:
+    """Enough operations that what their graph holds shows."""
+    return nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(wide, wide), nn.Tanh())))
+
+
+def train(
+    seconds: float, after: Callable[..., object] | None = None, batches: Iterator[torch.Tensor] | None = None
+) -> None:
+    """Nothing is wrong in here; ``after(number, loss, model)`` follows each step, and ends the training by True."""
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for number in steps(seconds):
+        x = torch.randn(64, 256) if batches is None else next(batches)
+        loss = nn.functional.mse_loss(model(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if after is not None and after(number, loss, model):
+            break

@@ -7,7 +7,7 @@ import threading
 import time
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -39,20 +39,7 @@ def main():
     batches.start()
     net = nn.Sequential(nn.Linear(64, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 6))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-    watch = Laps(args.seconds)
-    while True:
-        x, y = batches.ready.get()
-        watch.lap("data")
-        loss = nn.functional.cross_entropy(net(x), y)
-        watch.lap("forward")
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        optimizer.zero_grad()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, iter(batches.ready.get, None), lambda x, y: nn.functional.cross_entropy(net(x), y))
     batches.stop()
 
 

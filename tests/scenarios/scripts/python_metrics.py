@@ -2,7 +2,7 @@
 # expects: side_work
 
 import torch
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 
 
@@ -25,28 +25,18 @@ def main():
     model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     metric = Confusion(8)
-    watch = Laps(args.seconds)
-    going = True
-    while going:
-        for x, y in zip(inputs.split(512), labels.split(512), strict=True):
-            watch.lap("data")
-            out = model(x)
-            loss = nn.functional.cross_entropy(out, y)
-            watch.lap("forward")
-            optimizer.zero_grad()
-            loss.backward()
-            watch.lap("backward")
-            optimizer.step()
-            watch.lap("optimizer")
-            if args.fixed:
-                metric.update_at_once(out.argmax(1), y)
-            else:
-                metric.update(out.argmax(1), y)
-            watch.lap("other")
-            going = watch.step()
-            if not going:
-                break
-    watch.tell()
+    latest = []
+
+    def loss_of(x, y):
+        out = model(x)
+        latest[:] = out.argmax(1), y
+        return nn.functional.cross_entropy(out, y)
+
+    def count(step):
+        (metric.update_at_once if args.fixed else metric.update)(*latest)
+
+    batches = list(zip(inputs.split(512), labels.split(512), strict=True))
+    fit(args, optimizer, endless(batches), loss_of, count)
 
 
 main()

@@ -3,10 +3,11 @@
 # launch: torchrun 2
 
 import os
+from itertools import repeat
 
 import torch
 import torch.distributed as dist
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,28 +26,10 @@ class Model(nn.Module):
 def main():
     args = options()
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    rounds = 12 if rank == 1 and not args.fixed else 4
+    rounds = 12 if dist.get_rank() == 1 and not args.fixed else 4
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    going = torch.ones(1)
-    while going.item():
-        x = torch.randn(128, 256)
-        loss = model(x, rounds)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        going.fill_(float(watch.step()))
-        dist.broadcast(going, 0)
-        watch.lap("other")
-    if rank == 0:
-        watch.tell()
-    dist.barrier()
-    dist.destroy_process_group()
+    fit(args, optimizer, repeat(()), lambda: model(torch.randn(128, 256), rounds))
 
 
 if __name__ == "__main__" and os.environ.get("RANK"):

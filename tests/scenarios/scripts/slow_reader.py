@@ -7,7 +7,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -28,31 +28,11 @@ class Shards(Dataset):
 def main():
     args = options()
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    slow = rank == 2 and not args.fixed
-    loader = DataLoader(Shards(0.006 if slow else 0.002), batch_size=8)
+    slow = dist.get_rank() == 2 and not args.fixed
+    loader = DataLoader(Shards(0.006 if slow else 0.002), batch_size=8, collate_fn=lambda rows: (torch.stack(rows),))
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    going = torch.ones(1)
-    for batch in loader:
-        watch.lap("data")
-        loss = model(batch).square().mean()
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        going.fill_(float(watch.step()))
-        dist.broadcast(going, 0)
-        watch.lap("other")
-        if not going.item():
-            break
-    if rank == 0:
-        watch.tell()
-    dist.barrier()
-    dist.destroy_process_group()
+    fit(args, optimizer, loader, lambda x: model(x).square().mean())
 
 
 if __name__ == "__main__" and os.environ.get("RANK"):

@@ -3,8 +3,8 @@
 
 import torch
 import torch.nn.functional as F
+from laps import endless, options, small_model, steps
 from torch.utils.data import DataLoader, TensorDataset
-from until import endless, options, small_model, steps
 
 
 def main():

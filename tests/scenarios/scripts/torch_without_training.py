@@ -6,8 +6,7 @@
 import time
 
 import torch
-from plain import train
-from until import options
+from laps import options, train
 
 
 def simulate(seconds):

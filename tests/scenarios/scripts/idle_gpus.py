@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from plain import train
-from until import options
+from laps import options, train
 
 _BUSY, _IDLE = 85, 0
 

@@ -2,9 +2,9 @@
 # expects: memory_pressure/growing
 
 import torch
+from laps import endless, options, small_model, steps
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from until import endless, options, small_model, steps
 
 
 def main():

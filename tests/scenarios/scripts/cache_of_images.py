@@ -4,9 +4,9 @@
 
 import torch
 import torch.nn.functional as F
+from laps import endless, options, steps
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from until import endless, options, steps
 
 
 class Images(Dataset):

@@ -2,7 +2,7 @@
 # expects: memory_pressure/growing
 
 import torch
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 def main():

@@ -5,9 +5,8 @@
 
 import torch
 import torch.nn.functional as F
-from plain import train
+from laps import endless, options, train
 from torch.utils.data import DataLoader
-from until import endless, options
 
 
 def evaluate(model, loader):

@@ -9,8 +9,7 @@ import sys
 import tempfile
 
 from elsewhere import http_server
-from plain import train
-from until import options
+from laps import options, train
 
 SOURCE = "#include <{}>\n#include <regex>\nint main() {{ return 0; }}\n"
 

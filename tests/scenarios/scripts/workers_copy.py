@@ -5,8 +5,8 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
+from laps import endless, options, small_model, steps
 from torch.utils.data import DataLoader, Dataset
-from until import endless, options, small_model, steps
 
 NUMBER, EACH = 6_000_000, 10
 

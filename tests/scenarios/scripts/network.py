@@ -10,9 +10,8 @@ import requests
 import torch
 import torch.nn.functional as F
 from elsewhere import http_server, line_server
-from plain import train
+from laps import endless, options, small_model, steps, train
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-from until import endless, options, small_model, steps
 
 
 # program: progress_posted

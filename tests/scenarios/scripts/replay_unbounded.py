@@ -4,7 +4,7 @@
 import random
 
 import torch
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 class Replay:

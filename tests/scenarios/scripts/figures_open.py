@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 def main():

@@ -8,7 +8,7 @@ import warnings
 import torch
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 class Run:

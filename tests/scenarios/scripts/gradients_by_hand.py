@@ -8,7 +8,7 @@ import os
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 def average_gradients(model):

@@ -3,7 +3,7 @@
 
 import torch
 import torch.nn.functional as F
-from until import options, small_model, steps
+from laps import options, small_model, steps
 
 
 def recorder():

@@ -4,8 +4,7 @@ import queue
 import threading
 import time
 
-from plain import train
-from until import options
+from laps import options, train
 
 events = queue.Queue()
 

@@ -56,9 +56,9 @@ def counted(seed):
 
 
 def train(args):
-    import plain
+    import laps
 
-    plain.train(args.seconds)
+    laps.train(args.seconds)
 
 
 if __name__ == "__main__":
