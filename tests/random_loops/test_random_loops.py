@@ -14,7 +14,6 @@ from tests.agent.programs import environment
 from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.script import script_of
 from tests.random_loops.works import SIDE_WORKS, WORKS, Work, function_of
-from tests.truth.gain import EACH
 from tests.truth.loops import Loops, write
 from tests.truth.running import TRAINING
 from tests.warm_torch import warm_python
@@ -24,6 +23,22 @@ OF_SHAPE = {
     shape: next(seed for seed in range(1000) if draw(seed).shape == shape and draw(seed).setup_s < 1)
     for shape in SHAPES
 }
+
+#: Scripts one after the other in one process: torch takes longer to import than they need.
+EACH = """
+import os, runpy, sys, traceback
+seconds, *scripts = sys.argv[1:]
+for path in scripts:
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path, seconds]
+    sys.modules.pop("laps", None)
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        print("null", flush=True)
+    sys.path.pop(0)
+"""
 
 
 def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:

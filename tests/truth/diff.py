@@ -1,12 +1,11 @@
 """Trainings that do not differ, and trainings that differ by a known factor: what ``tuimon diff`` says of them.
 
-Pairs are runs one after the other, stretches cut from a long run, and drawn steps of recorded GPU trainings.
+Pairs are stretches cut from a long run, and drawn steps of recorded GPU trainings.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import random
 import sys
@@ -22,7 +21,7 @@ from tests.gpu_simulator.recording import load, names
 from tests.session import records as literal
 from tests.session.records import session_of
 from tests.truth.kind import Column, Kind
-from tests.truth.running import finished, kept, started, under_tuimon
+from tests.truth.running import finished, kept, under_tuimon
 from tuimon.agent.ring import layout
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
@@ -33,8 +32,6 @@ from tuimon.views.comparison.runs import RUN_DEVIATION, Run, run_of
 
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")
-#: A group that is looked at once more.
-_BESIDE = "runs, one beside others"
 OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
 #: At most this share of pairs without a difference may be called different; at least the rest of planted ones is found.
 _ERROR = 0.05
@@ -55,12 +52,6 @@ class Judged(NamedTuple):
     @property
     def outcome(self) -> str:
         return self.found.outcome if self.found is not None else "refused"
-
-    @property
-    def is_disturbed(self) -> bool:
-        """True if something was said to disturb either run."""
-        notes = self.found.notes if self.found is not None else ()
-        return any("Other programs" in note or "Steps of" in note for note in notes)
 
     @property
     def width(self) -> float:
@@ -92,16 +83,13 @@ class Diff(Kind[Group, Group]):
             Column(word, -7, lambda row, word=word: sum(each.outcome == word for each in row.pairs))
             for word in OUTCOMES
         ),
-        Column("disturbed", -9, lambda row: sum(each.is_disturbed for each in row.pairs)),
         Column("interval", -9, lambda row: f"{100 * sorted(_widths(row))[len(_widths(row)) // 2]:.1f} %"),
     )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         for option, number, what in (
-            ("--real", 20, "of runs"),
             ("--cut", 180, "cut from long runs"),
             ("--planted", 40, "of a minute, one 3 %% slower"),
-            ("--busy", 3, "with busy programs beside one run"),
             ("--drawn", 40, "of drawn GPU steps, of each recording"),
         ):
             parser.add_argument(
@@ -113,7 +101,6 @@ class Diff(Kind[Group, Group]):
     def cases(self, args: argparse.Namespace) -> Sequence[Group]:
         minute = (_MINUTE_S, _MINUTE_S)
         groups = [
-            Group("runs", lambda: real_pairs(args.folder, args.real, args.seconds)),
             Group("cut", lambda: cut_pairs(long_runs(args), args.cut, (20, _MINUTE_S))),
             Group(
                 "cut, 3 % slower",
@@ -133,7 +120,7 @@ class Diff(Kind[Group, Group]):
                     is_even,
                 ),
             ]
-        return [*groups, Group(_BESIDE, lambda: real_pairs(args.folder, args.busy, args.seconds, busy=2))]
+        return groups
 
     def judged(self, case: Group, args: argparse.Namespace) -> Iterator[Group]:
         pairs = []
@@ -145,65 +132,40 @@ class Diff(Kind[Group, Group]):
             yield case._replace(pairs=tuple(pairs))
 
     def totals(self, rows: Sequence[Group]) -> list[str]:
-        same = [row for row in rows if row.planted == 1]
-        pairs = [each for row in rows if row.must_find for each in row.pairs]
-        beside = [each for row in rows if row.name == _BESIDE for each in row.pairs]
-        return [
-            f"called different without a difference: {sum(row.false for row in same)}"
-            f" of {sum(len(row.pairs) for row in same)}",
-            f"3 % found: {sum(each.outcome == 'slower' for each in pairs)} of {len(pairs)}",
-            f"said that others ran beside: {sum(each.is_disturbed for each in beside)} of {len(beside)}",
-        ]
+        false, same, found, planted = _counted(rows)
+        return [f"called different without a difference: {false} of {same}", f"3 % found: {found} of {planted}"]
 
     def passed(self, rows: Sequence[Group]) -> bool:
-        """At most ``_ERROR`` of the runs and cuts are judged wrong, and each that ran beside others is said to."""
-        drawn = [row for row in rows if row.name.startswith("drawn")]
-        same = [row for row in rows if row.planted == 1 and row not in drawn]
-        pairs = [each for row in rows if row.must_find and row not in drawn for each in row.pairs]
-        return (
-            sum(row.false for row in same) <= _ERROR * sum(len(row.pairs) for row in same)
-            and sum(each.outcome == "slower" for each in pairs) >= (1 - _ERROR) * len(pairs)
-            and all(each.is_disturbed for row in rows if row.name == _BESIDE for each in row.pairs)
-        )
+        """At most ``_ERROR`` of what was cut from long runs is judged wrong."""
+        false, same, found, planted = _counted([row for row in rows if row.name.startswith("cut")])
+        return false <= _ERROR * same and found >= (1 - _ERROR) * planted
+
+
+def _counted(rows: Sequence[Group]) -> tuple[int, int, int, int]:
+    """How many pairs without a difference were called different, of how many; how many planted ones were found."""
+    same = [row for row in rows if row.planted == 1]
+    planted = [each for row in rows if row.must_find for each in row.pairs]
+    found = sum(each.outcome == "slower" for each in planted)
+    return sum(row.false for row in same), sum(len(row.pairs) for row in same), found, len(planted)
 
 
 def _widths(row: Group) -> list[float]:
     return [each.width for each in row.pairs if each.found is not None] or [math.nan]
 
 
-# -- pairs of runs
-
-
-def real_pairs(folder: Path, number: int, seconds: float, busy: int = 0) -> Iterator[Judged]:
-    """The same training twice, the second time beside busy programs; kinds take turns."""
-    for index in range(number):
-        kind = KINDS[index % len(KINDS)]
-        runs = []
-        for side, beside in (("a", 0), ("b", busy)):
-            name = f"{kind}-{index}{side}-{beside}"
-            runs.append(figures(read_log(str(record(name, kind, seconds, folder, beside))), name))
-        yield judge(*runs)
+# -- stretches of one run
 
 
 def long_runs(args: argparse.Namespace) -> list[list[Record]]:
-    """A long run of each kind."""
-    logs = [record(f"{kind}-long", kind, args.long, args.folder) for kind in KINDS]
-    return [list(read_log(str(log))) for log in logs]
-
-
-def record(name: str, kind: str, seconds: float, folder: Path, busy: int = 0) -> Path:
-    """The log of a training beside so many programs that take a core each. Raises Failed."""
-    log = folder / f"{name}.jsonl"
-    training = [sys.executable, str(TRAINING), "--kind", kind, f"--seconds={seconds:g}"]
-
-    def measure() -> str:
-        with contextlib.ExitStack() as beside:
-            for _ in range(busy):
-                beside.enter_context(started([sys.executable, "-c", "while True: pass"]))
-            return finished([*under_tuimon(log, "--no-gpu", "--interval", "0.5"), *training])
-
-    kept(folder / f"{name}.json", measure)
-    return log
+    """The records of a long run of each kind. Raises Failed."""
+    runs = []
+    for kind in KINDS:
+        log = args.folder / f"{kind}-long.jsonl"
+        training = [sys.executable, str(TRAINING), "--kind", kind, f"--seconds={args.long:g}"]
+        command = [*under_tuimon(log, "--no-gpu", "--interval", "0.5"), *training]
+        kept(log.with_suffix(".json"), lambda command=command: finished(command))
+        runs.append(list(read_log(str(log))))
+    return runs
 
 
 def figures(records: Iterable[Record], name: str) -> Run:
@@ -218,9 +180,6 @@ def judge(before: Run, after: Run) -> Judged:
         return Judged(name, compare([before], [after]))
     except NotComparable:
         return Judged(name, None)
-
-
-# -- stretches of one run
 
 
 def cut_pairs(

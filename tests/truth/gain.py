@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +14,10 @@ from tests.random_loops.works import CAUSE, SIDE_WORKS, WORKS
 from tests.truth.judging import GAIN_ERROR, fold
 from tests.truth.kind import Column, Kind, of, times
 from tests.truth.loops import PLACES_OF, write
-from tests.truth.running import Truth, finished, watched
+from tests.truth.running import gained_by, watched
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 
-AS_IT_IS = "as it is"
 #: This share of models and of pieces of work waits: their times are the same on a busy machine.
 _WAITING = 0.7
 #: This share of the loops without a piece of work that matters gets one.
@@ -28,21 +26,6 @@ _LONGEST_STEPS_OF_SIDE_WORK = 5
 _BATCHES_OF_EVALUATION = 20
 #: The part of the step that a fix makes cheaper.
 _PART_OF = {"items": "data", "fetch": "data", "side_work": "side", "model": "model"}
-#: Scripts one after the other in one process: torch takes longer to import than they need.
-EACH = """
-import os, runpy, sys, traceback
-seconds, *scripts = sys.argv[1:]
-for path in scripts:
-    sys.path.insert(0, os.path.dirname(path))
-    sys.argv = [path, seconds]
-    sys.modules.pop("laps", None)
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except Exception:
-        traceback.print_exc()
-        print("null", flush=True)
-    sys.path.pop(0)
-"""
 
 
 @dataclass(frozen=True)
@@ -198,8 +181,6 @@ def _piece_at(places: Sequence[Place], script: Path) -> str | None:
 
 def changed(plan: Plan, change: str) -> Plan | None:
     """The plan with a change; None if it has nothing to change."""
-    if change == AS_IT_IS:
-        return plan
     what, _, to = change.rpartition("*")
     match what:
         case "workers":
@@ -222,30 +203,14 @@ def _with_piece(plan: Plan, name: str, left: float) -> Plan | None:
     return replace(plan, pieces=tuple(less if each is piece else each for each in plan.pieces))
 
 
-def measured(plan: Plan, changes: list[str], seconds: float, folder: Path) -> dict[str, float]:
-    """By change: how much faster it is; those kept in a folder, or measured now; not measured with 0 ``seconds``.
-
-    The script as it is runs before and after those with changes, so that what the machine does beside counts for both.
-    """
-    facts = folder / f"{plan.name}.changed.json"
-    known: dict[str, float | None] = json.loads(facts.read_text()) if facts.exists() else {}
-    missing = [change for change in dict.fromkeys(changes) if change not in known]
-    if missing and seconds:
-        first, *rest, last = _step_ms(plan, [AS_IT_IS, *missing, AS_IT_IS], seconds, folder)
-        before = [ms for ms in (first, last) if ms is not None]
-        for change, ms in zip(missing, rest, strict=True):
-            known[change] = sum(before) / len(before) / ms if before and ms else None
-        facts.write_text(json.dumps(known))
-    return {change: gain for change in changes if (gain := known.get(change)) is not None}
-
-
-def _step_ms(plan: Plan, changes: list[str], seconds: float, folder: Path) -> list[float | None]:
-    """The step's time with each of these changes, in turn; None if the script cannot be changed, or fails."""
-    scripts = []
-    for number, change in enumerate(changes):
+def measured(plan: Plan, changes: Sequence[str], seconds: float, folder: Path) -> dict[str, float]:
+    """By change: how much faster the script is with it; one that it cannot have is left out."""
+    scripts = {}
+    for number, change in enumerate(dict.fromkeys(changes)):
         other = changed(plan, change)
-        scripts.append(str(write(other, folder / "changed" / str(number))) if other is not None else "")
-    output = finished([sys.executable, "-c", EACH, f"--seconds={seconds:g}", *filter(None, scripts)])
-    truths = iter([json.loads(line) for line in output.splitlines() if line == "null" or line[:8] == '{"steps"'])
-    found = [next(truths, None) if script else None for script in scripts]
-    return [Truth(**truth).wall_ms if truth is not None else None for truth in found]
+        if other is not None:
+            scripts[change] = write(other, folder / "changed" / str(number))
+    as_it_is, *commands = (
+        [sys.executable, str(script), f"--seconds={seconds:g}"] for script in (write(plan, folder), *scripts.values())
+    )
+    return gained_by(plan.name, as_it_is, dict(zip(scripts, commands, strict=True)), folder) if scripts else {}
