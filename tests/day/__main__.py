@@ -20,11 +20,12 @@ import psutil
 
 from bench import processes
 from bench.terminal import Terminal
-from tests.day.counted import Follower, logged, made
-from tests.day.faults import Faults, lively_gpu
+from tests.day.counted import logged, made
+from tests.day.faults import Faults
 from tests.day.readings import INTERVAL_S, RANKS, Hourly, Reading, read, simulated_hours
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
+from tests.fake_nvml.__main__ import lively
 from tuimon.sources.log.source import read_log
 
 #: How long the monitor may take to end after the training has, and the training after its time.
@@ -60,7 +61,7 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     (folder / "rings").mkdir(mode=0o700, exist_ok=True)
     (folder / "driver").mkdir(exist_ok=True)
     scenario = Scenario(folder / "driver")
-    lively_gpu(scenario)
+    lively(scenario, 1)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
     command = [sys.executable, "-m", "tuimon", "run", *([] if full_screen else ["--headless"])]
     command += ["--interval", str(INTERVAL_S), "--log", str(log), "--"]
@@ -69,10 +70,9 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
     variables = [f"{name}={value}" for name, value in environment.items()]
     terminal = Terminal(["env", *variables, *command], cwd=os.getcwd())  # env replaces itself
-    faults, follower = Faults(scenario, Hourly()), Follower(log)
+    faults = Faults(scenario, Hourly())
     try:
-        readings = watch(terminal, follower, faults, end_unix_s)
-        follower.finish(time.monotonic() + END_S)
+        readings = watch(terminal, log, faults, end_unix_s)
         exit_code = terminal.poll()
     finally:
         terminal.close()
@@ -84,14 +84,13 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
         readings=readings,
         made=own,
         events=events + faults.counts,
-        logged=follower.sums,
-        kept=logged(read_log(str(log))),
+        logged=logged(read_log(str(log))),
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
         exit_code=exit_code,
     )
 
 
-def watch(terminal: Terminal, follower: Follower, faults: Faults, end_unix_s: float) -> list[Reading]:
+def watch(terminal: Terminal, log: Path, faults: Faults, end_unix_s: float) -> list[Reading]:
     """A reading a second and a step of the faults ten times a second, until the monitor has ended."""
     began_s, readings, trainer = time.monotonic(), list[Reading](), None
     said_s = 0.0
@@ -102,10 +101,9 @@ def watch(terminal: Terminal, follower: Follower, faults: Faults, end_unix_s: fl
             faults.step(terminal.pid)
         if readings and at_s < readings[-1].at_s + 1.0:
             continue
-        follower.step()
         trainer = trainer or _trainer(terminal.pid)
         try:
-            readings.append(read(at_s, terminal.pid, trainer, follower.now_mb))
+            readings.append(read(at_s, terminal.pid, trainer, log))
         except psutil.Error:
             break
         if trainer is not None and readings[-1].training_mb is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,11 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.day.readings import MB
-from tuimon.errors import NotALog
 from tuimon.records import Exit, Frames, Header, Mark, Notice, Process, Record, Stacks, Steps
-from tuimon.sources.base import Done
-from tuimon.sources.log.source import LogSource
 
 #: Records that follow events; all others follow windows.
 _BY_EVENT = (Header, Process, Frames, Mark, Notice, Exit)
@@ -90,39 +84,3 @@ def logged(records: Iterable[Record]) -> Logged:
     for record in records:
         sums.add(record)
     return sums
-
-
-class Follower:
-    """Reads a log while it is written, as ``tuimon view`` does."""
-
-    def __init__(self, path: Path) -> None:
-        self.sums = Logged()
-        self.now_mb = 0.0
-        self._path = path
-        self._source: LogSource | None = None
-        self._ended = False
-
-    def step(self) -> bool:
-        """Take what is new; whether there may be more."""
-        self._look()
-        if self._source is None:
-            with contextlib.suppress(NotALog):  # not begun yet
-                self._source = LogSource(str(self._path), follow=True)
-        if self._source is None or self._ended:
-            return not self._ended
-        try:
-            for record in self._source.read():
-                self.sums.add(record)
-        except Done:
-            self._ended = True
-            self._source.close()
-        return not self._ended
-
-    def finish(self, deadline_s: float) -> None:
-        """Take the rest of a log whose monitor has ended."""
-        while self.step() and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-
-    def _look(self) -> None:
-        with contextlib.suppress(OSError):
-            self.now_mb = self._path.stat().st_size / MB

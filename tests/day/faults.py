@@ -11,7 +11,7 @@ import psutil
 
 from tests.day.readings import Hourly, real_seconds
 from tests.day.training import Every
-from tests.fake_nvml import Scenario, modern, usual
+from tests.fake_nvml import Scenario
 
 #: Of each fault's period, the part that it lasts.
 _LASTS = 0.3
@@ -59,18 +59,3 @@ def kill_sampler(monitor: int) -> bool:
                     os.kill(child.pid, signal.SIGKILL)
                     return True
     return False
-
-
-def lively_gpu(scenario: Scenario) -> None:
-    """A GPU whose figures move."""
-    scenario.set({"devices": 1, "driver": "580.65.06"}, **usual(0))
-    scenario.set(modern(0))
-    scenario.set(
-        {
-            "0.util": "wave 55 100 11",
-            "0.memory_used_mib": "wave 30000 52000 47",
-            "0.gpm.2": "wave 50 90 7",
-            "0.field.83": "ramp 1000000 400000",
-            "0.field.198": "ramp 0 2000000000",
-        }
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class Reading(NamedTuple):
     training_files: int | None
 
 
-def read(at_s: float, monitor: int, trainer: int | None, log_mb: float) -> Reading:
+def read(at_s: float, monitor: int, trainer: int | None, log: Path) -> Reading:
     """Raises psutil.NoSuchProcess when the monitor has ended."""
     usage, ours, theirs = processes.usage(monitor), psutil.Process(monitor), _numbers(trainer)
     return Reading(
@@ -36,7 +37,7 @@ def read(at_s: float, monitor: int, trainer: int | None, log_mb: float) -> Readi
         processes.rss_bytes(monitor) / MB,
         theirs[0],
         usage.own_s + usage.reaped_s,
-        log_mb,
+        log.stat().st_size / MB if log.exists() else 0.0,
         ours.num_fds(),
         ours.num_threads(),
         theirs[1],

@@ -22,8 +22,7 @@ class Day:
     readings: Sequence[Reading]
     made: dict[int, Rank]
     events: Counter[str]
-    logged: Logged  # read while it was written
-    kept: Logged  # read once it was over
+    logged: Logged
     left_behind: Sequence[str]  # rings
     exit_code: int | None  # None: it did not end
 
@@ -38,10 +37,8 @@ def promises(day: Day) -> list[Promise]:
     out = [Promise("exit code of the run", day.exit_code, 0, exact=True)]
     out.append(Promise("exit code in the log", day.logged.exit_code, 0, exact=True))
     for rank, own in sorted(day.made.items()):
-        logged = day.logged.steps[own.pid]
-        out.append(Promise(f"steps of rank {rank}", logged, own.steps, exact=True))
+        out.append(Promise(f"steps of rank {rank}", day.logged.steps[own.pid], own.steps, exact=True))
         out.append(Promise("number of its last step", day.logged.last_index.get(own.pid), own.steps, exact=True))
-        out.append(Promise("  in the log at the end", day.kept.last_index.get(own.pid), own.steps, exact=True))
         out.append(Promise("its updates", day.logged.updates[own.pid], own.steps, exact=True))
     out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
     out.append(Promise("markers lost", day.logged.lost_markers, 0))

@@ -14,7 +14,15 @@ from pathlib import Path
 from tests.fake_nvml import Scenario, modern, usual
 
 
-def lively(index: int, *, busy: bool) -> dict[str, object]:
+def lively(scenario: Scenario, count: int) -> None:
+    """So many GPUs whose figures move, of which the first computes."""
+    scenario.set({"devices": count, "driver": "580.65.06"})
+    for index in range(count):
+        scenario.set(modern(index), **usual(index))
+        scenario.set(_moving(index, busy=index == 0))
+
+
+def _moving(index: int, *, busy: bool) -> dict[str, object]:
     """What moves of one GPU; power, bytes and time go on from when the library was loaded."""
     load = (55, 100) if busy else (0, 3)
     lines: dict[str, object] = {
@@ -48,10 +56,7 @@ def main(arguments: list[str]) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="tuimon-fake-gpus-") as directory:
         scenario = Scenario(Path(directory))
-        scenario.set({"devices": count, "driver": "580.65.06"})
-        for index in range(count):
-            scenario.set(modern(index), **usual(index))
-            scenario.set(lively(index, busy=index == 0))
+        lively(scenario, count)
         visible = {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         return subprocess.run(arguments, env={**os.environ, **visible, **scenario.environment}, check=False).returncode
 

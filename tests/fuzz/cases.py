@@ -14,12 +14,12 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
-from tests.fuzz.lines import damaged, damaged_line, seed_log, seed_nodes
+from tests.fuzz.lines import damage_one, damaged, seed_log, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
@@ -105,10 +105,9 @@ class Findings:
 def run_lines(findings: Findings, count: int, seed: int) -> None:
     """Logs with ``count`` damaged lines in all, through every view."""
     log = seed_log()
-    with tempfile.TemporaryDirectory() as where:
-        path = os.path.join(where, "a\x9b\u202eb.jsonl")  # what a log is called is outside text as well
-        for number in range(-(-count // _LINES)):
-            rng = random.Random(f"{seed} lines {number}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a\x9b\u202eb.jsonl")  # what a log is called is outside text as well
+        for number, rng in _drawn(seed, "lines", count, _LINES):
             _write(path, damaged(log, rng, min(_LINES, count)))
             _show(findings, path, f"lines {number}", screen=number % _SCREENS == 0)
 
@@ -117,13 +116,10 @@ def run_nodes(findings: Findings, count: int, seed: int) -> None:
     """Folders of a run on three nodes with ``count`` damaged lines in all, through every view."""
     with tempfile.TemporaryDirectory() as made_in, tempfile.TemporaryDirectory() as folder:
         logs = seed_nodes(made_in)
-        for number in range(-(-count // _LINES)):
-            rng = random.Random(f"{seed} nodes {number}")
+        for number, rng in _drawn(seed, "nodes", count, _LINES):
             whole = {name: list(lines) for name, lines in logs.items()}
             for _ in range(min(_LINES, count)):
-                lines = rng.choice(list(whole.values()))
-                at = rng.randrange(0 if rng.random() < 0.05 else 1, len(lines))
-                lines[at] = damaged_line(lines[at], rng)
+                damage_one(rng.choice(list(whole.values())), rng)
             for name, lines in whole.items():
                 _write(os.path.join(folder, name), lines)
             _show(findings, folder, f"nodes {number}", screen=number % _SCREENS == 0)
@@ -133,15 +129,19 @@ def run_strings(findings: Findings, count: int, seed: int) -> None:
     """``count`` hostile strings, a few in each log, over every field of every type of record, through every view."""
     log = [msgspec.json.decode(line, type=AnyRecord) for line in seed_log()]
     header = next(record for record in log if isinstance(record, Header))
-    with tempfile.TemporaryDirectory() as where:
-        path = os.path.join(where, "log.jsonl")
-        for number in range(-(-count // _STRINGS)):
-            rng = random.Random(f"{seed} strings {number}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "log.jsonl")
+        for number, rng in _drawn(seed, "strings", count, _STRINGS):
             lines = [with_hostile_strings(header, rng, 1.0)]
             lines += [with_hostile_strings(record, rng) for record in log[1:]]
             lines += [msgspec.json.encode(made(kind, rng)) for kind in TYPES]
             _write(path, lines)
             _show(findings, path, f"strings {number}", screen=number % 4 == 0)
+
+
+def _drawn(seed: int, kind: str, count: int, each: int = 1) -> Iterator[tuple[int, random.Random]]:
+    """So many cases, ``each`` to a log, by their numbers."""
+    return ((number, random.Random(f"{seed} {kind} {number}")) for number in range(-(-count // each)))
 
 
 def run_rings(findings: Findings, count: int, seed: int) -> None:
@@ -150,8 +150,7 @@ def run_rings(findings: Findings, count: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as where:
         ring, log = os.path.join(where, "1-1.ring"), os.path.join(where, "log.jsonl")
         lines: list[bytes] = []
-        for number in range(count):
-            rng = random.Random(f"{seed} rings {number}")
+        for number, rng in _drawn(seed, "rings", count):
             damaged_ring(ring, rng)
             with findings.case(f"rings {number}"):
                 records = read_ring(ring, rng)
@@ -168,18 +167,14 @@ def run_rings(findings: Findings, count: int, seed: int) -> None:
 
 
 def _show(findings: Findings, path: str, name: str, *, screen: bool) -> None:
-    views: list[Callable[[], Iterator[tuple[str, str]]]] = [
-        lambda: commands(path),
-        lambda: iter((("headless", headless(path)),)),
-        lambda: iter((("metrics", metrics(path)),)),
-    ]
-    if screen:
-        views.append(lambda: iter((("screen", screens(path, _begin_output)),)))
-    for view in views:
+    for view in (commands, headless, metrics, *([screens] if screen else [])):
         with findings.case(name):
-            for output, text in view():
-                findings.check(output, text, name)
-                _begin_output()
+            try:
+                for output, text in view(path):
+                    findings.check(output, text, name)
+                    _begin_output()
+            except TuimonError as error:
+                findings.check(view.__name__, str(error), name)
 
 
 def _write(path: str, lines: list[bytes]) -> None:
@@ -223,44 +218,40 @@ def commands(path: str) -> Iterator[tuple[str, str]]:
     yield "export of a phase", _run(export.main, [path, "--to", "collapsed", "--phase", "data"])
 
 
-def headless(path: str) -> str:
+def headless(path: str) -> Iterator[tuple[str, str]]:
     """The lines of a headless run over the log, one for each hundred records, and its summary."""
     out = io.StringIO()
-    try:
-        _headless(path, HeadlessView(out))
-    except TuimonError as error:
-        out.write(str(error))
-    return out.getvalue()
+    view, session = HeadlessView(out), Session()
+    for number, record in enumerate(read_logs(choose(path))):
+        session.add(record)
+        if number % 100 == 0:
+            view.show(session, ())
+    findings = diagnose(session)
+    view.show(session, findings)
+    view.summary(session, findings, path)
+    yield "headless", out.getvalue()
 
 
-def metrics(path: str) -> str:
+def metrics(path: str) -> Iterator[tuple[str, str]]:
     """The log's last figures as Prometheus reads them."""
     session = Session()
-    try:
-        for record in read_logs(choose(path)):
-            session.add(record)
-    except TuimonError as error:
-        return str(error)
-    snapshot = take(session, diagnose(session), RankLabels())
-    return text_of(snapshot).decode()
+    for record in read_logs(choose(path)):
+        session.add(record)
+    yield "metrics", text_of(take(session, diagnose(session), RankLabels())).decode()
 
 
-def screens(path: str, begin: Callable[[], None] = lambda: None) -> str:
-    """What the full screen shows of the log, after each of some keys; ``begin`` is called before each."""
-    try:
-        records = list(read_logs(choose(path)))
-    except TuimonError as error:
-        return str(error)
-    monitor = Playback(records)
+def screens(path: str) -> Iterator[tuple[str, str]]:
+    """What the full screen shows of the log, after each of some keys."""
+    monitor = Playback(list(read_logs(choose(path))))
     monitor.findings = list(diagnose(monitor.session))
-    return asyncio.run(_screens(monitor, begin))
+    yield "screen", asyncio.run(_pressed(monitor))
 
 
-async def _screens(monitor: Playback, begin: Callable[[], None]) -> str:
+async def _pressed(monitor: Playback) -> str:
     out: list[str] = []
     async with running(monitor, (120, 40)) as (app, pilot):
         for key in ("", *_KEYS):
-            begin()
+            _begin_output()
             if key:
                 await pilot.press(key)
             app.tick()
@@ -269,17 +260,6 @@ async def _screens(monitor: Playback, begin: Callable[[], None]) -> str:
             out += ["".join(segment.text for segment in strip) for strip in strips]
         out.append(app.export_screenshot())
     return "\n".join(out)
-
-
-def _headless(path: str, view: HeadlessView) -> None:
-    session = Session()
-    for number, record in enumerate(read_logs(choose(path))):
-        session.add(record)
-        if number % 100 == 0:
-            view.show(session, ())
-    findings = diagnose(session)
-    view.show(session, findings)
-    view.summary(session, findings, path)
 
 
 def _run(main, words) -> str:  # a command's ``main``

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -64,10 +65,10 @@ def with_hostile_strings(record: Record, rng: random.Random, ratio: float = 0.5)
     """The record's line, some of its strings made hostile; closed choices stay."""
     line = msgspec.json.encode(record)
     content = msgspec.json.decode(line)
-    for owner, key in list(_strings(content)):
-        if rng.random() >= ratio:
-            continue
+    for owner, key in list(places_in(content)):
         was = owner[key]
+        if not isinstance(was, str) or rng.random() >= ratio:
+            continue
         owner[key] = hostile_text(rng, was)
         try:
             msgspec.convert(content, type(record))
@@ -76,13 +77,12 @@ def with_hostile_strings(record: Record, rng: random.Random, ratio: float = 0.5)
     return msgspec.json.encode(content)
 
 
-def _strings(value: Any) -> Any:
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each dict or list of JSON with each of its keys or indices, at any depth."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        if isinstance(item, str):
-            yield value, key
-        else:
-            yield from _strings(item)
+        yield value, key
+        yield from places_in(item)
 
 
 def _value(kind: inspect.Type, rng: random.Random) -> Any:

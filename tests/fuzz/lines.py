@@ -13,7 +13,7 @@ import msgspec
 
 from bench.fleet_logs import write as write_nodes
 from bench.fleet_ranks import Job
-from tests.fuzz.hostile import STRINGS, TYPES, hostile_text, made
+from tests.fuzz.hostile import STRINGS, TYPES, hostile_text, made, places_in
 from tests.views import streams
 from tuimon.records import Exit, Frames, Header, TorchMemory
 
@@ -47,8 +47,7 @@ def damaged(log: Sequence[bytes], rng: random.Random, count: int) -> list[bytes]
     facts = [line for line in log[1:begin] if b'"frames","' in line or b'"process"' in line][-20:]
     lines = [log[0], *facts, *log[max(begin, 1) : begin + _LINES]]
     for _ in range(count):
-        at = rng.randrange(0 if rng.random() < 0.05 else 1, len(lines))
-        lines[at] = damaged_line(lines[at], rng)
+        damage_one(lines, rng)
     if rng.random() < 0.3:
         _damage_alike(lines, rng)
     if rng.random() < 0.1:
@@ -61,7 +60,13 @@ def damaged(log: Sequence[bytes], rng: random.Random, count: int) -> list[bytes]
     return lines
 
 
-def damaged_line(line: bytes, rng: random.Random) -> bytes:
+def damage_one(lines: list[bytes], rng: random.Random) -> None:
+    """Damage one of the lines, the header seldom."""
+    at = rng.randrange(0 if rng.random() < 0.05 else 1, len(lines))
+    lines[at] = _damaged(lines[at], rng)
+
+
+def _damaged(line: bytes, rng: random.Random) -> bytes:
     """One line with one to three values of its JSON changed, or some of its bytes."""
     if rng.random() < 0.15:
         return _damaged_bytes(line, rng)
@@ -70,8 +75,7 @@ def damaged_line(line: bytes, rng: random.Random) -> bytes:
     except ValueError:
         return _damaged_bytes(line, rng)
     for _ in range(rng.choice((1, 1, 1, 2))):
-        places = list(_places(content))
-        if places:
+        if places := list(places_in(content)):
             _damage(*rng.choice(places), rng)
     return json.dumps(content, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
 
@@ -121,13 +125,6 @@ def _damage(owner: Any, key: Any, rng: random.Random) -> None:
         owner[key] = rng.choice((was * 2, was * 300, was[::-1], was[:-1], [*was, copy.deepcopy(was[0])], []))
     else:
         owner[key] = copy.deepcopy(rng.choice(_OTHERS))
-
-
-def _places(value: Any) -> Any:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield value, key
-        yield from _places(item)
 
 
 def _damaged_bytes(line: bytes, rng: random.Random) -> bytes:
