@@ -30,8 +30,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import collate_share
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.evidence.gpu import awaits_gpu
-from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.process import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.ranks import late_rank

@@ -10,13 +10,14 @@ from msgspec import Struct
 from tuimon.diagnosis.cells import Cell, Cells, Doing, Phase, gpu_idle_in, of_loop, of_step
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS, JUMP_AT_ONCE, JUMP_LASTS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES, GpuEvidence
-from tuimon.diagnosis.evidence.gpu_steps import (
+from tuimon.diagnosis.evidence.gpu import (
     DEVICE_COPIES,
     GAPS,
     GPU_CLOCK_WAIT_S,
     MIN_STEPS,
     SLOW_PCIE,
+    SMALL_PINNED_BYTES,
+    GpuEvidence,
     has_enough_steps,
 )
 from tuimon.diagnosis.evidence.lines import is_collecting

@@ -40,6 +40,8 @@ REPORTED = Threshold(
     "share of the step in one claim, from which a rule reports it",
     f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
 )
+#: Share of its time that the GPU may idle and still be the bottleneck: idling more is a finding of its own.
+BUSY_IDLE = REPORTED
 MOST = Threshold(0.5, "part of something from which it is most of it", "our choice: half, as most people would say")
 NEARLY_ALL = Threshold(
     0.9, "part of something from which it is all of it", "our choice: shares of samples are hardly known better"

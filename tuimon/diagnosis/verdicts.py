@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -221,13 +221,6 @@ class SettledGains:
         return fix._replace(estimated_speedup=estimated, gain=Interval(low, high))
 
 
-class _Held(Struct):
-    """How long a state has held, and its latest finding."""
-
-    total_s: float
-    latest: Finding
-
-
 class Verdicts:
     """Judges a run from moment to moment, and at its end all of it.
 
@@ -237,7 +230,8 @@ class Verdicts:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._states: dict[str, Finding] = {}  # the latest finding of each rule about states
+        self._held_s = defaultdict[str, float](float)  # for how long such a rule has found one
         self._judged_s = 0.0  # seconds that were judged, without warm-up
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
@@ -264,7 +258,12 @@ class Verdicts:
             return self._shown
         found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), session.now_s)
         if lasting_s > 0:
-            self.add_findings(found, lasting_s)
+            self._last = found
+            self._judged_s += 0.0 if any(finding.rule == "warmup" for finding in found) else lasting_s
+            for finding in found:
+                if BY_NAME[finding.rule].of_moment:
+                    self._states[finding.rule] = finding
+                    self._held_s[finding.rule] += lasting_s
         self.measuring_s = None
         if is_still and not any(finding.rule == "hang" for finding in found):
             return found
@@ -272,35 +271,15 @@ class Verdicts:
         self.measuring_s = self._first.measuring_s(session, self._shown)
         return self._shown
 
-    def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:
-        """Add the findings of one moment, which stands for ``lasting_s`` seconds."""
-        self._last = list(findings)
-        if not any(finding.rule == "warmup" for finding in findings):
-            self._judged_s += lasting_s
-        for finding in findings:
-            if BY_NAME[finding.rule].of_moment:
-                held = self._held.setdefault(finding.rule, _Held(0.0, finding))
-                held.total_s += lasting_s
-                held.latest = finding
-
     def judge_run(self, session: Session) -> list[Finding]:
         """The findings on the whole run; while it goes on and is still in its warm-up, that is the verdict."""
-        findings = diagnose_run(session, self.lasting_states())
+        # states that hold at the end, or held for long enough to be a property of the run
+        at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._judged_s
+        states = [state for rule, state in self._states.items() if rule in at_end or self._held_s[rule] >= least_s]
+        findings = diagnose_run(session, states)
         if findings or session.exit is not None:
             return findings
         return [finding for finding in self._last if finding.rule == "warmup"]
-
-    def lasting_states(self) -> list[Finding]:
-        """The findings about states that held for long enough to be a property of the run, or hold at the end.
-
-        Shorter ones are better read from the list of changes.
-        """
-        at_end = {finding.rule for finding in self._last}
-        return [
-            held.latest
-            for rule, held in self._held.items()
-            if rule in at_end or held.total_s >= REPORTED * self._judged_s
-        ]
 
 
 class JudgedReading:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuimon.diagnosis import explain
-from tuimon.diagnosis.evidence.gpu_steps import GAPS
+from tuimon.diagnosis.evidence.gpu import GAPS
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.ranks import NCCL_SMS
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of, page_with, written

@@ -6,8 +6,7 @@ from functools import cached_property
 
 from tuimon.diagnosis.evidence.course import CourseEvidence
 from tuimon.diagnosis.evidence.data import DataEvidence
-from tuimon.diagnosis.evidence.gpu import GpuEvidence
-from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuEvidence, GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock

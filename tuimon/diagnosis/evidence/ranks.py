@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
-from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
+from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
@@ -92,46 +92,37 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     if len(measured) < 2:
         return None
     late = max(measured, key=_lateness)
-    others = tuple(row for row in measured if row is not late)
-    phase, longer = max(late.excess, key=lambda part: part[1])
-    if phase == "backward" and _does_more_work(late):
-        phase, longer = "forward", dict(late.excess)["forward"]
+    lateness, others = _lateness(late), tuple(row for row in measured if row is not late)
+    excess, now = dict(late.excess), dict(late.phases)
+    phase = max(excess, key=excess.__getitem__)
+    forward, backward, update = (
+        TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
+        for name in ("forward", "backward", "optimizer")
+    )
+    if phase == "backward" and grow_together(forward, backward, update, TimeGrowth(0.0, lateness)):
+        phase = "forward"  # backward takes longer because forward did more
     why = _why(late, others)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
         return None
+    waits = [row.wait_ratio for row in others if row.wait_ratio is not None]
+    if waits:
+        waited = median(waits)
+    else:  # the others' backward passes are longer by their waits
+        waited = median(dict(row.phases).get("backward", 0.0) for row in others) - now.get("backward", 0.0)
     return LateRank(
         row=late,
         others=others,
-        also=tuple(row.rank for row in others if _lateness(row) >= ALIKE * _lateness(late) > 0),
-        share=min(_lateness(late), max(0.0, _waited(late, others))),
+        also=tuple(row.rank for row in others if _lateness(row) >= ALIKE * lateness > 0),
+        share=min(lateness, max(0.0, waited)),
         error=math.hypot(late.error, median(row.error for row in others)),
         phase=phase,
-        longer=longer,
+        longer=excess[phase],
         why=why,
     )
 
 
 def _lateness(row: RankRow) -> float:
     return row.late_ratio or 0.0
-
-
-def _does_more_work(late: RankRow) -> bool:
-    """True if forward and backward are longer alike: backward takes longer because forward did more."""
-    excess, now = dict(late.excess), dict(late.phases)
-    forward, backward, update = (
-        TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
-        for name in ("forward", "backward", "optimizer")
-    )
-    return grow_together(forward, backward, update, TimeGrowth(0.0, _lateness(late)))
-
-
-def _waited(late: RankRow, others: Sequence[RankRow]) -> float:
-    """How long the others wait in collectives; if unknown, by how much longer their backward passes are."""
-    known = [row.wait_ratio for row in others if row.wait_ratio is not None]
-    if known:
-        return median(known)
-    backward = [dict(row.phases).get("backward", 0.0) for row in (late, *others)]
-    return median(backward[1:]) - backward[0]
 
 
 def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
@@ -161,9 +152,7 @@ class Turns(Struct, frozen=True, gc=False):
 
     last: tuple[tuple[RankRow, float], ...]  # rank and its share of the steps, most first
     phase: str  # the phase that was longer than usual in the last rank
-    share: (
-        float  # of the step that others wait for the last rank, beyond what they wait for the latest one in all steps
-    )
+    share: float  # of the step that others wait for the last rank, beyond their waits for the latest one in all steps
     share_if_even: float  # that would be saved if all ranks had equal work in each step
     longer_ms: float  # by which that phase was longer in the last rank, on average
     step_ms: float
@@ -176,8 +165,12 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     ``steps_of``: the steps of a process, by pid.
     """
     ranks = [row for row in rows if row.step_ms is not None and row.state != "lost"]
-    own = _own_parts(ranks) if len(ranks) > 1 else []
-    if not own or any(row.on_gpu for row in ranks):
+    if len(ranks) < 2 or any(row.on_gpu for row in ranks):
+        return None
+    waits = [dict(row.waits) for row in ranks]  # a phase in which ranks wait for each other is not their own work
+    parts = enumerate(SHARED_PARTS)
+    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < _WAITS]
+    if not own:
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
     common = _common([steps_of(row.pid) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]
@@ -190,28 +183,25 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     latest = max(range(len(ranks)), key=means.__getitem__)
     lasting_us = means[latest] - _others(means, latest)
     uneven_us = fmean(max(work) - fmean(work) for work in work_us) - (means[latest] - fmean(means))
-    phase, longer_us = _longer(common, late, own)
+    longer_us = {
+        place: fmean(
+            steps[last].parts_us[place] - _others([step.parts_us[place] for step in steps], last)
+            for steps, last in zip(common, late, strict=True)
+        )
+        for place in own
+    }
+    longest = max(longer_us, key=longer_us.__getitem__)
     step_us = max(1.0, fmean(sum(step.parts_us) for steps in common for step in steps))
     counts = Counter(late)
     return Turns(
         last=tuple((ranks[n], count / len(late)) for n, count in counts.most_common()),
-        phase=phase,
+        phase=SHARED_PARTS[longest],
         share=max(0.0, lost_us - lasting_us) / step_us,
         share_if_even=max(0.0, uneven_us) / step_us,
-        longer_ms=longer_us / 1e3,
+        longer_ms=longer_us[longest] / 1e3,
         step_ms=step_us / 1e3,
         steps=len(common),
     )
-
-
-def _own_parts(ranks: Sequence[RankRow]) -> list[int]:
-    """The indices of the phases in which ranks do not wait for each other."""
-    waits = [dict(row.waits) for row in ranks]
-    return [
-        place
-        for place, name in enumerate(SHARED_PARTS)
-        if median(wait.get(name, 0.0) for wait in waits) < _WAITS
-    ]  # fmt: skip
 
 
 def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[list[SharedStep]]:
@@ -227,19 +217,6 @@ def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[li
 
 def _others(values: Sequence[float], but: int) -> float:
     return median(value for n, value in enumerate(values) if n != but)
-
-
-def _longer(common: Sequence[Sequence[SharedStep]], late: Sequence[int], own: Sequence[int]) -> tuple[str, float]:
-    """The phase with the largest excess in the last rank over the others, and the mean excess in us."""
-    excess = {
-        place: fmean(
-            steps[last].parts_us[place] - _others([step.parts_us[place] for step in steps], last)
-            for steps, last in zip(common, late, strict=True)
-        )
-        for place in own
-    }
-    place = max(excess, key=excess.__getitem__)
-    return SHARED_PARTS[place], excess[place]
 
 
 class Exchange(Struct, frozen=True, gc=False):

@@ -77,7 +77,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def tid(self) -> int:
         """The OS id of the thread that trains."""
-        return self._session.training_tid(self.pid)
+        return self._view.session.training_tid(self.pid)
 
     @property
     def phase(self) -> str | None:
@@ -119,17 +119,13 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def gone(self) -> Gone | None:
         """The thread or process that it waits for and that has ended; None if there is none."""
-        return _gone(self.pid, self._session, self._own, self.begun_s)
+        return _gone(self.pid, self._view.session, self._own, self.begun_s)
 
     # -- its threads and stacks
 
     @property
     def _stats(self) -> StepStats:
-        return self._session.step_stats[self.pid]
-
-    @property
-    def _session(self) -> Session:
-        return self._view.session
+        return self._view.session.step_stats[self.pid]
 
     @cached_property
     def _threads(self) -> Threads | None:
@@ -143,7 +139,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def _sampled(self) -> ProcessStacks:
-        return self._session.stacks[self.pid]
+        return self._view.session.stacks[self.pid]
 
     @cached_property
     def _own(self) -> list[Frame]:
@@ -167,14 +163,14 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     def _sampled_stack(self, pid: int, tid: int) -> list[Frame]:
         """The most frequent stack of a thread in the latest window."""
-        latest = self._session.stacks[pid].threads.stack_of(tid)
+        latest = self._view.session.stacks[pid].threads.stack_of(tid)
         return list(latest[0].frames) if latest is not None else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
         """The stack of a thread since the process began to stand still."""
         if found := self._taken_stack(pid, tid):
             return found
-        is_of_now = self._session.stacks[pid].threads.is_still(tid, self.begun_s) is not None
+        is_of_now = self._view.session.stacks[pid].threads.is_still(tid, self.begun_s) is not None
         return self._sampled_stack(pid, tid) if is_of_now else []
 
     @cached_property
@@ -190,7 +186,9 @@ class StandingRank(Struct, frozen=True, dict=True):
         beside = next((row.cpu_ratio or 0.0 for row in threads.threads if row.tid == self.pid != self.tid), 0.0)
         if beside > MOST and (not self._own or waits_for_thread(self._own)):
             beside = 0.0
-        workers = [worker for pid in self._worker_pids if (worker := self._session.threads[pid].latest) is not None]
+        workers = [
+            worker for pid in self._worker_pids if (worker := self._view.session.threads[pid].latest) is not None
+        ]
         return max(threads.cpu_ratio - beside, *(worker.cpu_ratio or 0.0 for worker in workers), 0.0)
 
     # -- what it waits for

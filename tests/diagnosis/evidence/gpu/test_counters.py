@@ -3,13 +3,13 @@
 import pytest
 
 from tests.diagnosis.gpu import gpu
-from tuimon.diagnosis.evidence.gpu_steps import Copies, why_wide
+from tuimon.diagnosis.evidence.gpu import why_wide
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import GpuProcess
 from tuimon.session.gpus import GpuRow
 
 FAR_APART, CLOSE = Interval(0.1, 0.5), Interval(0.1, 0.25)
-SAMPLED, UNKNOWN = Copies(0.3, 0.01), Copies(0.3)
+SAMPLED, UNKNOWN = 0.01, None
 
 
 def row(run_pids=(), **figures):
@@ -17,7 +17,7 @@ def row(run_pids=(), **figures):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "copies", "reasons"),
+    ("gpus", "copying", "reasons"),
     [
         ([row()], UNKNOWN, ["no copies"]),
         ([row(c2c=True, pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["no copies"]),
@@ -28,8 +28,8 @@ def row(run_pids=(), **figures):
         ([row(processes=[GpuProcess(0)])], SAMPLED, ["launches are hardly ahead"]),  # the training itself
     ],
 )
-def test_each_reason_is_named_with_what_measures_it(gpus, copies, reasons):
-    why = why_wide(FAR_APART, FAR_APART, gpus, copies)
+def test_each_reason_is_named_with_what_measures_it(gpus, copying, reasons):
+    why = why_wide(FAR_APART, FAR_APART, gpus, copying)
     words = ("other processes", "no copies", "launches are hardly ahead")
     assert [word for word in words if word in why] == reasons
     assert why.endswith("tuimon trace measures it")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis import xids
 from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import READINGS, is_free, runs_nothing, utilisation, whole_gpus
-from tuimon.diagnosis.evidence.gpu_steps import pcie_peak
+from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.interval import Interval

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule

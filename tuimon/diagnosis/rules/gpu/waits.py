@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.cells import STEP, Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.interval import Interval

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
 from tuimon.node_ids import own_id
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
