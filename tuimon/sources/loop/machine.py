@@ -173,8 +173,7 @@ class LoopMachine:
 
     def begin_gap(self, time_ns: int, kind: int) -> MarkedStretch:
         """The stretch that ends here; from this boundary on, boundaries are only counted."""
-        if self.left_ns is not None:
-            self._return(time_ns)
+        self._return(time_ns)
         label = self._label_before(kind)
         begin_ns = self.steps.advance(label, time_ns)
         self._gap_ns = time_ns
@@ -184,8 +183,7 @@ class LoopMachine:
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """End the gap: ``passed`` boundaries were counted until this GAP_END; ``place``: its flag."""
-        if self.left_ns is not None:
-            self._return(time_ns)
+        self._return(time_ns)
         self.steps.advance(COUNTED, time_ns)
         self.steps.end_gap(time_ns, passed, place)
         self._before = _START if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else OPTIMIZER_END
@@ -209,18 +207,14 @@ class LoopMachine:
     def _begin_pair(self, time_ns: int, kind: int, flag: int, value: int) -> MarkedStretch:
         stack, steps = self._stack, self.steps
         nested = evaluated = False
-        if not stack:
-            label = _STRETCH.get((self._before, kind), "other")
-            begin_ns = steps.advance(label, time_ns)
-        elif self._is_abandoned(kind, value):
-            label = "optimizer"
-            begin_ns = steps.advance(label, time_ns)
+        is_abandoned = bool(stack) and self._is_abandoned(kind, value)
+        label = "optimizer" if is_abandoned else self._label_before(kind)
+        begin_ns = steps.advance(label, time_ns)
+        if is_abandoned:
             steps.end_optimizer_step(time_ns, stack[0].value)
             stack.clear()
             self._before = OPTIMIZER_END
-        else:
-            label = self._label_before(kind)
-            begin_ns = steps.advance(label, time_ns)
+        elif stack:
             nested = self._is_within(_NESTED_IN[kind])
         if kind == BACKWARD_BEGIN:
             self._closure_backwards += 1

@@ -48,11 +48,6 @@ class Step(Struct, gc=False):
         """True if its length is typical of steps."""
         return self.whole and not self.slowed
 
-    @property
-    def is_measured(self) -> bool:
-        """True if its length is typical, and all of it was timed."""
-        return self.usual and self.timed
-
     def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""
         self.phases[label] = self.phases.get(label, 0) + duration_ns

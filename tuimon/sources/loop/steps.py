@@ -114,8 +114,7 @@ class StepFinder:
         may be part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained
         yet, unless one before it from the same iterator has.
         """
-        if self._updated is not None:
-            self._close_at_backward(self._updated)
+        self._close_update()
         has_optimizer = self.pieces.optimizer_seen or self.pieces.optimizer_expected
         if not (returned and has_optimizer and self.batches.return_gradients()):
             self._use_batch(1, trains=not returned)
@@ -187,16 +186,14 @@ class StepFinder:
             divide_forward(ended)
             batches.use(trains=False)
             batches.is_waiting = False
+        ended.end_ns = time_ns
         if self._updated is not None:
             self._updated.absorb(ended)
-            self._updated.end_ns = time_ns
-            self._close_piece(self._updated, time_ns)
-            self.pieces.end_step()
+            self._close_update()
         else:
-            ended.end_ns = time_ns
             self.cuts += 1
             self.pieces.held.append(ended)  # its last piece, which has no update
-            self.pieces.end_step()
+        self.pieces.end_step()
 
     def leave_loop(self) -> None:
         """The program has left its loop, maybe within a step: what it does until it trains again belongs to none."""
@@ -207,8 +204,7 @@ class StepFinder:
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
         self.batches.settle(self.open)
-        if self._updated is not None:
-            self._close_piece(self._updated, self._updated.end_ns)
+        self._close_update()
         self.batches.finish()
         self.pieces.finish()
 
@@ -218,8 +214,8 @@ class StepFinder:
         """Only count from this boundary on: the first fetch or backward after an update, or ``tuimon.step()``."""
         if at_fetch:
             self._end_at_fetch(time_ns)
-        elif self._updated is not None:
-            self._close_at_backward(self._updated)
+        else:
+            self._close_update()
         self.open.timed = False
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
@@ -280,24 +276,18 @@ class StepFinder:
         if updated is None:
             return False
         updated.absorb(self.open)
-        updated.after_fetch = True
-        self._close_piece(updated, time_ns)
+        updated.after_fetch, updated.end_ns = True, time_ns
+        self.open = Step(timed=not self._is_cut_short)
+        self._is_cut_short = False
+        self.batches.forget_times()
+        self._close_update()
         return True
 
-    def _close_at_backward(self, updated: Step) -> None:
-        """The time since the update belongs to the step of the backward that follows."""
-        updated.after_fetch = False
-        self._close_piece(updated, updated.end_ns)
-
-    def _close_piece(self, piece: Step, end_ns: int) -> None:
-        """The update is over: its piece is complete."""
-        self._updated = None
-        if piece.after_fetch:
-            piece.end_ns = end_ns
-            self.open = Step(timed=not self._is_cut_short)
-            self._is_cut_short = False
-            self.batches.forget_times()
-        self.cuts += 1
-        optimizers = frozenset(self._optimizers)
-        self._optimizers.clear()
-        self.pieces.add(piece, optimizers)
+    def _close_update(self) -> None:
+        """The update, if there was one, is over: its piece is complete. Time since then is of the step that follows."""
+        piece, self._updated = self._updated, None
+        if piece is not None:
+            self.cuts += 1
+            optimizers = frozenset(self._optimizers)
+            self._optimizers.clear()
+            self.pieces.add(piece, optimizers)

@@ -54,21 +54,16 @@ class CompilerTracker:
 
     def records(self, t: float, pid: int, window_s: float) -> Iterator[Compiler]:
         """The record of a window in which something came."""
-        events = [found for name, sums in self._sums.items() if (found := _events(name, *sums)) is not None]
-        self._sums = {}
+        sums, self._sums = self._sums, {}
+        events = []
+        for name, (count, total_ns) in sums.items():
+            event = unpacked(name)
+            what = _KNOWN.get(event.what) if event is not None else None
+            if event is not None and what is not None and count >= 1:
+                (file, line, function), why = event.code, (plain(event.reason), plain(event.guarded))
+                events.append(CompilerEvents(what, count, total_ns, plain(file), line, plain(function), *why))
         if events:
             yield Compiler(t=t, pid=pid, window_s=window_s, events=events)
-
-
-def _events(name: str, count: int, total_ns: int) -> CompilerEvents | None:
-    event = unpacked(name)
-    what = _KNOWN.get(event.what) if event is not None else None
-    if event is None or what is None or count < 1:
-        return None
-    file, line, function = event.code
-    return CompilerEvents(
-        what, count, total_ns, plain(file), line, plain(function), plain(event.reason), plain(event.guarded)
-    )
 
 
 #: How much of the past is shown of a ring found late (attach).

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 
-from msgspec import Struct
-
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.files import TRACED, refused_directories, ring_directories, ring_directory, side_file
 from tuimon.agent.ring.reader import RingError, RingReader
@@ -77,13 +75,6 @@ _PAUSE_NS = 5_000_000_000
 _AFTER_WINDOW_S = 0.1
 
 
-class _Before(Struct, frozen=True, gc=False):
-    """How many steps a process made in its earlier rings."""
-
-    process: ProcessId
-    steps: int
-
-
 class MarkerSource(Source):
     """Finds the rings of the run's processes and follows them."""
 
@@ -98,7 +89,8 @@ class MarkerSource(Source):
         self.followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
-        self.steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
+        # by path of a ring that its process has replaced, or closed: the process, and its steps until then
+        self.steps_before: dict[str, tuple[ProcessId, int]] = {}
         self._reads = 0
         self._read_ns = clock_ns()
         self.period_s = _SOON_S
@@ -186,7 +178,7 @@ class MarkerSource(Source):
         process = ProcessId(reader.pid, reader.start_ticks)
         replaced, is_running = reader.is_replaced(), _runs(process)
         if replaced or is_running:
-            self.steps_before[path] = _Before(process, follower.steps)
+            self.steps_before[path] = (process, follower.steps)
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
             for left in (path, side_file(path, TRACED)):  # what only we read
                 with suppress(OSError):
@@ -218,7 +210,9 @@ class MarkerSource(Source):
                 rings = (name for name in names if name.endswith(".ring"))
                 paths.update((os.path.join(place, name), whole_number(name.partition("-")[0])) for name in rings)
         self._foreign &= paths.keys()
-        self.steps_before = {path: x for path, x in self.steps_before.items() if path in paths or _runs(x.process)}
+        self.steps_before = {
+            path: before for path, before in self.steps_before.items() if path in paths or _runs(before[0])
+        }
         for path, pid in paths.items():
             if path not in self.followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
@@ -242,11 +236,10 @@ class MarkerSource(Source):
             if meta:  # otherwise it is still being made: considered again
                 self._foreign.add(path)
             return
-        if _runs(ProcessId(reader.pid, reader.start_ticks)):
+        if _runs(reader):
             self._table.name_process(reader.pid)
             self._table.facts[reader.pid] = ring_facts(meta)
-        before = self.steps_before.pop(path, None)
-        steps = before.steps if before else 0
+        _, steps = self.steps_before.pop(path, (None, 0))
         self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
@@ -263,10 +256,10 @@ def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
     yield Uncaught(t=t, pid=follower.pid, error=plain(error), file=raised[0], line=raised[1], function=raised[2])
 
 
-def _runs(process: ProcessId) -> bool:
+def _runs(process: ProcessId | RingReader) -> bool:
     return procfs.start_ticks(process.pid) == process.start_ticks
 
 
 def goes_on(reader: RingReader) -> bool:
     """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
-    return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()
+    return _runs(reader) and not reader.is_closed() and not reader.is_replaced()

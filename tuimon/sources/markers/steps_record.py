@@ -122,7 +122,7 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
             *[max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES],
         )
         for step in ended
-        if step.index % stride == 0 and step.is_measured
+        if step.index % stride == 0 and step.usual and step.timed
     ]
 
 
