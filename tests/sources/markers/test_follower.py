@@ -3,6 +3,7 @@
 import os
 from collections import deque
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +11,10 @@ from tests.sources.loop.loop_script import MS, markers, other
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, follow
 from tests.state_size import size_of
 from tuimon.agent.ring import layout
-from tuimon.records import Mark, Steps, length_bucket
-from tuimon.sources.markers.follower import RingFollower, StepRate, steps_in, steps_of
+from tuimon.agent.ring.layout import Event
+from tuimon.agent.torch_compat.compilations import text_of
+from tuimon.records import CompilerEvents, GpuTime, Mark, Steps, length_bucket
+from tuimon.sources.markers.follower import CompilerTracker, RingFollower, StepRate, steps_in, steps_of
 from tuimon.sources.markers.thread_loops import RangeTracker
 
 
@@ -182,6 +185,47 @@ def test_pairs_that_never_end_take_no_time_and_no_room():
     sequence = [((10_000 + i // 50) * MS, layout.OPTIMIZER_BEGIN, 0, i) for i in range(50_000)]
     follower, _ = follow(sequence, 14 * SECOND)
     assert size_of(follower) < 200_000
+
+
+def test_what_the_clock_tells_and_what_nobody_knows_is_of_no_loop():
+    sequence = markers(" ".join([PLAIN] * 120), start_ns=10 * SECOND)
+    others = [
+        (10 * SECOND + at * MS, kind, 3, layout.pack_gpu_time(at, None, False))
+        for at, kind in enumerate((layout.GPU_TIME, layout.GPU_ANCHOR, layout.TORCH_MEMORY, 98, 99), start=100)
+    ]
+    _, plain = follow(sequence, 12 * SECOND)
+    follower, same = follow(sorted(sequence + others), 12 * SECOND)
+    assert same == plain
+    assert not any(isinstance(record, GpuTime) for record in follower.last(12 * SECOND))
+
+
+CODE = ("/me/net.py", 7, "forward")
+NAMES = {
+    1: text_of(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
+    2: text_of(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
+    3: "damaged",
+}
+
+
+def test_a_window_has_one_record_with_counts_and_times():
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
+    for flag, value in ((1, 400), (1, 200), (2, 3), (3, 5), (9, 5), (1, -1)):
+        found.add_marker(flag, value)
+    (record,) = found.records(5.0, 42, 1.0)
+    assert record.events == [
+        CompilerEvents("recompiled", 2, 600, *CODE, "L['n'] == N", "/me/net.py:9"),
+        CompilerEvents("graph_break", 3, 0, "/me/net.py", 12, "forward", "print"),
+    ]
+    assert list(found.records(6.0, 42, 1.0)) == []
+
+
+def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_stays():
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
+    found.add_marker(1, 400)
+    found.add_marker(2, 3)
+    found.skip_past()
+    (record,) = found.records(5.0, 42, 1.0)
+    assert [event.what for event in record.events] == ["graph_break"]
 
 
 # -- the rate of steps that a ring shows, for a list of processes

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import struct
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from tests.sources.programs import running
+from tests.sources.stacks.sampling import trainer
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
@@ -193,9 +197,7 @@ def test_windows_are_kept_there_while_no_core_is_free(monkeypatch, tmp_path, cro
     with running(tmp_path, SPINS) as target:
         core = min(here)
         os.sched_setaffinity(target.pid, {core})
-        table = ProcessTable(target.pid, None)
-        table.publish({target.pid: procfs.start_ticks(target.pid) or 0}, {target.pid: "trainer"})
-        source = StackSource(table, max_cpu_ratio=1.0)
+        source = StackSource(trainer(target.pid), max_cpu_ratio=1.0)
         try:
             until(lambda: list(source.read()), "a window has ended")
             seen: set[frozenset[int]] = set()
@@ -220,3 +222,59 @@ def _gil_runs(source: StackSource, seen: set[frozenset[int]]) -> bool:
 def _core(pid: int) -> int | None:
     thread = procfs.read_thread_stat(pid, pid)
     return thread.core if thread else None
+
+
+# -- short turns on a core, as the kernel notes them
+
+#: sched_getattr(2), by machine.
+CALLS = {"x86_64": 315, "aarch64": 275}
+BEGINS_THREAD = """
+import sys, threading, time
+print("up", flush=True)
+sys.stdin.readline()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+def turn_ns(tid):
+    found = ctypes.create_string_buffer(56)
+    assert ctypes.CDLL(None).syscall(CALLS[os.uname().machine], tid, found, 56, 0) == 0
+    return struct.unpack("=IIQiIQQQII", found.raw)[5]
+
+
+KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+
+
+@pytest.mark.skipif(KERNEL < (6, 12) or os.uname().machine not in CALLS, reason="this kernel has no turns to ask for")
+def test_a_process_and_the_threads_that_it_begins_get_short_turns(tmp_path):
+    with running(tmp_path, BEGINS_THREAD) as process:
+        usual_ns = turn_ns(process.pid)
+        assert pyspy.take_short_turns(process.pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        (thread,) = {int(tid) for tid in os.listdir(f"/proc/{process.pid}/task")} - {process.pid}
+        assert turn_ns(process.pid) == turn_ns(thread) == 100_000 < usual_ns
+    assert turn_ns(threading.get_native_id()) == usual_ns  # ours stay as they were
+
+
+def test_its_niceness_stays(tmp_path):
+    with running(tmp_path, SLEEPS) as process:
+        os.setpriority(os.PRIO_PROCESS, process.pid, 7)
+        pyspy.take_short_turns(process.pid)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 7
+
+
+def test_what_has_ended_and_what_the_kernel_runs_otherwise_is_left_alone(tmp_path):
+    with running(tmp_path, SLEEPS) as process:
+        os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))
+        assert not pyspy.take_short_turns(process.pid)
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+    assert not pyspy.take_short_turns(process.pid)
+
+
+def test_another_machine_is_not_asked(monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "here", "6.18", "", "riscv64")))
+    assert not pyspy.take_short_turns(os.getpid())

@@ -19,7 +19,6 @@ import pytest
 from tests.agent.programs import ROOT, environment
 from tests.session.records import hot_lines, session_of
 from tests.sources.stacks import denied
-from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
 from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.ring.control_words import Answer, State
@@ -31,7 +30,7 @@ from tuimon.sources.control_channel import NoAnswer
 from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_log
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import failures, in_process, pyspy
+from tuimon.sources.stacks import in_process, pyspy
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.source import WindowRecords
 from tuimon.sources.standstill import take_stacks
@@ -102,27 +101,6 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     assert training.poll() is None
 
 
-@pytest.mark.torch
-def test_a_python_without_a_gil_is_sampled_by_its_agent(
-    training: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One with a GIL stands for it."""
-    pyspy = tmp_path / "py-spy"
-    pyspy.write_text("#!/bin/sh\necho 'Error: Failed to find a python interpreter in the .data section' >&2\nexit 1\n")
-    pyspy.chmod(0o755)
-    monkeypatch.setattr(failures, "is_free_threaded", lambda pid: True)
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    table = trainer(training.pid)
-    table.mark_trainer(training.pid)
-    with reading(table, binary=lambda: str(pyspy)) as reader:
-        reader.until(lambda it: it.stacks, "a window", 90.0)
-        reader.until(lambda it: it.notices[-1].level == "info", "a notice")
-    assert all(window.in_process for window in reader.stacks)
-    said = reader.notices[-1].message
-    assert said.startswith("stacks are sampled in-process") and "py-spy cannot read free-threaded Python" in said
-    assert "samples are taken where the GIL is released" in said
-
-
 class Agent:
     """Stands for the agent of a process: what it answers, and the windows that it writes."""
 
@@ -178,10 +156,13 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
     assert over.level == "ok" and not failures.denied(KEY)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b"\xff" * 50])
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b'{"order": 1}', b"\xff" * 50])
 def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = Agent(tmp_path, monkeypatch).window(in_process.InProcessSampler(4242, 10.0, 0.0), raw)
+    agent = Agent(tmp_path, monkeypatch)
+    ended = agent.window(in_process.InProcessSampler(4242, 10.0, 0.0), raw)
     assert ended is not None and ended.samples is None
+    monkeypatch.setattr(in_process, "ring_path", lambda pid: agent.path)
+    assert in_process.latest_samples(4242, 0.0) is None
 
 
 def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
@@ -223,11 +204,3 @@ def test_it_stands_in_where_py_spy_cannot_read(tmp_path, monkeypatch):
     (mine,) = (thread for thread in found.threads if thread.tid == threading.get_native_id())
     assert mine.frames[-1].file.endswith("control/sample.py") and found.unknown is None
     assert take_stacks(None, [os.getpid()], 101.5)[os.getpid()].threads == ()  # mostly from before
-
-
-def test_a_damaged_window_is_none(tmp_path, monkeypatch):
-    ring = str(tmp_path / "1-2.ring")
-    monkeypatch.setattr(in_process, "ring_path", lambda pid: ring)
-    for damage in (b"", b"{", b'{"order": 1}'):
-        (tmp_path / os.path.basename(side_file(ring, STACKS))).write_bytes(damage)
-        assert in_process.latest_samples(os.getpid(), 0.0) is None

@@ -7,7 +7,6 @@ import signal
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,21 +29,6 @@ if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., SourceReader]]:
-    """Makes sources of which none outlives the test."""
-    made: list[StackSource] = []
-
-    def make(table: ProcessTable, **options: object) -> SourceReader:
-        made.append(StackSource(table, **options))  # type: ignore[arg-type]  # passed through
-        return SourceReader(made[-1])
-
-    yield make
-    for source in made:
-        source.close()
-    assert pyspies() == []
 
 
 def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
@@ -71,11 +55,13 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
         assert pyspies() == []
 
 
-def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
+def test_a_pyspy_that_is_missing_is_looked_for_again(tmp_path: Path) -> None:
     binary: list[str | None] = [None]
     now_s = [1000.0]
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
+    with (
+        running(tmp_path, SLEEP) as process,
+        reading(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0]) as reader,
+    ):
         reader.until(lambda _: True, "a read")
         (notice,) = reader.notices
         assert (notice.source, notice.level) == ("stacks", "warning")
@@ -99,7 +85,7 @@ def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
         ("echo '{' >/proc/self/fd/3", "wrote not a speedscope file"),
     ],
 )
-def test_a_pyspy_that_fails(tmp_path: Path, start: Callable[..., SourceReader], script: str, word: str) -> None:
+def test_a_pyspy_that_fails(tmp_path: Path, script: str, word: str) -> None:
     failing = tmp_path / "py-spy"
     failing.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
     failing.chmod(0o755)
@@ -109,8 +95,10 @@ def test_a_pyspy_that_fails(tmp_path: Path, start: Callable[..., SourceReader], 
         now_s[0] += 0.5
         return bool(it.notices)
 
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
+    with (
+        running(tmp_path, SLEEP) as process,
+        reading(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing)) as reader,
+    ):
         reader.until(later, "a notice")
         (notice,) = reader.notices
         assert word in notice.message
@@ -123,12 +111,11 @@ def test_a_pyspy_that_fails(tmp_path: Path, start: Callable[..., SourceReader], 
         assert reader.stacks == []
 
 
-def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
+def test_a_pyspy_that_cannot_be_started(tmp_path: Path) -> None:
     broken = tmp_path / "py-spy"
     broken.write_text("no program")
     broken.chmod(stat.S_IRUSR)
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None), binary=lambda: str(broken))
+    with running(tmp_path, SLEEP) as process, reading(trainer(process.pid), binary=lambda: str(broken)) as reader:
         reader.until(lambda it: it.notices, "a notice")
         assert "does not start" in reader.notices[0].message
 
@@ -219,7 +206,8 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
         "Error: Unsupported version of Python: 3.14.0t",
         "Error: Failed to find python version from target process",
     ):
-        problem = failures.explain(said, 1)
+        problem = failures.explain(said, os.getpid())
+        assert problem.denied  # its agent samples it
         assert problem.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
         assert "tuimon run" in (problem.hint or "")
 
