@@ -157,11 +157,7 @@ def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, monkeyp
 
     def ends(reader):
         if os.path.exists(writer.path):
-            for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END):
-                writer.emit(kind, 1)
-            writer.emit(layout.OPTIMIZER_BEGIN)
-            writer.emit(layout.OPTIMIZER_END)
-            writer.flush()
+            more(writer, 1)
             writer.unlink()
         return False
 
