@@ -6,7 +6,6 @@ import copy
 import inspect
 import os
 import pickle
-import threading
 
 import pytest
 
@@ -55,24 +54,6 @@ def test_nested_reentered_and_left_by_an_exception(monitored):
     assert [kind for kind, _ in monitored()] == [layout.RANGE_PUSH] * 3 + [layout.RANGE_POP] * 3
 
 
-def test_one_phase_in_several_threads(monitored):
-    shared = tuimon.phase("shared")
-
-    def work():
-        for _ in range(200):
-            with shared:
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    markers = monitored.reader.read()
-    for tid in {marker.tid for marker in markers}:
-        assert [m.kind for m in markers if m.tid == tid] == [layout.RANGE_PUSH, layout.RANGE_POP] * 200
-
-
 def test_an_error_inside_never_reaches_the_user(monitored, monkeypatch):
     def fail(name):
         raise RuntimeError("inside tuimon")
@@ -108,11 +89,6 @@ def test_unmonitored_everything_works_and_nothing_is_written(unmonitored, monkey
 def test_switched_off_a_decorator_gives_the_function_back(monkeypatch):
     monkeypatch.setenv("TUIMON_MARKERS", "0")
     assert tuimon.phase("f")(here) is here
-
-
-def test_pickled_by_the_public_name():
-    assert b"_tuimon_agent" not in pickle.dumps(tuimon.phase)
-    assert pickle.loads(pickle.dumps(tuimon.phase)) is tuimon.phase
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))

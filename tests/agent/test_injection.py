@@ -30,20 +30,6 @@ def write(path, text):
     return path
 
 
-def test_a_module(tmp_path, env):
-    write(tmp_path / "mod.py", HAS_RING)
-    assert printed_json(python("-m", "mod", env=env, cwd=tmp_path)) is True
-
-
-def test_a_zipped_program(tmp_path, env):
-    import zipapp
-
-    (tmp_path / "app").mkdir()
-    write(tmp_path / "app" / "__main__.py", HAS_RING)
-    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
-    assert printed_json(python(str(tmp_path / "app.pyz"), env=env)) is True
-
-
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_interpreters_that_ignore_us_run_as_ever(flag, tmp_path, env):
     script = "import sys; print([m for m in sys.modules if 'tuimon' in m])"

@@ -59,14 +59,6 @@ def test_finding_a_spec_is_no_import(module, watch):
     assert seen == [awaited_module]
 
 
-def test_the_loader_is_pythons_own(module, watch):
-    watch.when_imported("awaited_module", lambda m: None)
-    import awaited_module
-
-    assert type(awaited_module.__loader__) is importlib.machinery.SourceFileLoader
-    assert awaited_module.__spec__ == importlib.util.find_spec("awaited_module")
-
-
 def test_a_module_that_is_not_there(watch):
     watch.when_imported("no_such_module_here", lambda m: None)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.agent.programs import environment, printed_json, python
+from tests.agent.programs import environment, python
 from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
@@ -33,11 +33,3 @@ def test_it_runs_as_in_an_interpreter_of_its_own(tmp_path, as_file):
     assert warm.returncode == cold.returncode == 3
     assert warm.stdout == cold.stdout and warm.stdout.endswith("\nover\n")
     assert json.loads(warm.stdout.splitlines()[0])[5:9] == ["x", True, True, True]
-
-
-def test_no_program_sees_what_another_has_changed():
-    for _ in range(2):
-        changes = (
-            "import json, os, torch; print(json.dumps(hasattr(torch, 'ours'))); torch.ours = os.environ['A'] = '1'"
-        )
-        assert printed_json(warm_python("-c", changes, env=environment(None))) is False

@@ -162,42 +162,6 @@ def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, mod
     assert not cuda_events.any_capture()
 
 
-#: A training on the CPU, of a torch that claims to have CUDA: any call of the driver would fail.
-TRAINING = """
-import json, os, sys, torch
-
-def called(*_):
-    os._exit(9)
-
-for name in ("_cuda_init", "_cuda_getDevice", "_cuda_getCurrentStream", "_cuda_isCurrentStreamCapturing",
-             "_cuda_memoryStats", "_cuda_hasPrimaryContext"):
-    setattr(torch._C, name, called)
-runtime = sys.modules.get("_tuimon_agent.runtime")
-waiting = runtime is not None
-if waiting:
-    cuda_events = sys.modules["_tuimon_agent.cuda"]
-    runtime.clock = cuda_events.WaitingClock(torch.cuda, runtime.start_clock)
-torch.manual_seed(0)
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.Adam(model.parameters())
-for batch in torch.utils.data.DataLoader(torch.randn(32, 4), 4, shuffle=True):
-    optimizer.zero_grad()
-    model(batch).square().sum().backward()
-    optimizer.step()
-weights = [parameter.tolist() for parameter in model.parameters()]
-print(json.dumps([waiting, torch.cuda.is_initialized(), weights]))
-"""
-
-
-@pytest.mark.torch
-def test_cuda_is_never_initialised_for_it(tmp_path):
-    plain = printed_json(warm_python("-c", TRAINING, env=environment(None)))
-    ours = printed_json(warm_python("-c", TRAINING, env=environment(tmp_path / "rings")))
-    assert plain[:2] == [False, False]
-    assert ours[:2] == [True, False]
-    assert ours[2] == plain[2]
-
-
 FORK = """
 import json, os, sys, torch
 runtime = sys.modules["_tuimon_agent.runtime"]

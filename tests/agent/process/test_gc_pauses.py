@@ -9,7 +9,7 @@ from cProfile import Profile
 
 import pytest
 
-from tests.agent.programs import environment, fake_torch, printed_json, python
+from tests.agent.programs import environment, fake_torch, python
 from tuimon.agent import debug_settings
 from tuimon.agent.process import gc_pauses
 from tuimon.agent.ring import layout
@@ -97,27 +97,6 @@ def test_a_program_may_throw_ours_out(installed):
     assert not gc_pauses.is_installed()
     gc_pauses.uninstall()
     assert gc.callbacks == []
-
-
-def test_real_collections_are_in_the_ring_of_an_injected_program(tmp_path):
-    body = """
-import gc, json, torch
-from _tuimon_agent import runtime
-from _tuimon_agent.process import gc_pauses
-from _tuimon_agent.ring import layout
-from _tuimon_agent.ring.reader import RingReader
-gc.disable()  # what loading the agent allocates decides when a collection begins by itself
-gc_pauses.PAUSE_NS = 0
-gc.collect()
-runtime.writer().flush()
-reader = RingReader(runtime.writer().path)
-found = [m for m in reader.read() if m.kind == layout.GC_PAUSE]
-print(json.dumps([len(found), found[-1].flag, found[-1].value > 0, reader.meta()["gc"]]))
-"""
-    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
-    count, generation, lasted, installed = printed_json(python("-c", body, env=env))
-    assert count >= 1
-    assert (generation, lasted, installed) == (2, True, True)
 
 
 def test_the_last_collections_of_an_interpreter_print_nothing(tmp_path):
