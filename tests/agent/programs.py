@@ -23,6 +23,8 @@ import gc; gc.disable()
 import json, os, sys, torch
 from _tuimon_agent import runtime
 from _tuimon_agent.ring import files, layout
+from _tuimon_agent.ring.files import side_file
+from _tuimon_agent.ring.reader import RingReader
 """
 
 

@@ -255,11 +255,15 @@ MAY_KEEP = {
 }
 
 
-def test_nothing_is_called_that_keeps_a_handlers_oserror():
+#: System calls for which there are sandboxes that kill a process.
+RARE = {"flock", "posix_fallocate"}
+
+
+def test_nothing_is_called_that_keeps_a_handlers_oserror_or_that_sandboxes_kill_for():
     found = set()
     for path in AGENT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr in KEEP_ERRORS:
+            if isinstance(node, ast.Attribute) and node.attr in KEEP_ERRORS | RARE:
                 found.add((path.relative_to(AGENT).as_posix(), node.attr))
     assert found == set(MAY_KEEP)
 

@@ -19,7 +19,6 @@ from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 pytest.importorskip("torch")
-import torch
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
@@ -205,37 +204,6 @@ def test_another_thread_that_trains_is_timed_meanwhile(hooked, monkeypatch):
         loop.step()
 
     assert kinds_of(hooked, beside) == STEP * 2 and pace.pace.counting
-
-
-def test_another_threads_optimizer_is_no_part_of_a_gap(counted, monkeypatch):
-    """Its step begins before the gap and ends within it."""
-    gaps_always(monkeypatch, 30)
-
-    def shape(loop):
-        other, stepping, finish = Loop(), threading.Event(), threading.Event()
-
-        def hold(*_):
-            stepping.set()
-            assert finish.wait(60)
-
-        def step_slowly():
-            other.weight.grad = torch.zeros(3)
-            other.optimizer.register_step_pre_hook(hold)
-            other.optimizer.step()
-
-        thread = threading.Thread(target=step_slowly)
-        for number in range(400):
-            loop.step()
-            if number == 100:
-                thread.start()
-                assert stepping.wait(60)
-            if number > 150 and pace.pace.counting and not finish.is_set():
-                finish.set()
-                thread.join(60)
-        assert finish.is_set()
-
-    found, _ = counted(shape)
-    assert (found["steps"], found["updates"], found["backwards"]) == (400, 400, 400)
 
 
 def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, monkeypatch):

@@ -58,7 +58,6 @@ def test_no_place_at_all_means_no_hooks_and_no_noise(tmp_path):
 
 def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
     body = """
-    from _tuimon_agent.ring.reader import RingReader
     parent = runtime.writer().path
     runtime.emit(layout.STEP)
     read, write = os.pipe()
@@ -88,7 +87,6 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
 def test_a_forked_child_whose_first_marker_has_a_name_makes_one_ring(program):
     body = """
     import tuimon
-    from _tuimon_agent.ring.reader import RingReader
     made = runtime.make_ring
     runtime.make_ring = lambda: rings.append(made()) or rings[-1]
     rings, (read, write) = [], os.pipe()
@@ -118,7 +116,6 @@ def test_a_forked_child_that_ends_normally_leaves_the_parents_ring(program):
 
 def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     body = """
-    from _tuimon_agent.ring.reader import RingReader
     if "again" not in sys.argv:
         os.environ["OLD_INODE"] = str(os.stat(runtime.writer().path).st_ino)
         os.execv(sys.executable, [sys.executable, "-c", os.environ["BODY"], "again"])
@@ -133,8 +130,6 @@ def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
     """Those of multiprocessing end without ``atexit``."""
     body = """
     import multiprocessing
-    from _tuimon_agent.ring import layout
-    from _tuimon_agent.ring.reader import RingReader
 
     def train(paths):
         for _ in range(100):

@@ -90,19 +90,6 @@ def test_an_error_turns_it_off_for_good(loop, method):
     assert loop.gpu.calls == []
 
 
-def test_an_interrupt_is_the_users(loop):
-    loop.steps(3)
-    loop.gpu.error = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        loop.step()
-    loop.gpu.error = None
-    loop.steps(300)
-    assert loop.clock.on
-    known = len(loop.times())
-    loop.steps(300)
-    assert len(loop.times()) > known
-
-
 def test_events_outlive_a_clock_that_is_closed(loop):
     loop.steps(4)
     loop.clock.close()

@@ -101,16 +101,6 @@ def test_streams_that_come_and_go_are_not_all_kept():
     assert len(of.streams) <= cuda_events.STREAMS_LIMIT
 
 
-def test_events():
-    _, of = device({0: 1000})
-    event, stream = of.new_event(), of.stream()
-    assert event.timed and not of.is_done(event)
-    of.record(event, stream)
-    assert event.recorded is stream.handle
-    assert of.is_done(event)
-    assert of.elapsed_ms(event, event) == 1.5
-
-
 def test_memory_with_peaks_and_from_an_allocator_without():
     cuda, of = device({0: 1000})
     assert of.memory() == (500, 1000, 3, 1, None, None, 1000)

@@ -17,7 +17,6 @@ def run(text):
     return shell.run_cell(text, store_history=True)
 
 def markers():
-    from _tuimon_agent.ring.reader import RingReader
     return [m.kind for m in RingReader(runtime.writer().path).read() if m.kind != layout.GC_PAUSE]
 """
 
@@ -49,7 +48,6 @@ print(json.dumps(markers()))
 
 def test_text_and_number_of_cells_lie_beside_the_ring_while_they_run(notebook):
     first, second = notebook("""
-from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 found = []
 shell.user_ns["look"] = lambda: found.append(json.load(open(path))["cells"])
@@ -68,7 +66,6 @@ print(json.dumps(found))
 
 def test_cells_that_ran_before_are_known_too(notebook):
     cells = notebook("""
-from _tuimon_agent.ring.files import side_file
 run("a = 1")
 reinstall()
 print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cells"]))
@@ -79,7 +76,6 @@ print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cel
 def test_withdrawn_it_leaves_nothing(notebook):
     left = notebook("""
 from _tuimon_agent import install
-from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 there = os.path.exists(path)
 install.uninstall()
@@ -93,7 +89,6 @@ print(json.dumps([there, os.path.exists(path), callbacks, "cache" in vars(shell.
 
 def test_of_many_cells_the_latest_are_kept(notebook):
     numbers = notebook("""
-from _tuimon_agent.ring.files import side_file
 for each in range(6):
     run("x = %d  # %s" % (each, "." * 200_000))
 print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().path, "cells")))["cells"]]))
@@ -103,7 +98,6 @@ print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().pat
 
 def test_a_forked_child_that_ends_leaves_its_parents_cells(notebook):
     assert notebook("""
-from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 child = os.fork()
 if not child:

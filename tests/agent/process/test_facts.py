@@ -20,7 +20,6 @@ from tuimon.proc.ring_facts import reported_frames
 
 def test_the_facts_of_a_process(program):
     body = """
-    from _tuimon_agent.ring.reader import RingReader
     print(json.dumps(RingReader(runtime.writer().path).meta()))
     """
     meta = program(body, RANK="3", WORLD_SIZE="8", TUIMON_OUTPUT="/o", CUDA_VISIBLE_DEVICES="2,3")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import stat
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 import tuimon
 from tests.agent.programs import as_agents, environment, fake_torch, file_names, grow_old, printed_json, python
 from tests.state_size import size_of
-from tests.waiting import until
 from tuimon.agent import runtime
 from tuimon.agent.outside import attempt
 from tuimon.agent.ring import files, layout, writer
@@ -249,55 +247,12 @@ def test_files_that_got_the_numbers_of_closed_descriptors_stay_open(tmp_path):
     assert ours == [40, 40, 40]
 
 
-#: <linux/seccomp.h>, <linux/filter.h>: the process is killed at a system call of these numbers.
-SANDBOX = """
-import ctypes, struct
-program = [(0x20, 0, 0, 0)]  # load the number
-program += [jump for number in NUMBERS for jump in ((0x15, 0, 1, number), (0x06, 0, 0, 0x80000000))]
-program += [(0x06, 0, 0, 0x7FFF0000)]
-code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in program))
-header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
-libc = ctypes.CDLL(None)
-assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, header, 0, 0) == 0
-"""
-
-CALLS = {"fallocate": 285, "flock": 73}  # x86_64; with workers, torch calls fallocate itself
-
-SANDBOXED = """
-import json, torch
-from torch.utils.data import DataLoader
-weight = torch.nn.Parameter(torch.zeros(2))
-for batch in DataLoader(torch.zeros(4, 2)):
-    (weight * batch).sum().backward()
-print(json.dumps(len(os.listdir(os.environ["TUIMON_RING_DIR"]))))
-"""
-
-
-@pytest.mark.torch
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
-@pytest.mark.parametrize("call", CALLS)
-def test_a_sandbox_that_kills_for_a_rare_system_call(call, tmp_path):
-    sandbox = "import os\n" + SANDBOX.replace("NUMBERS", str([CALLS[call]]))
-    done = python("-c", sandbox + SANDBOXED, env=environment(tmp_path / "rings"))
-    assert printed_json(done) == 1, done.stderr
-
-
 ASKS_FOR_A_RING = """
 import sys
 from tuimon.agent.ring.writer import make_ring
 print(make_ring(), flush=True)
 sys.stdin.read()
 """
-
-
-def test_a_process_with_a_ring_has_left_none():
-    idle = subprocess.Popen(["sleep", "60"])
-    try:
-        until(lambda: idle.pid)
-        assert reason_left_by(idle.pid) is None
-    finally:
-        idle.kill()
-        idle.wait()
 
 
 def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):

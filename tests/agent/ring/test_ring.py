@@ -39,15 +39,6 @@ def test_a_marker_arrives_whole(writer, reader):
     assert marker == layout.Marker(*marker)
 
 
-def test_times_are_of_the_monotonic_clock_and_rise(writer, reader):
-    import time
-
-    before = time.monotonic_ns()
-    emit_values(writer, range(10))
-    times = [marker.time_ns for marker in reader.read()]
-    assert before <= times[0] and times == sorted(times) and times[-1] <= time.monotonic_ns()
-
-
 def test_wraps_around_without_loss(writer, reader):
     seen = []
     for first in range(0, SLOTS * 5, 40):
