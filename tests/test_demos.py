@@ -1,13 +1,10 @@
 """The demos run by themselves, and tuimon's numbers agree with those they measure themselves."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,20 +20,20 @@ DEMO = ROOT / "demo"
 TOLERANCE = 0.12
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 
 
-def demo(name: str, *args: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+def demo(name, *args, expected=0):
     done = warm_python(str(DEMO / name), *args, env=environment(None), cwd=ROOT)
     assert done.returncode == expected, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 
 
 @pytest.mark.parametrize("feed", [(), ("--workers", "1")])
-def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
+def test_mnist_like_learns(tmp_path, feed):
     truth = tmp_path / "truth.json"
     options = ("--steps", "60", "--threads", "1", "--batch-size", "32", "--truth", str(truth))
     out = demo("mnist_like.py", *options, *feed).stdout.splitlines()
@@ -49,7 +46,7 @@ def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
     assert sum(told["shares"].values()) == pytest.approx(1)
 
 
-def test_mnist_like_says_why_there_is_no_gpu() -> None:
+def test_mnist_like_says_why_there_is_no_gpu():
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         assert "done: 5 steps" in demo("mnist_like.py", "gpu", "--steps", "5").stdout
@@ -57,7 +54,7 @@ def test_mnist_like_says_why_there_is_no_gpu() -> None:
         assert "cannot train on a GPU" in demo("mnist_like.py", "gpu", expected=1).stderr
 
 
-def test_two_trainings_report_both(tmp_path: Path) -> None:
+def test_two_trainings_report_both(tmp_path):
     truth = tmp_path / "truth.json"
     out = demo("two_trainings.py", "--threads", "1", "--steps", "20", "--truth", str(truth)).stdout
     assert "2 threads on" in out
@@ -65,7 +62,7 @@ def test_two_trainings_report_both(tmp_path: Path) -> None:
     assert {name: told[name]["steps"] for name in told} == {"first": 20, "second": 20}
 
 
-def watched(tmp_path: Path, name: str, *args: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def watched(tmp_path, name, *args):
     """What tuimon reports of a demo, and what the demo says of itself."""
     log, truth = tmp_path / "run.jsonl", tmp_path / "truth.json"
     tuimon = [sys.executable, "-m", "tuimon"]
@@ -75,7 +72,7 @@ def watched(tmp_path: Path, name: str, *args: str) -> tuple[dict[str, Any], dict
     return report, json.loads(truth.read_text())
 
 
-def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
+def test_slow_loader_is_input_bound_at_augment(tmp_path):
     report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "9")
     first = report["findings"][0]
     assert first["rule"] == "input_bound"
@@ -95,7 +92,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     assert mean_ms == pytest.approx(statistics.fmean(steps_ms), rel=0.05)
 
 
-def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
+def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path):
     # Without a DataLoader no marker tells evaluation from side work, so evaluation would count as other.
     options = ("--threads", "1", "--seconds", "7", "--epochs", "1000", "--eval-every", "0")
     report, truth = watched(tmp_path, "mnist_like.py", *options)

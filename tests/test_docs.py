@@ -1,10 +1,7 @@
 """The docs name tests that exist, show the figures of their logs, and link to what is there."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -21,27 +18,27 @@ _ANY_NAME = re.compile(r"[A-Z]{4}|_N\.")
 
 
 @cache
-def _tests_of(file: str) -> frozenset[str]:
+def _tests_of(file):
     text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
     return frozenset(re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
-def test_every_test_that_a_page_names_exists(page: str) -> None:
+def test_every_test_that_a_page_names_exists(page):
     named = _NAMED.findall((ROOT / page).read_text())
     assert len(named) > 10
     assert [f"{file}::{name}" for file, name in named if name not in _tests_of(file)] == []
 
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
-def test_every_row_names_a_test(page: str) -> None:
+def test_every_row_names_a_test(page):
     """Rows of tables, but for their heads, and for the one row that says against whom there is no defence."""
     rows = [line for line in (ROOT / page).read_text().splitlines() if re.match(r"\| (?!fault|#|who)", line)]
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
 
 
 @cache
-def _paths() -> frozenset[str]:
+def _paths():
     """Each file and folder of the repository, by its path and by all ends of that."""
     found = set()
     for folder in ("tuimon", "tests", "docs", "bench", "demo", "requirements"):
@@ -52,14 +49,14 @@ def _paths() -> frozenset[str]:
     return frozenset(found)
 
 
-def test_every_path_that_a_page_names_exists() -> None:
+def test_every_path_that_a_page_names_exists():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     named = {(page.name, path) for page in pages for path in _PATH.findall(page.read_text())}
     assert len(named) > 100
     assert sorted(each for each in named if each[1] not in _paths() and not _ANY_NAME.search(each[1])) == []
 
 
-def test_every_module_that_a_docstring_names_exists() -> None:
+def test_every_module_that_a_docstring_names_exists():
     own = {folder.name for folder in (ROOT / "tuimon").iterdir() if folder.is_dir()} | {"tuimon"}
     named = {
         (str(module.relative_to(ROOT)), path)
@@ -73,14 +70,14 @@ def test_every_module_that_a_docstring_names_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_figures_of_a_page_are_those_of_its_logs(page: str) -> None:
+def test_the_figures_of_a_page_are_those_of_its_logs(page):
     """After a change of words or rules: make figures."""
     text = (ROOT / page).read_text()
     assert "\n<!-- " in text
     assert with_figures(text) == text
 
 
-def test_figures_below_a_comment_are_written_anew() -> None:
+def test_figures_below_a_comment_are_written_anew():
     stale = "Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT**: yesterday's\n<!-- end -->\nAfter\n"
     fresh = with_figures(stale)
     assert fresh.startswith("Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT** (benign): ")
@@ -88,12 +85,12 @@ def test_figures_below_a_comment_are_written_anew() -> None:
     assert "yesterday" not in fresh
 
 
-def test_a_verdict_that_its_log_does_not_have_is_an_error() -> None:
+def test_a_verdict_that_its_log_does_not_have_is_an_error():
     with pytest.raises(LookupError, match=r"queue_full: no hang, but .*spin_wait"):
         with_figures("<!-- verdict queue_full hang -->\n<!-- end -->\n")
 
 
-def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_can() -> None:
+def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_can():
     readme = (ROOT / "README.md").read_text()
     commands = ("\nuv tool install ", "\ntuimon demo ", "\nmake demo ", "\nmake test ", "make demo TORCH=./torch-")
     places = [readme.find(command) for command in commands]
@@ -101,19 +98,19 @@ def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_ca
 
 
 @cache
-def _site() -> dict[str, str]:
+def _site():
     return pages()
 
 
-def test_code_on_the_sites_first_page_fits_its_column() -> None:
+def test_code_on_the_sites_first_page_fits_its_column():
     """About 80 characters; what is beyond them is cut until somebody scrolls."""
     blocks = re.findall(r"^```.*?^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     assert blocks
     assert [line for block in blocks for line in block.splitlines() if len(line) > 78] == []
 
 
-def test_every_page_of_the_site_is_in_its_navigation() -> None:
-    def paths(entry: Any) -> list[str]:  # a page, or sections of pages
+def test_every_page_of_the_site_is_in_its_navigation():
+    def paths(entry):  # a page, or sections of pages
         if isinstance(entry, str):
             return [entry]
         return [path for part in (entry.values() if isinstance(entry, dict) else entry) for path in paths(part)]
@@ -122,7 +119,7 @@ def test_every_page_of_the_site_is_in_its_navigation() -> None:
     assert sorted(listed) == sorted(_site())
 
 
-def test_every_rule_has_a_page_with_its_code() -> None:
+def test_every_rule_has_a_page_with_its_code():
     for page in all_pages():
         text = _site()[f"rules/{page.rule}.md"]
         for pair in page.code:
@@ -131,14 +128,14 @@ def test_every_rule_has_a_page_with_its_code() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_a_page_with_its_options(command: str) -> None:
+def test_every_command_has_a_page_with_its_options(command):
     text = command_page(command)
     options = {option for action in parser_of(command)._actions for option in action.option_strings}
     assert "--help" in options
     assert [option for option in options if option not in text] == []
 
 
-def test_links_move_with_their_page() -> None:
+def test_links_move_with_their_page():
     site = sources()
     text = "[a](docs/ssh.md#metrics-through-ssh) [b](tests/conftest.py) [c](https://example.com) ![d](docs/tuimon.svg)"
     assert moved(text, "README.md", site) == (
@@ -147,16 +144,16 @@ def test_links_move_with_their_page() -> None:
     assert moved("[e](../ssh.md)", "docs/internals/log.md", site) == "[e](../ssh.md)"
 
 
-def test_a_quoted_verdict_links_to_its_rule() -> None:
+def test_a_quoted_verdict_links_to_its_rule():
     assert "> [**SPIN-WAIT**](rules/spin_wait.md) (benign): " in _site()["questions.md"]
 
 
-def test_a_link_to_nothing_is_an_error() -> None:
+def test_a_link_to_nothing_is_an_error():
     with pytest.raises(FileNotFoundError, match=r"docs/ssh\.md: there is no nowhere\.md"):
         moved("[a](nowhere.md)", "docs/ssh.md", sources())
 
 
-def test_pictures_load_nothing_from_elsewhere() -> None:
+def test_pictures_load_nothing_from_elsewhere():
     pictures = list((ROOT / "docs").rglob("*.svg"))
     assert len(pictures) > 10
     loads = re.compile(r"url\((?!#)|@import|@font-face|href=|src=|<script|<foreignObject")

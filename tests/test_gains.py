@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -33,17 +32,17 @@ class Told(NamedTuple):
     measured: float
 
     @property
-    def holds(self) -> bool:
+    def holds(self):
         """With two digits, as gains are shown."""
         return round(self.low, 2) <= round(self.measured, 2) <= round(self.high, 2)
 
 
-def _reports(corpus: str) -> dict[str, dict[str, Any]]:  # Any: the report's JSON
+def _reports(corpus):  # Any: the report's JSON
     parts = re.split(r"^== (.*) ==\n", accepted(f"{corpus}.json.gz"), flags=re.MULTILINE)
     return {name: json.loads(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def _told(name: str, report: dict[str, Any], measured: float, rule: str | None = None) -> Iterator[Told]:
+def _told(name, report, measured, rule=None):
     """Evaluation is beside the steps, which alone are counted."""
     finding = next((each for each in report["findings"] if rule in (None, each["rule"])), None)
     fix = next(iter(finding["fixes"]), None) if finding is not None else None
@@ -51,7 +50,7 @@ def _told(name: str, report: dict[str, Any], measured: float, rule: str | None =
         yield Told(name, fix["low"], fix["high"] or math.inf, measured)
 
 
-def _of_programs() -> Iterator[Told]:
+def _of_programs():
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}
     measured = {
         name: row.measured for name, row in accuracy_results().items() if row.measured and row.others_cores < BUSY_CORES
@@ -63,7 +62,7 @@ def _of_programs() -> Iterator[Told]:
             yield from _told(name, report, measured[name] or 0.0, rules.get(name))
 
 
-def _of_pairs() -> Iterator[Told]:
+def _of_pairs():
     reports = _reports("pairs")
     for name, before in reports.items():
         after = reports.get(name.replace(".before", ".after"))
@@ -72,22 +71,22 @@ def _of_pairs() -> Iterator[Told]:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[Told]:
+def told():
     return [*_of_programs(), *_of_pairs()]
 
 
-def test_half_of_the_fixes_gain_what_was_told_and_hardly_one_gains_less(told: list[Told]) -> None:
+def test_half_of_the_fixes_gain_what_was_told_and_hardly_one_gains_less(told):
     """The others gain more: no fix is told to gain more than its share of the step is worth, but some do."""
     off = [each for each in told if not each.holds]
     less = [each for each in off if each.measured < each.low]
     assert len(told) >= 40 and len(off) <= 0.5 * len(told) and len(less) <= 2, "\n".join(map(str, off))
 
 
-def test_no_gain_is_told_too_high(told: list[Told]) -> None:
+def test_no_gain_is_told_too_high(told):
     assert [each for each in told if each.low > TOO_HIGH * each.measured] == []
 
 
-def test_the_ends_of_a_gain_are_not_far_apart() -> None:
+def test_the_ends_of_a_gain_are_not_far_apart():
     fixes = [
         (name, fix)
         for corpus in ("logs", "pairs", "gpu_recordings")

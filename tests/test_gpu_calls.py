@@ -1,7 +1,5 @@
 """Which calls on a line wait for the GPU: literal lines, held against what torch and its documentation say."""
 
-from __future__ import annotations
-
 import inspect
 import math
 
@@ -13,7 +11,7 @@ LATER = "every 50 to 100 steps"
 ON_GPU = "torch.where instead of the branch, or check every 100 steps"
 
 
-def found(line: str) -> list[tuple[str, str, bool]]:
+def found(line):
     return [(call.kind, call.what, call.is_certain) for call in sync_calls(line)]
 
 

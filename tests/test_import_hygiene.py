@@ -1,7 +1,5 @@
 """What may be imported where: cheap imports stay cheap, the agent stays alone, the layers hold."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json
@@ -20,12 +18,12 @@ HEAVY = {"psutil", "msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
 GUARDED = {"torch", "nvtx", "_tuimon_agent", "sitecustomize"}
 
 
-def loaded_by(statement: str) -> set[str]:
+def loaded_by(statement):
     """Top-level names in sys.modules of a fresh interpreter after ``statement``."""
     return {name.split(".")[0] for name in modules_after(statement)}
 
 
-def modules_after(statement: str) -> set[str]:
+def modules_after(statement):
     """sys.modules of a fresh interpreter after ``statement``."""
     script = f"{statement}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
@@ -35,21 +33,21 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_loaded_by_sees_what_is_loaded() -> None:
+def test_loaded_by_sees_what_is_loaded():
     assert "msgspec" in loaded_by("import tuimon.records")
 
 
-def test_the_in_loop_api_loads_nothing_heavy() -> None:
+def test_the_in_loop_api_loads_nothing_heavy():
     assert not loaded_by("import tuimon") & HEAVY
 
 
-def test_every_module_outside_the_agent_imports_without_torch() -> None:
+def test_every_module_outside_the_agent_imports_without_torch():
     names = [module_name(path) for path in python_files(ROOT / "tuimon") if AGENT not in path.parents]
     names.remove("tuimon.__main__")
     assert "torch" not in loaded_by("\n".join(f"import {name}" for name in names))
 
 
-def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_of_packages() -> None:
+def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_of_packages():
     watching = (
         "import tuimon.cli.commands.run, tuimon.cli.watching\n"
         "import tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
@@ -62,21 +60,21 @@ def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_o
     assert not loaded & {"email", "zipfile"}  # of importlib.metadata
 
 
-def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
+def test_the_first_frame_comes_before_the_rules_and_the_sources():
     loaded = modules_after("import tuimon.cli.commands.run, tuimon.cli.watching, tuimon.views.tui.app")
     later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.gpus")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in later))]
     assert not loaded & {"psutil", "statistics"}
 
 
-def test_the_full_screen_loads_what_keys_open_when_they_are_pressed() -> None:
+def test_the_full_screen_loads_what_keys_open_when_they_are_pressed():
     """Each room that it loads costs memory in every run."""
     loaded = modules_after("import tuimon.cli.commands.run, tuimon.views.tui.app")
     rooms = ("views.comparison", "diagnosis.explain", "launch.injection", "sources.log.source", "trace")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in rooms))]
 
 
-def test_what_is_loaded_is_never_collected_again() -> None:
+def test_what_is_loaded_is_never_collected_again():
     script = (
         "import gc\nfrom tuimon.cli.quick_start import without_collections\n"
         "with without_collections():\n    import msgspec\n    assert not gc.isenabled()\n"
@@ -85,7 +83,7 @@ def test_what_is_loaded_is_never_collected_again() -> None:
     assert "msgspec" in loaded_by(script)
 
 
-def test_help_loads_no_screen() -> None:
+def test_help_loads_no_screen():
     script = (
         "import sys\nfrom tuimon.__main__ import main\nsys.argv = ['tuimon', '--help']\n"
         "try:\n    main()\nexcept SystemExit as leave:\n    assert not leave.code\n"
@@ -93,7 +91,7 @@ def test_help_loads_no_screen() -> None:
     assert not loaded_by(script) & {"textual", "torch", "numpy", "psutil"}
 
 
-def test_the_agent_imports_only_the_standard_library() -> None:
+def test_the_agent_imports_only_the_standard_library():
     foreign = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in python_files(AGENT)
@@ -104,22 +102,22 @@ def test_the_agent_imports_only_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
-def test_the_agent_is_python_3_9(path: Path) -> None:
+def test_the_agent_is_python_3_9(path):
     ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
 
 
-def python_files(folder: Path) -> list[Path]:
+def python_files(folder):
     return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_by(path: Path) -> set[str]:
+def imported_by(path):
     """Names as imported, dotted; relative ones made absolute; those under ``if TYPE_CHECKING`` too."""
-    found: set[str] = set()
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -128,7 +126,7 @@ def imported_by(path: Path) -> set[str]:
     return {name if name.startswith("tuimon") else name.split(".")[0] for name in found}
 
 
-def absolute(node: ast.ImportFrom, path: Path) -> str:
+def absolute(node, path):
     if not node.level:
         module = node.module or ""
         # ``from tuimon import agent`` reaches into tuimon.agent
@@ -137,7 +135,7 @@ def absolute(node: ast.ImportFrom, path: Path) -> str:
     return ".".join([*package, node.module or node.names[0].name])
 
 
-def test_no_named_tuple_is_generic() -> None:
+def test_no_named_tuple_is_generic():
     """Python 3.10 cannot import one."""
     found = [
         f"{path.name}: {node.name}"
@@ -156,11 +154,11 @@ FOREIGN = {"_fields", "_replace", "_asdict", "_make", "_handle_exception"}
 PATCHES = {"setattr", "delattr", "getattr", "patch", "object"}
 
 
-def is_private(name: str) -> bool:
+def is_private(name):
     return name.startswith("_") and not name.startswith("__") and name != "_"
 
 
-def stored_names(tree: ast.AST) -> set[str]:
+def stored_names(tree):
     """The names that a module gives to functions, classes, variables and attributes."""
     return {
         getattr(node, "name", None) or getattr(node, "id", None) or getattr(node, "attr", "")
@@ -170,7 +168,7 @@ def stored_names(tree: ast.AST) -> set[str]:
     }
 
 
-def private_uses(tree: ast.AST, known: set[str]) -> set[str]:
+def private_uses(tree, known):
     """The private names of ``known`` that a test uses, or a program in its text.
 
     Attributes of its own classes, and torch's, are no use.
@@ -192,7 +190,7 @@ def private_uses(tree: ast.AST, known: set[str]) -> set[str]:
     return found
 
 
-def test_private_uses_are_seen() -> None:
+def test_private_uses_are_seen():
     source = '''
 from tuimon.text import _plain
 monitor._records.put(1)
@@ -211,7 +209,7 @@ program("""
     assert private_uses(ast.parse(source), known) == used
 
 
-def test_tests_use_no_private_name_of_the_product() -> None:
+def test_tests_use_no_private_name_of_the_product():
     product = (ast.parse(path.read_text()) for path in python_files(ROOT / "tuimon"))
     known = {name for tree in product for name in stored_names(tree) if is_private(name)}
     used = {

@@ -1,7 +1,5 @@
 """Which parts of a command line are secrets, and which only look like it."""
 
-from __future__ import annotations
-
 import shlex
 import time
 
@@ -39,7 +37,7 @@ TOKEN = "hf_" + "aB3" * 10
         ("sh -c 'export A_SECRET=X; t --api-key=Y; u'", "sh -c 'export A_SECRET=*** t --api-key=*** u'"),
     ],
 )  # fmt: skip
-def test_secrets_are_masked(command: str, shown: str) -> None:
+def test_secrets_are_masked(command, shown):
     assert masked(shlex.split(command)) == shlex.split(shown)
 
 
@@ -58,7 +56,7 @@ def test_secrets_are_masked(command: str, shown: str) -> None:
         "train.py '' = == --= -- - --=x",
     ],
 )
-def test_what_only_looks_like_a_secret_stays(command: str) -> None:
+def test_what_only_looks_like_a_secret_stays(command):
     words = shlex.split(command)
     assert masked(words) == words
 
@@ -66,7 +64,7 @@ def test_what_only_looks_like_a_secret_stays(command: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a=", "-", "x://", "http://a:", "--a ", "?token", "&a-", "a", 'a="', "--a=' ", "sk-", "authorization: a "]
 )
-def test_a_long_command_line_takes_no_time(text: str) -> None:
+def test_a_long_command_line_takes_no_time(text):
     began = time.process_time()
     masked(["bash", "-c", text * (100_000 // len(text)), f"{text * (100_000 // len(text))} b"])
     assert time.process_time() - began < 2.0  # about 0.05 s; seconds where time grows with the square of the length

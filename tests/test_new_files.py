@@ -1,10 +1,7 @@
 """Files that tuimon writes are their owner's alone, and overwrite nothing that was not named."""
 
-from __future__ import annotations
-
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +10,11 @@ from tuimon.new_files import folder_hint, write_new
 CONTENTS = {".json": "{}", ".txt": "text"}
 
 
-def mode(path: str | Path) -> int:
+def mode(path):
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
-def test_new_files_take_a_name_that_is_free(tmp_path: Path) -> None:
+def test_new_files_take_a_name_that_is_free(tmp_path):
     (tmp_path / "secret").write_text("not to be written to")
     (tmp_path / "x-2.txt").symlink_to(tmp_path / "secret")
     (tmp_path / "x-3.json").symlink_to(tmp_path / "nothing")
@@ -30,7 +27,7 @@ def test_new_files_take_a_name_that_is_free(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         write_new(str(tmp_path / "x"), {".txt": "text", "/y.txt": "in no folder"})
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """``tuimon.read_log``: what Python programs read of a log."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import subprocess
@@ -20,20 +18,20 @@ GUIDE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_te
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> str:
+def log(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(gzip.decompress((ROOT / "tests/data/logs/graph_collate.jsonl.gz").read_bytes()))
     return str(path)
 
 
-def test_a_log_is_its_records_as_often_as_they_are_read(log: str) -> None:
+def test_a_log_is_its_records_as_often_as_they_are_read(log):
     opened = tuimon.read_log(log)
     first, *rest = opened
     assert isinstance(first, Header) and isinstance(rest[-1], Exit)
     assert sum(record.count for record in opened if isinstance(record, Steps)) == 681
 
 
-def test_what_follows_from_the_records(log: str) -> None:
+def test_what_follows_from_the_records(log):
     opened = tuimon.read_log(log)
     assert opened.path == log
     assert (opened.findings[0].rule, opened.findings[0].cause) == ("input_bound", "slow_collate")
@@ -43,7 +41,7 @@ def test_what_follows_from_the_records(log: str) -> None:
     assert report["findings"][0]["headline"] == opened.findings[0].headline
 
 
-def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
+def test_what_is_no_log_is_an_error(tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
     for name in ("notes.txt", "nothing.jsonl"):
         with pytest.raises(NotALog, match=name):
@@ -52,12 +50,12 @@ def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
         tuimon.no_such_name  # noqa: B018
 
 
-def test_a_training_that_imports_tuimon_does_not_load_it() -> None:
+def test_a_training_that_imports_tuimon_does_not_load_it():
     assert not loaded_by("from tuimon import *\nimport tuimon") & {"msgspec", "psutil", "textual"}
     assert not loaded_by("from tuimon import read_log") & {"textual", "rich", "torch", "psutil"}
 
 
-def test_the_guide_runs(log: str, tmp_path: Path) -> None:
+def test_the_guide_runs(log, tmp_path):
     blocks = [block for block in GUIDE if "pd." not in block]
     assert len(blocks) >= 4 and len(blocks) < len(GUIDE)
     done = subprocess.run(
@@ -73,10 +71,10 @@ def test_the_guide_runs(log: str, tmp_path: Path) -> None:
     assert "ms a step" in done.stdout
 
 
-def test_the_guide_runs_with_pandas(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guide_runs_with_pandas(log, monkeypatch):
     monkeypatch.chdir(Path(log).parent)
     blocks = [block.replace("windows.plot", "# windows.plot") for block in GUIDE]
-    names: dict[str, object] = {}
+    names = {}
     exec("\n".join(blocks), names)
-    assert len(names["windows"]) > 5  # type: ignore[arg-type]
-    assert len(names["beside"]) == len(names["windows"])  # type: ignore[arg-type]
+    assert len(names["windows"]) > 5
+    assert len(names["beside"]) == len(names["windows"])

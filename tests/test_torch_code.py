@@ -1,9 +1,6 @@
 """What frames of torch and other libraries mean, and whose code a file is: literal frames, and some that look alike."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,7 @@ HOOKS = ("/venv/lib/python3.11/site-packages/tuimon/agent", "/home/u/src/tuimon/
 
 
 #: Each question, the frames (below torch) that it holds for, and some that it does not hold for.
-QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
+QUESTIONS = {
     torch_code.is_fetch: (
         ["utils/data/dataloader.py __next__", "utils/data/dataloader.py _reset"],
         ["utils/data/dataloader.py __init__", "utils/data/_utils/fetch.py fetch", "nn/modules/container.py __next__"],
@@ -106,29 +103,29 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
 }
 
 
-def frames(kind: int) -> list[tuple[Callable[[str, str], bool], str]]:
+def frames(kind):
     return [(question, frame) for question, both in QUESTIONS.items() for frame in both[kind]]
 
 
-def ask(question: Callable[[str, str], bool], torch: str, frame: str) -> bool:
+def ask(question, torch, frame):
     file, function = frame.split(" ")
     return question(f"{torch}/{file}", function)
 
 
 @pytest.mark.parametrize("torch", TORCHES)
 @pytest.mark.parametrize(("question", "frame"), frames(0))
-def test_frames_that_are(question: Callable[[str, str], bool], frame: str, torch: str) -> None:
+def test_frames_that_are(question, frame, torch):
     assert ask(question, torch, frame)
 
 
 @pytest.mark.parametrize("torch", TORCHES)
 @pytest.mark.parametrize(("question", "frame"), frames(1))
-def test_frames_that_are_not(question: Callable[[str, str], bool], frame: str, torch: str) -> None:
+def test_frames_that_are_not(question, frame, torch):
     assert not ask(question, torch, frame)
 
 
 @pytest.mark.parametrize("folder", HOOKS)
-def test_our_hooks_are_boundaries_in_every_log(folder: str) -> None:
+def test_our_hooks_are_boundaries_in_every_log(folder):
     assert code_origin.is_agent_file(f"{folder}/hooks.py")
     assert torch_code.is_fetch(f"{folder}/hooks.py", "tuimon_fetch")
     assert torch_code.is_fetch(f"{folder}/importlib_bootstrap/hooks.py", "tuimon_iter")
@@ -138,7 +135,7 @@ def test_our_hooks_are_boundaries_in_every_log(folder: str) -> None:
     assert torch_code.marked_part(f"{folder}/hooks.py") == "agent"
 
 
-def test_our_hooks_have_these_names() -> None:
+def test_our_hooks_have_these_names():
     folder = Path(tuimon.__file__).parent / "agent"
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
     named = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -162,7 +159,7 @@ def test_our_hooks_have_these_names() -> None:
         ("functional.py", []),
     ],
 )
-def test_files(file: str, questions: list[str], torch: str) -> None:
+def test_files(file, questions, torch):
     asked = ("is_checkpoint_io", "is_compiler", "is_distributed", "is_grad_scaler", "is_loader_code")
     path = f"{torch}/{file}".replace("torch/../", "")
     assert [name for name in asked if getattr(torch_code, name)(path)] == questions
@@ -218,11 +215,11 @@ def test_what_makes_the_data_of_reinforcement_learning():
         (code_origin.__file__, False),
     ],
 )
-def test_whose_code_it_is(file: str, user: bool) -> None:
+def test_whose_code_it_is(file, user):
     assert code_origin.is_user_file(file) is user
 
 
-def test_imports_and_packages() -> None:
+def test_imports_and_packages():
     assert code_origin.is_import_system("<frozen importlib._bootstrap_external>")
     assert not code_origin.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")
     assert [code_origin.is_package_file(f"{torch}/_tensor.py") for torch in TORCHES] == [True, True, False]
@@ -240,11 +237,11 @@ def test_imports_and_packages() -> None:
         ("/venv/bin/nice-train", "/usr/lib/python3.11/threading.py", False),
     ],
 )
-def test_a_script_beside_the_interpreter_is_installed(file: str, package: str, installed: bool) -> None:
+def test_a_script_beside_the_interpreter_is_installed(file, package, installed):
     assert code_origin.is_installed_script(file, [file, package]) is installed
 
 
-def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs() -> None:
+def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs():
     own = "/venv/lib/python3.11/site-packages/nice/torch/agents/agent.py"
     assert code_origin.is_library_file(own) and not code_origin.is_torch(own)
     assert code_origin.innermost_work(["/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py"]) == 1

@@ -1,22 +1,17 @@
 """What tuimon says of recorded runs is what was accepted: a change of it is seen, and reviewed like a snapshot."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests import facts, verdicts
-from tests.facts import Member
 from tests.recorded_logs import log_path
-from tests.verdicts import Run, Said, corpora, difference, of_corpus, said
+from tests.verdicts import Run, corpora, difference, of_corpus, said
 
 #: All recorded runs are judged, drawn and reported at once: half a minute, and longer on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def noted() -> tuple[dict[str, Said], set[Member]]:
+def noted():
     """All parts, and the facts that were read for them."""
     with facts.noting() as read:
         parts = {part.file: part for part in said()}
@@ -25,23 +20,23 @@ def noted() -> tuple[dict[str, Said], set[Member]]:
 
 
 @pytest.fixture(scope="module")
-def parts(noted: tuple[dict[str, Said], set[Member]]) -> dict[str, Said]:
+def parts(noted):
     return noted[0]
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in verdicts.ACCEPTED.iterdir()))
-def test_it_is_as_accepted(file: str, parts: dict[str, Said]) -> None:
+def test_it_is_as_accepted(file, parts):
     found = difference(parts[file])
     assert not found, f"review this, then `make verdicts VERDICTS_ARGS=--accept`:\n{found}"
 
 
-def test_every_fact_has_a_reader(noted: tuple[dict[str, Said], set[Member]]) -> None:
+def test_every_fact_has_a_reader(noted):
     """A field that nobody reads goes, or is read; what no recorded run comes to has a row in ``facts.READ_IN``."""
     assert facts.without_reader(noted[1]) == []
     assert facts.rows_of_nothing() == set()
 
 
-def test_a_field_of_a_record_that_is_read_by_nobody_is_seen() -> None:
+def test_a_field_of_a_record_that_is_read_by_nobody_is_seen():
     with facts.noting() as read:
         session = facts.whole_session()
         assert session.cost is not None
@@ -52,14 +47,12 @@ def test_a_field_of_a_record_that_is_read_by_nobody_is_seen() -> None:
     assert "Threads.rss_bytes" not in found  # the same name, of another struct
 
 
-def test_every_part_is_accepted_and_each_corpus_has_runs(parts: dict[str, Said]) -> None:
+def test_every_part_is_accepted_and_each_corpus_has_runs(parts):
     assert {path.name for path in verdicts.ACCEPTED.iterdir()} == set(parts)
     assert all(len(runs) >= 8 for runs in corpora().values())
 
 
-def test_another_verdict_is_shown_until_it_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_verdict_is_shown_until_it_is_accepted(tmp_path, monkeypatch, capsys):
     log = log_path("graph_collate")
     parts = list(of_corpus("some", [Run("graph_collate", lambda: verdicts.read_log(str(log)))]))
     monkeypatch.setattr(verdicts, "ACCEPTED", tmp_path)

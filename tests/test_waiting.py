@@ -1,7 +1,5 @@
 """How long tests wait."""
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -11,8 +9,8 @@ from tests import waiting
 
 
 @pytest.mark.parametrize(("load", "polls"), [(0.1, 50), (2.0, 50), (20.0, 500)])
-def test_on_a_busy_machine_a_deadline_comes_later(load: float, polls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
+def test_on_a_busy_machine_a_deadline_comes_later(load, polls, monkeypatch):
+    slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

@@ -1,13 +1,9 @@
 """``tuimon attach --headless``: it comes and goes, the target stays, with hooks brought in and without."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +15,7 @@ from tuimon.sources.log.source import read_log
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def target(tmp_path):
     """A Python that sleeps, and says so."""
     code = "import time; open('ready', 'w').close(); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
@@ -29,13 +25,13 @@ def target(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def header(path: Path) -> Header:
+def header(path):
     found = next(read_log(str(path)))
     assert isinstance(found, Header)
     return found
 
 
-def test_it_leaves_after_the_duration(target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_it_leaves_after_the_duration(target, tmp_path):
     done = tuimon("attach", *LEAN, "--duration", "1", "--log", "a.jsonl", str(target.pid), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
@@ -47,7 +43,7 @@ def test_it_leaves_after_the_duration(target: subprocess.Popen[bytes], tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_makes_it_leave(number: signal.Signals, target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_a_signal_makes_it_leave(number, target, tmp_path):
     with running("attach", *LEAN, "--log", "a.jsonl", str(target.pid), cwd=tmp_path) as process:
         until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
         process.send_signal(signal.SIGHUP)  # does not
@@ -59,7 +55,7 @@ def test_a_signal_makes_it_leave(number: signal.Signals, target: subprocess.Pope
     assert target.poll() is None
 
 
-def test_the_targets_end_is_the_end(target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_the_targets_end_is_the_end(target, tmp_path):
     with running("attach", *LEAN, "--log", "a.jsonl", str(target.pid), cwd=tmp_path) as process:
         until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
         target.kill()
@@ -76,9 +72,7 @@ SHORT = ("attach", "--inject", "--headless", "--no-stacks", "--no-gpu", "--durat
 
 @needs_gdb
 @pytest.mark.parametrize("keep", [False, True])
-def test_steps_are_measured_and_the_hooks_go_or_stay(
-    keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_measured_and_the_hooks_go_or_stay(keep, tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     with training(tmp_path, sys.executable, also="time.sleep(0.01)") as process:
         done = tuimon(*SHORT, *(["--keep-hooks"] if keep else []), str(process.pid), cwd=tmp_path)

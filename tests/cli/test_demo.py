@@ -1,10 +1,7 @@
 """``tuimon demo``: recorded runs that ship with tuimon."""
 
-from __future__ import annotations
-
 import math
 import os
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +28,13 @@ RULES = {
 }
 
 
-def test_what_ships_is_what_is_shown_and_small() -> None:
+def test_what_ships_is_what_is_shown_and_small():
     assert [path.name for path in SHIPPED] == sorted(f"{demo.log}.jsonl.gz" for demo in DEMOS.values())
     assert sum(path.stat().st_size for path in SHIPPED) < 300_000
 
 
 @pytest.mark.parametrize("name", DEMOS)
-def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are_played(name: str) -> None:
+def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are_played(name):
     with log_of(DEMOS[name]) as path:
         _, findings = fold(read_log(path))
         assert findings[0].rule == RULES[name]
@@ -54,7 +51,7 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
 
 
 @pytest.mark.parametrize("name", DEMOS)
-def test_a_demo_holds_while_its_run_trains(name: str) -> None:
+def test_a_demo_holds_while_its_run_trains(name):
     demo = DEMOS[name]._replace(played_s=0.5)
     with log_of(demo) as path:
         monitor = open_demo(demo, path)
@@ -69,7 +66,7 @@ def test_a_demo_holds_while_its_run_trains(name: str) -> None:
     assert demo.keys in monitor.session.notices["output"].message
 
 
-def test_without_a_terminal_it_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_it_is_the_report(capsys):
     assert run_command_line(["demo"]) == 0
     shown = capsys.readouterr().out
     with log_of(DEMOS[DEFAULT]) as path:
@@ -78,7 +75,7 @@ def test_without_a_terminal_it_is_the_report(capsys: pytest.CaptureFixture[str])
     assert "INPUT-BOUND" in shown
 
 
-def test_the_list_has_a_row_for_each_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_a_row_for_each_with_its_verdict(capsys):
     assert run_command_line(["demo", "--list"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "VERDICT", "RECORDED"]
@@ -86,10 +83,10 @@ def test_the_list_has_a_row_for_each_with_its_verdict(capsys: pytest.CaptureFixt
     assert max(map(len, rows)) <= 100
 
 
-def test_on_a_terminal_the_screen_shows_the_verdict_and_names_keys(tmp_path: Path) -> None:
+def test_on_a_terminal_the_screen_shows_the_verdict_and_names_keys(tmp_path):
     screen = SmallTerminal(120, 40)
 
-    def shows(*texts: str) -> bool:
+    def shows(*texts):
         screen.feed(drained(terminal))
         lines = " ".join(screen.display)
         return all(text in lines for text in texts)

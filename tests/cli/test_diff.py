@@ -1,9 +1,6 @@
 """``tuimon diff``: the command line in this process, on logs on disk."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,32 +8,32 @@ from msgspec import structs
 
 from tests.views.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
-from tuimon.records import Header, Record, Steps
+from tuimon.records import Header, Steps
 from tuimon.views.comparison.result import Comparison
 
 
-def write(path: Path, records: list[Record]) -> str:
+def write(path, records):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     return str(path)
 
 
-def log(path: Path, seed: int, middle: float = 50.0, number: int = 60) -> str:
+def log(path, seed, middle=50.0, number=60):
     return write(path, run_records(correlated(number, 0.3, seed, middle), start_unix_s=1.7e9 + seed))
 
 
 @pytest.fixture
-def before(tmp_path: Path) -> str:
+def before(tmp_path):
     return log(tmp_path / "before.jsonl", 1)
 
 
-def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+def compared(capsys, *words, code=0):
     assert run_command_line(["diff", *words]) == code
     out, err = capsys.readouterr()
     return out, err
 
 
-def test_json_is_the_contract(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_contract(before, tmp_path, capsys):
     out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 25.0), "--format", "json")
     found = json.loads(out)
     assert msgspec.to_builtins(msgspec.json.decode(out, type=Comparison)) == found
@@ -66,10 +63,7 @@ def test_json_is_the_contract(before: str, tmp_path: Path, capsys: pytest.Captur
         (50.0, "0%", 3, "cannot tell"),
     ],
 )
-def test_exit_codes_for_ci(
-    middle: float, tolerance: str, code: int, says: str,
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def test_exit_codes_for_ci(middle, tolerance, code, says, before, tmp_path, capsys):
     after = log(tmp_path / "after.jsonl", 2, middle)
     out, err = compared(capsys, before, after, "--fail-if-slower", tolerance, code=code)
     assert out
@@ -77,20 +71,20 @@ def test_exit_codes_for_ci(
     assert bool(err) == bool(says)
 
 
-def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_to_a_file(before, tmp_path, capsys):
     out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
     assert out == ""
     assert "step time" in (tmp_path / "diff.txt").read_text()
 
 
-def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_log(before, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("no log\n")
     _, err = compared(capsys, before, str(tmp_path / "notes.txt"), code=1)
     assert "is not a tuimon log" in err
     compared(capsys, before, before, "--fail-if-slower", "much", code=2)
 
 
-def test_long_windows_are_too_few(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_windows_are_too_few(before, tmp_path, capsys):
     """Records of steps every 20 s: a minute and a half of them are four windows."""
     long = [
         structs.replace(record, t=20 * record.t, window_s=20.0) if isinstance(record, Steps) else record
@@ -101,7 +95,7 @@ def test_long_windows_are_too_few(before: str, tmp_path: Path, capsys: pytest.Ca
     assert "--interval 1" in err
 
 
-def run_of(path: Path, seed: int, **changed: object) -> str:
+def run_of(path, seed, **changed):
     header, *records = run_records(correlated(60, 0.3, seed, 50.0), start_unix_s=1.7e9 + seed)
     return write(path, [structs.replace(header, **{"command": ["python", "train.py"]} | changed), *records])
 
@@ -117,8 +111,8 @@ def run_of(path: Path, seed: int, **changed: object) -> str:
     ],
 )
 def test_what_differs_in_more_than_its_speed_is_compared_when_that_is_asked_for(
-    changed: dict[str, object] | None, says: str, anyway: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    changed, says, anyway, tmp_path, capsys
+):
     before = run_of(tmp_path / "before.jsonl", 1)
     after = before if changed is None else run_of(tmp_path / "after.jsonl", 2, **changed)
     out, err = compared(capsys, before, after, code=3 if says else 0)
@@ -127,9 +121,7 @@ def test_what_differs_in_more_than_its_speed_is_compared_when_that_is_asked_for(
 
 
 @pytest.mark.parametrize(("program", "is_judged"), [("train.py", True), ("other.py", False)])
-def test_a_fix_promises_nothing_about_another_program(
-    program: str, is_judged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fix_promises_nothing_about_another_program(program, is_judged, tmp_path, capsys):
     before = run_of(tmp_path / "before.jsonl", 1)
     header, *records = run_records(correlated(60, 0.3, 2, 25.0), {"data": 0.01, "forward": 0.99})
     assert isinstance(header, Header)

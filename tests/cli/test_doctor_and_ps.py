@@ -1,13 +1,8 @@
 """``tuimon doctor`` and ``tuimon ps`` on this very machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.cli.command import tuimon
 from tuimon.agent.ring import files
@@ -22,7 +17,7 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.source import refused_folders
 
 
-def test_doctor_tells_what_works(tmp_path: Path) -> None:
+def test_doctor_tells_what_works(tmp_path):
     done = tuimon("doctor", "--format", "json", cwd=tmp_path)
     report = json.loads(done.stdout)
     found = {check["name"]: check for check in report["checks"]}
@@ -34,14 +29,14 @@ def test_doctor_tells_what_works(tmp_path: Path) -> None:
     assert done.returncode == (1 if essential_failures else 0)
 
 
-def test_doctor_says_how_to_fix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_how_to_fix(monkeypatch, capsys):
     broken = Check("py-spy", "fail", "not found", "pip install py-spy", essential=True)
     monkeypatch.setattr(doctor, "all_checks", lambda: [broken])
     assert run_command_line(["doctor"]) == 1
     assert capsys.readouterr().out.splitlines() == ["FAIL  py-spy  not found", "              -> pip install py-spy"]
 
 
-def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_ring_folder_that_others_can_write_to(monkeypatch, tmp_path):
     (tmp_path / "squatted").mkdir()
     (tmp_path / "squatted").chmod(0o777)
     places = [str(tmp_path / "squatted")]
@@ -55,9 +50,7 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 
-def test_ps_lists_a_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ps_lists_a_training(tmp_path, monkeypatch, capsys):
     """This process looks like one, were it not tuimon itself."""
     own = os.getpid()
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
@@ -72,7 +65,7 @@ def test_ps_lists_a_training(
     assert any(entry["pid"] == own and entry["markers"] for entry in json.loads(capsys.readouterr().out))
 
 
-def test_ps_shows_names_as_text() -> None:
+def test_ps_shows_names_as_text():
     candidate = Candidate(os.getpid(), 1, 0, [sys.executable, "\x1b[31m[bold]\n"], None)
     lines = ps.table(ps.rows([candidate]))
     assert len(lines) == 2
@@ -81,20 +74,20 @@ def test_ps_shows_names_as_text() -> None:
     assert "no" in lines[1].split()
 
 
-def listed(pid: int, steps_per_s: float | None, has_stepped: bool | None, run: str | None = None) -> ps.ListedProcess:
+def listed(pid, steps_per_s, has_stepped, run=None):
     folder = "/data/projects/" + "x" * 20 + "/run7"
     markers = has_stepped is not None
     return ps.ListedProcess(pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"])
 
 
-def test_ps_shows_age_rate_and_the_end_of_a_long_folder() -> None:
+def test_ps_shows_age_rate_and_the_end_of_a_long_folder():
     head, line = ps.table([listed(1, 14.9, True)])
     assert head.split() == ["PID", "USER", "RANK", "GPUS", "CPU", "AGE", "STEPS/S", "MARKERS", "FOLDER", "COMMAND"]
     folder = "…" + "x" * 18 + "/run7"
     assert line.split() == ["1", "me", "0", *["–", "50", "%", "1h06m", "14.9", "yes"], folder, "train.py"]
 
 
-def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out() -> None:
+def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out():
     launcher, slow, fast = listed(1, None, False, "a"), listed(2, 1.0, True, "a"), listed(3, 9.0, True, "a")
     starting, other = listed(4, None, False, "b"), listed(5, 2.0, True, "c")
     halted, unknown = listed(6, None, True, "d"), listed(7, None, None)
@@ -107,9 +100,7 @@ def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out() 
     assert "--all" in ps.table(found)[-1]
 
 
-def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(monkeypatch):
     made = [Candidate(pid, 1, 100 - pid, [str(pid)], RingFacts() if pid in (5, 6) else None) for pid in (5, 6, 7, 8)]
     known = {candidate.pid: candidate for candidate in made}
     monkeypatch.setattr(attached.procfs, "pids", lambda: list(known))
@@ -117,7 +108,7 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
     assert [candidate.pid for candidate in find_candidates()] == [6, 5, 8, 7]
 
 
-def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_py_spy_that_is_not_there(monkeypatch):
     monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: None)
     found = doctor.py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, install_command("py-spy"))

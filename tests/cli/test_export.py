@@ -1,7 +1,5 @@
 """``tuimon export``: the command line in this process, from a log on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -21,25 +19,25 @@ FORMATS = ("collapsed", "speedscope", "perfetto")
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> str:
+def log(tmp_path):
     return write(tmp_path / "run.jsonl", LOG)
 
 
-def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def exported(capsys, *words):
     assert run_command_line(["export", *words]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> str:
+def refused(capsys, *words, code):
     assert run_command_line(["export", *words]) == code
     out, err = capsys.readouterr()
     assert out == ""
     return err
 
 
-def samples(lines: str) -> int:
+def samples(lines):
     return sum(int(line.rpartition(" ")[2]) for line in lines.splitlines())
 
 
@@ -65,10 +63,7 @@ def samples(lines: str) -> int:
         ("run.jsonl --to perfetto -o run.jsonl --force", 2, ("is a tuimon log",)),
     ],
 )  # fmt: skip
-def test_refusals_leave_every_file_as_it_is(
-    words: str, code: int, says: tuple[str, ...], log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def test_refusals_leave_every_file_as_it_is(words, code, says, log, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "bare.jsonl", [record for record in LOG if not isinstance(record, Stacks)])
     (tmp_path / "text.jsonl").write_text("hello\n")
@@ -80,9 +75,7 @@ def test_refusals_leave_every_file_as_it_is(
     assert Path(log).read_bytes() == before
 
 
-def test_a_stdout_that_cannot_be_written(
-    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stdout_that_cannot_be_written(log, monkeypatch, capsys):
     for words in (["export", log, "--to", "perfetto"], ["report", log]):
         with contextlib.suppress(OSError), open("/dev/full", "w") as full, monkeypatch.context() as patched:
             patched.setattr("sys.stdout", full)
@@ -91,9 +84,7 @@ def test_a_stdout_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("words", [("export", "--to", "perfetto"), ("report",), ("report", "--format", "json")])
-def test_a_file_that_is_there_stays_without_force(
-    words: tuple[str, ...], log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_there_stays_without_force(words, log, tmp_path, capsys):
     out = tmp_path / "out"
     out.write_text("the user's own")
     assert run_command_line([*words, log, "-o", str(out)]) == 2
@@ -110,12 +101,12 @@ class TestRunOfSeveralNodes:
     JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
 
     @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> str:
+    def folder(self, tmp_path_factory):
         folder = str(tmp_path_factory.mktemp("logs"))
         fleet_logs.write(folder, self.JOB)
         return folder
 
-    def test_perfetto_has_a_process_a_rank(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_perfetto_has_a_process_a_rank(self, folder, capsys):
         events = json.loads(exported(capsys, folder, "--to", "perfetto"))["traceEvents"]
         named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
         assert max(named) < 1 << 32  # Perfetto reads no more of an id
@@ -128,7 +119,7 @@ class TestRunOfSeveralNodes:
         assert counted == set(ranks)
         assert len(named) == 3 * (1 + 2 * 2)  # of each node itself, its ranks and their workers
 
-    def test_stacks_of_all_ranks(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_stacks_of_all_ranks(self, folder, capsys):
         logs = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
         each = [samples(exported(capsys, log, "--to", "collapsed")) for log in logs]
         assert samples(exported(capsys, folder, "--to", "collapsed")) == sum(each)
@@ -138,7 +129,7 @@ class TestRunOfSeveralNodes:
         assert any(name.startswith("rank 5 on node002: main (") for name in names)
         assert len(set(names)) == len(names)
 
-    def test_a_run_is_chosen_by_name(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_run_is_chosen_by_name(self, folder, capsys):
         whole = exported(capsys, folder, "--to", "perfetto")
         assert exported(capsys, folder, "--run", self.JOB.name, "--to", "perfetto") == whole
         assert "holds no run 'other'" in refused(capsys, folder, "--run", "other", "--to", "perfetto", code=1)

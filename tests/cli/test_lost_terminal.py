@@ -1,13 +1,10 @@
 """The full screen on a real terminal, and on one that is lost, stalls, or stops it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -25,19 +22,19 @@ from tuimon.records import Exit
 pytestmark = pytest.mark.trust
 
 
-def _hang_up_while_stopped(run: Watched) -> None:
+def _hang_up_while_stopped(run):
     os.kill(run.process.pid, signal.SIGSTOP)
     run.hang_up()  # the kernel sends SIGHUP and SIGCONT
 
 
-def _suspend(run: Watched) -> None:
+def _suspend(run):
     os.kill(run.pid, signal.SIGTSTP)
     until(lambda: run.shows(b"\x1b[?1049l"))
     stopped = psutil.Process(run.pid)
     until(lambda: stopped.status() == psutil.STATUS_STOPPED)
 
 
-def _end_and_leave(run: Watched) -> None:
+def _end_and_leave(run):
     (run.folder / "go").touch()
     until(lambda: "ENDED" in picture(run))
     os.write(run.terminal, b"q")
@@ -45,7 +42,7 @@ def _end_and_leave(run: Watched) -> None:
     assert termios.tcgetattr(run.terminal) == run.modes
 
 
-def _hang_up_with_frames_waiting(run: Watched) -> None:
+def _hang_up_with_frames_waiting(run):
     """The terminal takes nothing until it is lost: a write is under way, others wait."""
     until(run.is_full)
     count = len(run.records())
@@ -54,7 +51,7 @@ def _hang_up_with_frames_waiting(run: Watched) -> None:
 
 
 @pytest.mark.parametrize("lose", [_hang_up_while_stopped, _hang_up_with_frames_waiting])
-def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[Watched], None]) -> None:
+def test_the_log_goes_on_to_the_end_of_the_run(tmp_path, lose):
     with watched(tmp_path) as run:
         lose(run)
         until(run.goes_on_unseen)
@@ -65,7 +62,7 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[W
         run.let_end()
 
 
-def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal(tmp_path: Path) -> None:
+def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal(tmp_path):
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
         run.hang_up()  # the kernel tells the shell, which tells its jobs, and continues them
@@ -73,7 +70,7 @@ def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal
         run.let_end()
 
 
-def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
+def test_suspended_and_continued_the_screen_is_whole(tmp_path):
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
         assert termios.tcgetattr(run.terminal) == run.modes
@@ -83,7 +80,7 @@ def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
-def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
+def test_continued_before_it_has_stopped_it_goes_on(tmp_path):
     with watched(tmp_path, shell=True) as run:
         until(run.is_full)  # giving such a terminal back takes a second
         os.kill(run.pid, signal.SIGTSTP)
@@ -94,7 +91,7 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
-def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None:
+def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path):
     with watched(tmp_path) as run:  # no shell: its process group is orphaned
         os.kill(run.pid, signal.SIGTSTP)
         until(lambda: run.shows(b"\x1b[?1049l"))
@@ -102,7 +99,7 @@ def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None
         _end_and_leave(run)
 
 
-def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path: Path) -> None:
+def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path):
     with watched(tmp_path) as run:
         (tmp_path / "go").touch()
         until(lambda: any(isinstance(record, Exit) for record in run.records()))
@@ -111,7 +108,7 @@ def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path:
         assert isinstance(run.records()[-1], Exit)
 
 
-def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> None:
+def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with watched(tmp_path) as run:
@@ -122,7 +119,7 @@ def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> N
         signal.signal(signal.SIGHUP, before)
 
 
-def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
+def test_sighup_alone_gives_the_terminal_back(tmp_path):
     with watched(tmp_path) as run:
         run.process.send_signal(signal.SIGHUP)
         until(lambda: run.shows(b"\x1b[?1049l"))  # it is read meanwhile, or it could not be given back
@@ -132,7 +129,7 @@ def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
         run.let_end()
 
 
-def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> None:
+def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path):
     with watched(tmp_path, log=False) as run:
         run.hang_up()
         assert run.process.wait(60) == 128 + signal.SIGHUP
@@ -141,7 +138,7 @@ def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> N
         until((tmp_path / "result").exists)
 
 
-def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
+def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path):
     with watched(tmp_path) as run:
         run.hang_up()
         until(run.goes_on_unseen)
@@ -152,7 +149,7 @@ def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
         assert not any(isinstance(record, Exit) for record in run.records())
 
 
-def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -> None:
+def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path):
     text = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     path = script(tmp_path, text + "open('heard', 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
     with on_terminal("run", *WORDS, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
@@ -167,7 +164,7 @@ def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_tuimon_in_order(tmp_path, number):
     with watched(tmp_path) as run:
         run.process.send_signal(number)
         assert ended(run.process, run.terminal) == 128 + number
@@ -176,7 +173,7 @@ def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -
         assert (tmp_path / "run.jsonl").read_bytes().endswith(b"}\n")
 
 
-def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) -> None:
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path):
     """A laptop sleeps: its connection stands for hours, and what is sent fills the buffers on the way."""
     with watched(tmp_path) as run:
         until(run.is_full)
@@ -192,7 +189,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) 
         assert termios.tcgetattr(run.terminal) == run.modes
 
 
-def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path):
     with watched(tmp_path) as run:
         until(run.is_full)
         count = len(run.records())
@@ -202,7 +199,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) 
         assert alive(run.training)
 
 
-def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path: Path) -> None:
+def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path):
     with watched(tmp_path) as run:
         until(lambda: len(run.records()) > 2)  # its sources have begun
         threads = len(os.listdir(f"/proc/{run.process.pid}/task"))
@@ -224,7 +221,7 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
         assert b"Traceback" not in run.shown
 
 
-def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path: Path) -> None:
+def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path):
     with watched(tmp_path, shell=True) as run:
         os.kill(run.pid, signal.SIGSTOP)
         run.process.send_signal(signal.SIGUSR1)
@@ -242,11 +239,11 @@ def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_grou
         _end_and_leave(run)
 
 
-def _is_stopped(process: psutil.Process) -> bool:
+def _is_stopped(process):
     return bool(process.status() == psutil.STATUS_STOPPED)
 
 
-def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
+def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path):
     with watched(tmp_path) as run:
         run.hang_up()
         until(run.goes_on_unseen)
@@ -265,7 +262,7 @@ def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_p
             assert process.wait(60) == 128 + signal.SIGHUP
 
 
-def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
+def test_a_flood_of_output_does_not_fill_the_disk(tmp_path):
     """The full screen keeps the output in a file: its old part is given back while it grows."""
     flood = "import os, sys, time\nblock = b'x' * 1023 + b'\\n'\nfor _ in range(300): os.write(1, block * 1024)\n"
     path = script(tmp_path, flood + "open('heard', 'w').write(str(os.getpid()))\ntime.sleep(600)")
@@ -279,7 +276,7 @@ def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path: Path) -> None:
+def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path):
     path = script(tmp_path, LISTENER)
     with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
         pid = int(until(lambda: (drained(terminal), heard(tmp_path))[1])[0])
@@ -292,7 +289,7 @@ def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path: Path) -> 
     assert heard(tmp_path)[1:] == ["SIGTERM"]
 
 
-def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
+def test_a_dumb_terminal_is_headless(tmp_path):
     path = script(tmp_path, "print('as', 'ever')")
     with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path, TERM="dumb") as (process, terminal):
         shows = Shown(terminal).has
@@ -301,7 +298,7 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", [b"", b"\xff", "é".encode("latin-1")])
-def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path: Path, typed: bytes) -> None:
+def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path, typed):
     log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))
     with on_terminal("view", str(log), cwd=tmp_path) as (process, terminal):
         shows = Shown(terminal).has

@@ -1,11 +1,8 @@
 """``--prometheus`` on the command line."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,17 +17,15 @@ from tuimon.records import Exit
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(3)\n"
 
 
-def test_an_extra_that_is_missing_is_named_before_anything_starts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extra_that_is_missing_is_named_before_anything_starts(capsys, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("tuimon.views.metrics.", "prometheus_client"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert run_command_line(["run", "--prometheus", "0", "--", "no-such-program"]) == 2
     assert install_command("prometheus-client") in capsys.readouterr().err
 
 
-def test_without_the_options_nothing_of_them_is_loaded() -> None:
+def test_without_the_options_nothing_of_them_is_loaded():
     statement = (
         "from tuimon.cli.options import add_watching, options_of, parser_of\n"
         "parser = parser_of('run', '')\nadd_watching(parser)\n"
@@ -40,7 +35,7 @@ def test_without_the_options_nothing_of_them_is_loaded() -> None:
     assert not loaded_by(statement) & {"prometheus_client", "http", "wsgiref"}
 
 
-def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path: Path) -> None:
+def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path):
     pytest.importorskip("prometheus_client")
     go = tmp_path / "go"
     words = ("run", "--headless", *LEAN, "--prometheus", "0", "--run", "trial", "--", sys.executable, "-c", WAITS)
@@ -60,9 +55,7 @@ def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path: Path) -> None:
     assert "tuimon_monitor_cpu_ratio" in text or "tuimon_ranks" in text
 
 
-def test_view_without_a_terminal_follows_a_log_for_its_metrics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_view_without_a_terminal_follows_a_log_for_its_metrics(tmp_path, capsys):
     pytest.importorskip("prometheus_client")
     end = Exit(t=2.0, pid=100, exit_code=0)
     log = write(tmp_path / "run.jsonl", header(), process(), steps(1.0, {"backward": 9}), end)

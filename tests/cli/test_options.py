@@ -1,10 +1,7 @@
 """Which words are ours and which the target's, and what shells complete."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,6 @@ from tuimon.cli.commands.completions import FILES
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import NotComparable
-from tuimon.monitor.options import Options
 from tuimon.monitor.reactions import Reactions
 
 
@@ -35,13 +31,13 @@ from tuimon.monitor.reactions import Reactions
         ([], [], []),
     ],
 )
-def test_split(words: list[str], own: list[str], command: list[str]) -> None:
+def test_split(words, own, command):
     parser = parser_of("run", "")
     add_watching(parser)
     assert parser.split_command(words) == (own, command)
 
 
-def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command_in_one_line(capsys):
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
     assert out == help_text()
@@ -111,7 +107,7 @@ def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]
         (["run", "--prometheus", "::1:9105", "train.py"], "an IPv6 address stands in brackets"),
     ],
 )
-def test_usage_errors_exit_2(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_exit_2(argv, says, capsys):
     assert run_command_line(argv) == 2
     err = capsys.readouterr().err
     assert says in err
@@ -120,9 +116,7 @@ def test_usage_errors_exit_2(argv: list[str], says: str, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_help_is_as_wide_as_the_terminal(
-    command: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_is_as_wide_as_the_terminal(command, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert run_command_line([command, "--help"]) == 0
     out = capsys.readouterr().out
@@ -130,14 +124,14 @@ def test_help_is_as_wide_as_the_terminal(
     assert max(map(len, out.splitlines())) <= columns
 
 
-def test_runtime_errors_exit_1_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runtime_errors_exit_1_with_a_hint(capsys):
     assert run_command_line(["attach", "2147483647"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("tuimon: there is no process 2147483647\n  ")
     assert "tuimon ps" in error
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     assert run_command_line(["--version"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["tuimon", "Python", "platform", "py-spy", "torch"]
@@ -151,9 +145,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("exit 3", "torch ? ({} does not work)"),
     ],
 )
-def test_the_torch_of_the_users_python(
-    script: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_torch_of_the_users_python(script, last, tmp_path, monkeypatch, capsys):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
@@ -162,13 +154,13 @@ def test_the_torch_of_the_users_python(
     assert capsys.readouterr().out.splitlines()[-1] == last.format(python)
 
 
-def parsed(*words: str) -> Options:
+def parsed(*words):
     parser = parser_of("run", "")
     add_watching(parser)
     return options_of(parser.parse_args(list(words)))
 
 
-def test_commands_for_findings() -> None:
+def test_commands_for_findings():
     words = ("--on-finding", "input_bound=echo a=b", "--on-hang", "true 'on call'", "--on-finding=critical=true")
     (observer,) = parsed(*words).observers
     assert isinstance(observer, Reactions) and not parsed().observers
@@ -193,8 +185,8 @@ def test_commands_for_findings() -> None:
     ],
 )
 def test_an_option_of_tuimons_after_the_script_is_named_unless_the_script_knows_it(
-    words: str, example: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    words, example, tmp_path, monkeypatch, capsys
+):
     scripts = {
         "bare.py": "log = print  # a log\nlog('x')\n",
         "bare.sh": 'python bare.py "$@"\n',
@@ -214,7 +206,7 @@ def test_an_option_of_tuimons_after_the_script_is_named_unless_the_script_knows_
     assert [line.partition(": tuimon run ")[2] for line in named] == ([example] if example else [])
 
 
-def stopped(*_: object) -> None:
+def stopped(*_):
     raise NotComparable("it is not started here")
 
 
@@ -227,14 +219,14 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def test_the_files_are_those_of_the_parsers() -> None:
+def test_the_files_are_those_of_the_parsers():
     assert sorted(path.name for path in FOLDER.iterdir()) == sorted(FILES.values())
     stale = [str(path) for path, text in texts().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "out of date: make completions"
 
 
 @pytest.mark.parametrize("shell", FILES)
-def test_the_command_prints_what_ships(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_ships(shell, capsys):
     assert run_command_line(["completions", shell]) == 0
     assert capsys.readouterr().out == (FOLDER / FILES[shell]).read_text(encoding="utf-8")
 
@@ -252,7 +244,7 @@ def test_the_command_prints_what_ships(shell: str, capsys: pytest.CaptureFixture
         (("run", "train.py", "--no"), set()),  # options of train.py
     ],
 )
-def test_what_bash_suggests(words: tuple[str, ...], suggested: set[str]) -> None:
+def test_what_bash_suggests(words, suggested):
     done = subprocess.run(
         ["bash", "-c", _TAB, "bash", FOLDER / FILES["bash"], "tuimon", *words],
         capture_output=True,
@@ -263,7 +255,7 @@ def test_what_bash_suggests(words: tuple[str, ...], suggested: set[str]) -> None
 
 
 @pytest.mark.parametrize("shell", FILES)
-def test_the_shell_can_read_its_file(shell: str) -> None:
+def test_the_shell_can_read_its_file(shell):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"there is no {shell}")

@@ -1,13 +1,9 @@
 """Which modules tuimon imports, where the training has others of the same names; and what makes the start quick."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +18,7 @@ CONSOLE = "import sys\nfrom tuimon.__main__ import main\nsys.exit(main())\n"
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Path:
+def foreign(tmp_path):
     """A folder with modules of those names that cannot be imported."""
     folder = tmp_path / "foreign"
     folder.mkdir()
@@ -33,7 +29,7 @@ def foreign(tmp_path: Path) -> Path:
     return folder
 
 
-def run(words: list[str], cwd: Path, *python_path: object) -> subprocess.CompletedProcess[str]:
+def run(words, cwd, *python_path):
     """Run it with these folders in PYTHONPATH, and the one that the tests import tuimon from, if it needs that."""
     folders = [*map(str, python_path), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
@@ -54,25 +50,25 @@ raise SystemExit(6)
 """
 
 
-def test_the_folders_in_pythonpath_are_the_trainings_alone(foreign: Path, tmp_path: Path) -> None:
+def test_the_folders_in_pythonpath_are_the_trainings_alone(foreign, tmp_path):
     done = run([*TUIMON, *WATCHED, script(tmp_path, TRAINING)], tmp_path, foreign)
     assert (done.returncode, done.stdout) == (6, "the training's own is foreign\n"), done.stderr
     assert "ended with exit code 6" in done.stderr
     assert run([*TUIMON, "report", "l.jsonl"], tmp_path, foreign).returncode == 0
 
 
-def test_the_working_directory_is_the_trainings(foreign: Path, tmp_path: Path) -> None:
+def test_the_working_directory_is_the_trainings(foreign, tmp_path):
     done = run([*TUIMON, *WATCHED, script(tmp_path, TRAINING)], foreign)
     assert done.returncode == 6 and done.stdout == "", done.stderr
 
 
-def test_the_folder_of_the_console_script_holds_no_modules(foreign: Path, tmp_path: Path) -> None:
+def test_the_folder_of_the_console_script_holds_no_modules(foreign, tmp_path):
     (foreign / "tuimon-console").write_text(CONSOLE)
     done = run([sys.executable, str(foreign / "tuimon-console"), "ps"], tmp_path, foreign)
     assert done.returncode == 0, done.stderr
 
 
-def bare(cwd: Path, *python_path: Path) -> subprocess.CompletedProcess[str]:
+def bare(cwd, *python_path):
     """Run it where nothing else is installed."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"PYTHONPATH": os.pathsep.join(map(str, python_path))} if python_path else {}
@@ -80,7 +76,7 @@ def bare(cwd: Path, *python_path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=90, check=False)
 
 
-def install(names: Iterable[str], folder: Path) -> None:
+def install(names, folder):
     folder.mkdir(exist_ok=True)
     for name in names:
         (folder / name).symlink_to(os.path.dirname(importlib.import_module(name).__file__ or ""))
@@ -90,7 +86,7 @@ NEEDED = ("msgspec", "psutil", "rich", "textual")
 
 
 @pytest.mark.parametrize("order", ["ours packages foreign", "packages foreign ours"])
-def test_an_installation_in_pythonpath_is_found_with_all_it_needs(order: str, foreign: Path, tmp_path: Path) -> None:
+def test_an_installation_in_pythonpath_is_found_with_all_it_needs(order, foreign, tmp_path):
     """As by ``pip install --target``, into one folder or into several."""
     install(["tuimon"], tmp_path / "ours")
     install(NEEDED, tmp_path / "packages")
@@ -98,7 +94,7 @@ def test_an_installation_in_pythonpath_is_found_with_all_it_needs(order: str, fo
     assert done.returncode == 0, done.stderr
 
 
-def test_an_installation_in_one_folder_comes_before_others(foreign: Path, tmp_path: Path) -> None:
+def test_an_installation_in_one_folder_comes_before_others(foreign, tmp_path):
     install(["tuimon", *NEEDED], tmp_path / "ours")
     done = bare(tmp_path, foreign, tmp_path / "ours")
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """``tuimon run --headless``: exit codes, signals and output are the target's own, with a GPU and without."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -12,8 +10,6 @@ import statistics
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -45,12 +41,12 @@ except KeyboardInterrupt:
 """
 
 
-def heard(folder: Path) -> list[str]:
+def heard(folder):
     path = folder / "heard"
     return path.read_text().split() if path.exists() else []
 
 
-def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path: Path) -> None:
+def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path):
     text = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0')\n"
     path = script(tmp_path, text)
     done = tuimon("run", "--headless", "--log", "x.jsonl", *LEAN, "--", sys.executable, path, cwd=tmp_path)
@@ -59,7 +55,7 @@ def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path:
     assert "the training ended as a GPU had no room for 9.00 GiB: OutOfMemoryError - at `train.py:2` - fix: " in own
 
 
-def test_stdio_is_untouched(tmp_path: Path) -> None:
+def test_stdio_is_untouched(tmp_path):
     text = "import sys; sys.stdout.buffer.write(bytes(range(256))); print(sys.argv[1:], file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-m", "tuimon", "run", *LEAN, sys.executable, script(tmp_path, text), "--lines", "-x"],
@@ -76,7 +72,7 @@ def test_stdio_is_untouched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(closed: str, tmp_path: Path) -> None:
+def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(closed, tmp_path):
     text = """
         import os, sys
         there = [number for number in range(3) if os.path.exists(f"/proc/self/fd/{number}")]
@@ -93,7 +89,7 @@ def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(
     assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "l.jsonl")))
 
 
-def test_survivors_are_named(tmp_path: Path) -> None:
+def test_survivors_are_named(tmp_path):
     text = "import os, time\nif os.fork() == 0:\n os.setsid(); os.close(1); os.close(2); time.sleep(600)"
     done = tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, script(tmp_path, text), cwd=tmp_path)
     end = next(record for record in read_log(str(tmp_path / "l.jsonl")) if isinstance(record, Exit))
@@ -104,7 +100,7 @@ def test_survivors_are_named(tmp_path: Path) -> None:
     assert f"still running: {end.survivors[0]}" in done.stderr
 
 
-def test_a_log_that_cannot_be_written_or_is_an_earlier_one_stops_before_the_run(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_or_is_an_earlier_one_stops_before_the_run(tmp_path):
     path = script(tmp_path, "open('ran', 'w')")
     earlier = write(tmp_path / "l.jsonl", HEADER)
     before = earlier.read_bytes()
@@ -120,7 +116,7 @@ def test_a_log_that_cannot_be_written_or_is_an_earlier_one_stops_before_the_run(
     assert tuimon(*again, cwd=tmp_path).returncode == 0 and earlier.read_bytes() != before
 
 
-def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:
+def test_no_secret_of_a_command_line_is_in_the_log(tmp_path):
     path = script(tmp_path, "import time; time.sleep(1)")
     words = (path, "--api-key", "hush1", "--token=hush2", "db://me:hush3@host", "--password", "hush4" * 500)
     tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, *words, cwd=tmp_path)
@@ -134,7 +130,7 @@ def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "l.jsonl").stat().st_mode) == 0o600
 
 
-def no_program(folder: Path) -> str:
+def no_program(folder):
     """A program that the system does not start."""
     program = folder / "x"
     program.write_text("#!/no/such/interpreter\n")
@@ -142,7 +138,7 @@ def no_program(folder: Path) -> str:
     return str(program)
 
 
-def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None:
+def test_nothing_is_left_when_the_command_does_not_start(tmp_path):
     done = tuimon("run", "--log", "l.jsonl", no_program(tmp_path), cwd=tmp_path)
     assert done.returncode == 1
     assert "interpreter is missing" in done.stderr
@@ -163,7 +159,7 @@ while not os.path.exists("enough"):
 """
 
 
-def two_gpus(directory: Path) -> Scenario:
+def two_gpus(directory):
     """One GPU that works, with figures that change with time, and one of another kind that has nothing to do."""
     directory.mkdir()
     scenario = Scenario(directory)
@@ -181,14 +177,14 @@ def two_gpus(directory: Path) -> Scenario:
     return scenario
 
 
-def gpu_records(log: Path, index: int = 0) -> list[Gpu]:
+def gpu_records(log, index=0):
     if not log.exists() or not log.stat().st_size:
         return []
     return [record for record in read_log(str(log)) if isinstance(record, Gpu) and record.index == index]
 
 
 @contextlib.contextmanager
-def training(log: Path, env: dict[str, str]) -> Iterator[Session]:
+def training(log, env):
     """A run that trains meanwhile, and what its log holds once it has ended."""
     words = ("run", "--headless", "--no-stacks", "--interval", "0.3", "--log", str(log), "--", sys.executable)
     session = Session()
@@ -201,7 +197,7 @@ def training(log: Path, env: dict[str, str]) -> Iterator[Session]:
         session.add(record)
 
 
-def test_a_run_with_gpus(tmp_path: Path) -> None:
+def test_a_run_with_gpus(tmp_path):
     scenario, log = two_gpus(tmp_path / "fake"), tmp_path / "run.jsonl"
     env = {**os.environ, **scenario.environment, "CUDA_VISIBLE_DEVICES": "GPU-00000000"}
     with training(log, env) as session:
@@ -219,7 +215,7 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     assert first.latest.compute_capability == 9.0
 
 
-def test_a_run_with_an_amd_gpu(tmp_path: Path) -> None:
+def test_a_run_with_an_amd_gpu(tmp_path):
     (tmp_path / "fake").mkdir()
     scenario, log = Scenario(tmp_path / "fake", installed=False), tmp_path / "run.jsonl"
     env = {**os.environ, **scenario.environment, **fake_amdsmi.install(tmp_path / "fake")}
@@ -240,19 +236,19 @@ def test_a_run_with_an_amd_gpu(tmp_path: Path) -> None:
     assert all(figure in shown for figure in ("83 %", "64", "612", "74 °C", "1890")), shown
 
 
-def trainers(log: Path) -> list[int]:
+def trainers(log):
     if not log.exists() or not log.stat().st_size:
         return []
     return [r.pid for r in read_log(str(log)) if isinstance(r, Process) and r.role == "trainer"]
 
 
-def doctor_says(environment: dict[str, str], folder: Path, name: str = "nvml") -> str:
+def doctor_says(environment, folder, name="nvml"):
     done = tuimon("doctor", "--format", "json", cwd=folder, env=environment)
     (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
     return f"{check['status']}: {check['message']}"
 
 
-def test_doctor_tells_what_the_gpus_tell(tmp_path: Path) -> None:
+def test_doctor_tells_what_the_gpus_tell(tmp_path):
     scenario = two_gpus(tmp_path / "fake")
     some = "ok: driver 580.65.06, 2 GPUs; for 1 of them SM, tensor and DRAM activity (Hopper and later have it)"
     assert doctor_says(scenario.environment, tmp_path) == some
@@ -262,7 +258,7 @@ def test_doctor_tells_what_the_gpus_tell(tmp_path: Path) -> None:
     assert "different versions" in doctor_says(scenario.environment, tmp_path)
 
 
-def test_doctor_counts_amd_gpus(tmp_path: Path) -> None:
+def test_doctor_counts_amd_gpus(tmp_path):
     scenario = Scenario(tmp_path, installed=False)
     environment = {**scenario.environment, **fake_amdsmi.install(tmp_path)}
     scenario.set(fake_amdsmi.usual(0), amd_devices=1)

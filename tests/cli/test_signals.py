@@ -1,15 +1,11 @@
 """``tuimon run --headless``: signals, and what becomes of them, are the training's own."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -42,14 +38,14 @@ raise SystemExit(len(heard))
 """
 
 
-def _each(pid: int, number: int) -> None:
+def _each(pid, number):
     for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
         with suppress(psutil.NoSuchProcess):  # a sampler of stacks that has just ended
             process.send_signal(number)
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg, _each])
-def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[int, int], None]) -> None:
+def test_each_signal_reaches_the_training_once(tmp_path, send):
     numbers = sorted(PASSED_ON - {signal.SIGRTMAX})
     assert {signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM, 40} <= set(numbers)
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, _NOTES), cwd=tmp_path) as process:
@@ -61,7 +57,7 @@ def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[i
     assert sorted(map(int, (tmp_path / "heard").read_text().split())) == sorted(PASSED_ON)
 
 
-def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimons(tmp_path: Path) -> None:
+def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimons(tmp_path):
     text = "import signal\nopen('ready', 'w').close()\nwhile True: signal.pause()"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
         until((tmp_path / "ready").exists)
@@ -69,7 +65,7 @@ def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimo
         assert process.wait(60) == 128 + signal.SIGQUIT
 
 
-def test_an_interrupted_save_is_not_interrupted_again(tmp_path: Path) -> None:
+def test_an_interrupted_save_is_not_interrupted_again(tmp_path):
     text = """
 import signal, time
 try:
@@ -85,7 +81,7 @@ except KeyboardInterrupt:
         assert process.wait(60) == 6
 
 
-def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path):
     text = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.1)"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
         pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
@@ -103,7 +99,7 @@ def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path
         "exec env --block-signal=USR1,TERM,40",
     ],
 )
-def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path: Path, given: str) -> None:
+def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path, given):
     found = []
     for words in ([], [*TUIMON, "run", *LEAN, "--"]):
         line = f"{given} {shlex.join([*words, 'grep', '-E', 'Sig(Blk|Ign|Cgt)', '/proc/self/status'])}; exit"
@@ -112,7 +108,7 @@ def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path: Path, g
     assert found[0] == found[1]
 
 
-def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path: Path) -> None:
+def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path):
     text = """
 import signal, sys
 signal.signal(signal.SIGHUP, lambda *_: sys.exit(9))
@@ -127,7 +123,7 @@ while True: signal.pause()
     assert [each.exit_code for each in recorded(tmp_path / "run.jsonl") if isinstance(each, Exit)] == [9]
 
 
-def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path: Path) -> None:
+def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path):
     text = """
 import getpass, signal
 heard = []

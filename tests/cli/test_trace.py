@@ -1,9 +1,6 @@
 """The command ``tuimon trace``."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -16,7 +13,7 @@ from tuimon.cli.main import run_command_line
 from tuimon.records import Process
 
 
-def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_was_taken(tmp_path, capsys):
     path = write(tmp_path / "t.json.gz", of_recording("resnet50_nw0_a"))
     assert run_command_line(["trace", path]) == 0
     out = capsys.readouterr().out
@@ -42,10 +39,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         *((["run.jsonl", "-o", "run.jsonl", *force], 2, "run.jsonl is a tuimon log") for force in ([], ["--force"])),
     ],
 )
-def test_refusals(
-    words: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def test_refusals(words, code, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ended.jsonl").write_text(_ENDED)
     (tmp_path / "taken.json.gz").write_text("{}")
@@ -66,7 +60,7 @@ _ENDED = """\
 """
 
 
-def test_without_o_a_name_is_taken_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_o_a_name_is_taken_that_is_free(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert free_name(5) == "tuimon-trace-5.json.gz"
     (tmp_path / "tuimon-trace-5.json.gz").write_text("an earlier trace")

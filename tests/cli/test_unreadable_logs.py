@@ -1,7 +1,5 @@
 """Logs that cannot be read, and names that are no UTF-8: each command names them and ends without a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -25,13 +23,13 @@ COMMANDS = (
 )
 
 
-def run(words: tuple[str, ...], path: str) -> int:
+def run(words, path):
     name, *options = words
     return run_command_line([name, path, *(path if option == "{same}" else option for option in options)])
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, ("view", "--headless")])
-def test_a_log_that_cannot_be_read(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_read(words, capsys):
     assert run(words, UNREADABLE) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "tuimon: the log /proc/self/mem cannot be read: Input/output error"
@@ -39,9 +37,7 @@ def test_a_log_that_cannot_be_read(words: tuple[str, ...], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_log_that_can_be_read_no_further(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_can_be_read_no_further(words, tmp_path, monkeypatch, capsys):
     path = log(tmp_path / "a.jsonl", 1)
     fail_in(monkeypatch, Path(path), 10_000)
     assert run(words, path) == 1
@@ -50,9 +46,7 @@ def test_a_log_that_can_be_read_no_further(
         read_log(path).report()
 
 
-def test_no_half_of_an_export_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_half_of_an_export_is_left(tmp_path, monkeypatch, capsys):
     path = log(tmp_path / "a.jsonl", 1)
     fail_in(monkeypatch, Path(path), 10_000)
     assert run(("export", "--to", "perfetto", "-o", str(tmp_path / "out.json")), path) == 1
@@ -61,9 +55,7 @@ def test_no_half_of_an_export_is_left(
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] != "trace"])
-def test_in_a_folder_it_is_named_and_the_others_are_read(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_folder_it_is_named_and_the_others_are_read(words, tmp_path, capsys):
     if words[0] == "diff":
         log(tmp_path / "a.jsonl", 1)
     else:
@@ -76,9 +68,7 @@ def test_in_a_folder_it_is_named_and_the_others_are_read(
     assert "".join(said.split()) in "".join((out + err).split())  # a long path is cut between two lines
 
 
-def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(tmp_path, monkeypatch, capsys):
     for seed in range(4):
         log(tmp_path / "before" / f"{seed}.jsonl", seed)
         log(tmp_path / "after" / f"{seed}.jsonl", 10 + seed, 25.0)
@@ -94,7 +84,7 @@ def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(
 @pytest.mark.parametrize(
     "words", [words for words in COMMANDS if words[0] != "trace"] + [("diff", "{same}", "--anyway", "--format", "json")]
 )
-def test_a_name_that_is_no_utf8(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_no_utf8(words, tmp_path, capsys):
     name = os.fsdecode(b"caf\xe9.jsonl")
     path = log(tmp_path / name, 1) if words[0] == "diff" else write(tmp_path / name, LOG)
     assert run(words, path) == 0

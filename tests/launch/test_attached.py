@@ -1,12 +1,9 @@
 """Looking at processes that run already."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,7 +20,7 @@ from tuimon.proc.processes import command_line
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+def sleeper():
     """Not Python; in a run."""
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "TUIMON_RUN": "a-run", "TUIMON_OUTPUT": "/out"})
     until(lambda: command_line(child.pid) == ["sleep", "600"])
@@ -32,7 +29,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child.wait()
 
 
-def test_no_such_process() -> None:
+def test_no_such_process():
     child = subprocess.Popen(["true"])
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
     with pytest.raises(TargetError):  # a zombie is none
@@ -43,15 +40,15 @@ def test_no_such_process() -> None:
             attach(pid)
 
 
-def test_not_python() -> None:
+def test_not_python():
     with started("sleep") as pid, pytest.raises(TargetError, match="sleep"):
         attach(pid)
 
 
-def test_a_process_that_hides_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hides_its_program(monkeypatch):
     """To a user without capabilities, one that is not dumpable; to root, one of an outer user namespace."""
 
-    def refuse(path: str) -> str:
+    def refuse(path):
         raise PermissionError(path)
 
     monkeypatch.setattr(os, "readlink", refuse)
@@ -62,7 +59,7 @@ def test_a_process_that_hides_its_program(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @contextlib.contextmanager
-def started(name: str) -> Iterator[int]:
+def started(name):
     """A process that sleeps under this name."""
     child = subprocess.Popen([name, "600"], executable=shutil.which("sleep"))
     until(lambda: command_line(child.pid) == [name, "600"])
@@ -73,26 +70,26 @@ def started(name: str) -> Iterator[int]:
         child.wait()
 
 
-def test_a_process_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_another_user(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(TargetError, match="belongs to"):
         attach(1)
 
 
-def test_a_shell_that_tuimon_launched_may_be_attached_to(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_shell_that_tuimon_launched_may_be_attached_to(sleeper):
     found = attach(sleeper.pid)
     assert (found.run_id, found.output, found.command) == ("a-run", None, ["sleep", "600"])  # no output of ours
     assert processes_of_run("a-run") == [sleeper.pid]
     assert processes_of_run("a-ru") == []
 
 
-def test_a_shortage_of_file_handles_is_no_end(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_shortage_of_file_handles_is_no_end(sleeper):
     attached = attach(sleeper.pid)
     with no_handles():
         assert attached.poll() is None
 
 
-def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
+def test_its_end_is_seen(sleeper):
     found = attach(sleeper.pid)
     assert found.poll() is None
     sleeper.kill()
@@ -101,7 +98,7 @@ def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
     assert found.poll() == ExitStatus(None, None)
 
 
-def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ring_tells_run_and_output(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     path = tmp_path / f"{os.getpid()}-{files.start_ticks(os.getpid())}.ring"
@@ -116,7 +113,7 @@ def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.Monke
     ring.unlink()
 
 
-def test_candidates_are_no_workers() -> None:
+def test_candidates_are_no_workers():
     command = ["python", "train.py"]
     commands = {10: command, 20: ["torchrun", "train.py"]}
     forked = Candidate(11, 10, 0, command, None)

@@ -1,12 +1,8 @@
 """The launched process and how it is ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +13,13 @@ from tuimon.launch.child import INJECT_DIRECTORY, Ending, ExitStatus, Launched, 
 pytestmark = pytest.mark.trust
 
 
-def launch(tmp_path: Path, code: str, **options: object) -> Launched:
+def launch(tmp_path, code, **options):
     output = str(tmp_path / "out")
-    return Launched([sys.executable, "-c", code], "run-1", output=output, **options)  # type: ignore[arg-type]
+    return Launched([sys.executable, "-c", code], "run-1", output=output, **options)
 
 
 @pytest.fixture
-def stubborn(tmp_path: Path) -> Iterator[Launched]:
+def stubborn(tmp_path):
     """Ignores SIGINT and SIGTERM, and has a child that does so, too."""
     launched = launch(
         tmp_path,
@@ -50,13 +46,13 @@ def stubborn(tmp_path: Path) -> Iterator[Launched]:
         ("import os; os.close(1); os.close(2)", ExitStatus(0, None)),
     ],
 )
-def test_how_it_ended(tmp_path: Path, code: str, ended: ExitStatus) -> None:
+def test_how_it_ended(tmp_path, code, ended):
     launched = launch(tmp_path, code)
     assert until(launched.poll) == ended
     assert launched.poll() == ended
 
 
-def test_it_has_a_session_and_an_output_of_its_own(tmp_path: Path) -> None:
+def test_it_has_a_session_and_an_output_of_its_own(tmp_path):
     launched = launch(
         tmp_path,
         "import os, sys; print(os.getsid(0), os.getpid(), repr(sys.stdin.read())); print('err', file=sys.stderr)",
@@ -66,7 +62,7 @@ def test_it_has_a_session_and_an_output_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_cannot_be_started(tmp_path: Path) -> None:
+def test_what_cannot_be_started(tmp_path):
     script = tmp_path / "x"
     script.write_text("no shebang")
     script.chmod(0o755)
@@ -78,7 +74,7 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
         Launched([str(script)], "r")
 
 
-def test_the_environment_keeps_what_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_keeps_what_is_the_users(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/a:/b")
     monkeypatch.setenv("TUIMON_OUTPUT", "/of/an/outer/tuimon")
     monkeypatch.setenv("PYTHONUNBUFFERED", "")
@@ -93,9 +89,7 @@ def test_the_environment_keeps_what_is_the_users(monkeypatch: pytest.MonkeyPatch
     assert with_output["PYTHONUNBUFFERED"] == ""
 
 
-def test_a_folder_for_rings_means_the_same_wherever_the_training_goes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_for_rings_means_the_same_wherever_the_training_goes(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUIMON_RING_DIR", "rings")
     assert environment("r", None, markers=True)["TUIMON_RING_DIR"] == str(tmp_path / "rings")
@@ -104,17 +98,15 @@ def test_a_folder_for_rings_means_the_same_wherever_the_training_goes(
 
 
 @pytest.mark.parametrize("before", [None, "", INJECT_DIRECTORY])
-def test_an_empty_pythonpath_does_not_become_the_working_directory(
-    monkeypatch: pytest.MonkeyPatch, before: str | None
-) -> None:
+def test_an_empty_pythonpath_does_not_become_the_working_directory(monkeypatch, before):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
         monkeypatch.setenv("PYTHONPATH", before)
     assert environment("r", None, markers=True)["PYTHONPATH"] == INJECT_DIRECTORY
 
 
-def test_ending_gives_time_between_the_signals() -> None:
-    sent: list[signal.Signals] = []
+def test_ending_gives_time_between_the_signals():
+    sent = []
     ending = Ending(sent.append)
     assert ending.next_in_s(100.0) == 0.0
     steps = [ending.step(now_s) for now_s in (100.0, 100.1, 104.9, 105.0, 105.1, 109.9, 110.0, 110.1, 200.0)]
@@ -125,7 +117,7 @@ def test_ending_gives_time_between_the_signals() -> None:
     assert ending.next_in_s(200.0) is None
 
 
-def test_a_polite_process_ends_at_the_first_signal(tmp_path: Path) -> None:
+def test_a_polite_process_ends_at_the_first_signal(tmp_path):
     launched = launch(
         tmp_path,
         "import time\n"
@@ -139,7 +131,7 @@ def test_a_polite_process_ends_at_the_first_signal(tmp_path: Path) -> None:
     assert "saved" in (tmp_path / "out").read_text()
 
 
-def test_a_stubborn_group_is_killed_whole(stubborn: Launched, tmp_path: Path) -> None:
+def test_a_stubborn_group_is_killed_whole(stubborn, tmp_path):
     pids = [int(line.split()[1]) for line in (tmp_path / "out").read_text().splitlines()]
     assert stubborn.end_step(0.0) == signal.SIGINT
     assert stubborn.end_step(5.0) == signal.SIGTERM
@@ -149,7 +141,7 @@ def test_a_stubborn_group_is_killed_whole(stubborn: Launched, tmp_path: Path) ->
     until(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_a_stopped_process_still_hears_the_end(tmp_path: Path) -> None:
+def test_a_stopped_process_still_hears_the_end(tmp_path):
     launched = launch(tmp_path, "import time; print('ready', flush=True); time.sleep(600)")
     until(lambda: "ready" in (tmp_path / "out").read_text())
     os.kill(launched.pid, signal.SIGSTOP)
@@ -157,7 +149,7 @@ def test_a_stopped_process_still_hears_the_end(tmp_path: Path) -> None:
     assert until(launched.poll) == ExitStatus(130, "SIGINT")
 
 
-def test_memory_is_watched_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_watched_only_where_it_was_asked_for(monkeypatch):
     monkeypatch.setenv("TUIMON_MEMORY", "1")  # of an enclosing run
     assert "TUIMON_MEMORY" not in environment("r", None, markers=True)
     assert environment("r", None, markers=True, memory=True)["TUIMON_MEMORY"] == "1"

@@ -1,7 +1,5 @@
 """What the words after ``tuimon run`` and ``tuimon attach`` mean: a command, a place, a job, a process."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -24,25 +22,25 @@ from tuimon.sources.processes.source import ProcessSource
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def program(path: Path, mode: int = 0o755, text: str = "#!/bin/sh\n") -> Path:
+def program(path, mode=493, text="#!/bin/sh\n"):
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
 @pytest.mark.parametrize("words", [["train.py", "--lr", "0.1"], ["./executable.py"], ["-m", "pkg.train", "--x"]])
-def test_a_script_or_module_runs_under_the_users_python(words: list[str], folder: Path) -> None:
+def test_a_script_or_module_runs_under_the_users_python(words, folder):
     (folder / "train.py").touch()
     program(folder / "executable.py", text="#!/no/such/python\n")
     assert resolve(words) == [user_python(), *words]
 
 
-def test_the_python_of_the_active_environment_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_active_environment_comes_first(folder, monkeypatch):
     for name in ("python", "python3"):
         program(folder / name)
     monkeypatch.setenv("PATH", str(folder))
@@ -53,13 +51,13 @@ def test_the_python_of_the_active_environment_comes_first(folder: Path, monkeypa
     assert user_python() == sys.executable
 
 
-def test_any_other_program_stays_as_it_is(folder: Path) -> None:
+def test_any_other_program_stays_as_it_is(folder):
     assert resolve(["bash", "train.sh"]) == ["bash", "train.sh"]
     program(folder / "launch")
     assert resolve(["./launch", "x"]) == ["./launch", "x"]
 
 
-def test_a_directory_needs_a_main(folder: Path) -> None:
+def test_a_directory_needs_a_main(folder):
     (folder / "pkg").mkdir()
     with pytest.raises(UsageError, match="is a directory without"):
         resolve(["pkg"])
@@ -75,7 +73,7 @@ def test_a_directory_needs_a_main(folder: Path) -> None:
     ("word", "hint"),
     [("trian.py", "train.py"), ("train", "train.py"), ("nowhere/train.py", "no folder")],
 )
-def test_what_is_not_there_has_a_suggestion(folder: Path, word: str, hint: str) -> None:
+def test_what_is_not_there_has_a_suggestion(folder, word, hint):
     (folder / "train.py").touch()
     with pytest.raises(UsageError) as error:
         resolve([word])
@@ -84,7 +82,7 @@ def test_what_is_not_there_has_a_suggestion(folder: Path, word: str, hint: str) 
     assert error.value.exit_code == 2
 
 
-def test_a_file_that_cannot_be_executed(folder: Path) -> None:
+def test_a_file_that_cannot_be_executed(folder):
     program(folder / "train", 0o644, "#!/usr/bin/env python3\n")
     with pytest.raises(UsageError) as error:
         resolve(["./train"])
@@ -96,13 +94,13 @@ def test_a_file_that_cannot_be_executed(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_an_unreadable_script(folder: Path) -> None:
+def test_an_unreadable_script(folder):
     program(folder / "train.py", 0o000)
     with pytest.raises(UsageError, match="cannot be read"):
         resolve(["train.py"])
 
 
-def test_names_are_shown_without_control_characters(folder: Path) -> None:
+def test_names_are_shown_without_control_characters(folder):
     with pytest.raises(UsageError) as error:
         resolve(["\x1b[31mtrain\x07.py"])
     assert "\x1b" not in error.value.message
@@ -110,13 +108,13 @@ def test_names_are_shown_without_control_characters(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "says"), [([], "nothing to run"), ([""], "nothing to run"), (["-m"], "module")])
-def test_nothing_to_run(words: list[str], says: str) -> None:
+def test_nothing_to_run(words, says):
     with pytest.raises(UsageError, match=says):
         resolve(words)
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def base(tmp_path, monkeypatch):
     """The state folder's base; and a temporary folder beside it."""
     (tmp_path / "state").mkdir()
     (tmp_path / "temporary").mkdir()
@@ -125,14 +123,14 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_an_output_of_ours_is_recognised(base: Path) -> None:
+def test_an_output_of_ours_is_recognised(base):
     path = output_path("r1")
     assert own_output(path, "r1", os.getuid()) is None  # not made yet
     Path(path).touch(0o600)
     assert own_output(path, "r1", os.getuid()) == path
 
 
-def test_any_other_file_is_none(base: Path, tmp_path: Path) -> None:
+def test_any_other_file_is_none(base, tmp_path):
     path = Path(output_path("r1"))
     path.touch(0o600)
     secret = tmp_path / "secret.out"
@@ -150,7 +148,7 @@ def test_any_other_file_is_none(base: Path, tmp_path: Path) -> None:
     assert own_output(str(path), "r1", os.getuid()) is None
 
 
-def test_folders_are_made_private_whatever_the_umask(base: Path) -> None:
+def test_folders_are_made_private_whatever_the_umask(base):
     before = os.umask(0)
     try:
         base.rmdir()
@@ -162,7 +160,7 @@ def test_folders_are_made_private_whatever_the_umask(base: Path) -> None:
     assert modes == [0o700, 0o700, 0o700]
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(base: Path, tmp_path: Path) -> None:
+def test_a_folder_that_others_can_write_to_is_not_used(base, tmp_path):
     shared = base / "tuimon"
     shared.mkdir()
     shared.chmod(0o777)  # whoever writes here can put a folder of his in the place of ours
@@ -194,18 +192,18 @@ TORCHRUN = ["torchrun", "--nnodes", "2", "--rdzv-id", "42", "--node_rank=1", "tr
         ({"SLURM_JOB_ID": "7", "SLURM_NODEID": "many"}, [], Job("slurm-7")),
     ],
 )
-def test_scheduler_and_launcher_name_a_job(environ: dict[str, str], command: list[str], job: Job) -> None:
+def test_scheduler_and_launcher_name_a_job(environ, command, job):
     assert job_of(environ, command) == job
 
 
-def test_the_users_name_comes_first() -> None:
+def test_the_users_name_comes_first():
     assert job_of({"SLURM_JOB_ID": "7"}, TORCHRUN, "mine") == Job("mine", 1)
 
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_processes_of_a_run_are_found_by_their_environment() -> None:
+def test_the_processes_of_a_run_are_found_by_their_environment():
     env = {**os.environ, "TUIMON_RUN": "run-of-this-test"}
     ready = "import sys; print('ready', flush=True); sys.stdin.read()"
     each = [
@@ -220,15 +218,15 @@ def test_the_processes_of_a_run_are_found_by_their_environment() -> None:
     assert processes_of_run("run-of-this-test") == []
 
 
-def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def short(_pid: int) -> dict[str, str]:
+def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatch):
+    def short(_pid):
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(attached, "environment", short)
     assert processes_of_run("any") == []
 
 
-def test_an_empty_proc_is_reported_and_the_run_goes_on_to_its_end() -> None:
+def test_an_empty_proc_is_reported_and_the_run_goes_on_to_its_end():
     training = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"]
     words = [sys.executable, "-m", "tuimon", "run", "--headless", "--no-gpu", "--", *training]
     script = 'mount -t tmpfs none /proc && exec "$@"'
@@ -247,7 +245,7 @@ def test_an_empty_proc_is_reported_and_the_run_goes_on_to_its_end() -> None:
     assert running.returncode == 3 and "ended with exit code 3" in rest and "no longer watching" not in rest
 
 
-def test_where_proc_shows_not_even_tuimon_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_proc_shows_not_even_tuimon_that_is_said_once(monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda _path: [])
     monkeypatch.setattr(files, "start_ticks", _no_file)
     source = ProcessSource(ProcessTable(os.getpid(), "run"), 1.0)
@@ -257,5 +255,5 @@ def test_where_proc_shows_not_even_tuimon_that_is_said_once(monkeypatch: pytest.
     assert find_candidates() == processes_of_run("run") == []
 
 
-def _no_file(_pid: int) -> int:
+def _no_file(_pid):
     raise FileNotFoundError(2, "No such file or directory")

@@ -1,10 +1,7 @@
 """Which processes get hooks: ranks with the command line of their launcher too, forked workers not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -30,7 +27,7 @@ else:
 
 
 @pytest.fixture(params=["", "1"])
-def launched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int, bool]]:
+def launched(request, monkeypatch):
     """Launcher, rank, the rank's forked worker, and whether the launcher comes back to Python."""
     if not hasattr(sys, "orig_argv"):
         pytest.skip("this Python does not keep its arguments")
@@ -45,7 +42,7 @@ def launched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         process.communicate()
 
 
-def test_ranks_and_launchers_are_told_from_workers(launched: tuple[int, int, int, bool]) -> None:
+def test_ranks_and_launchers_are_told_from_workers(launched):
     launcher, rank, worker, comes_back = launched
     assert is_fork_of(worker, rank) and not is_fork_of(rank, launcher)
     if comes_back:

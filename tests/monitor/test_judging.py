@@ -1,7 +1,5 @@
 """How often a run is judged, and that sampling comes first."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 

@@ -1,10 +1,7 @@
 """The monitor: queue to session and log, the target's end, findings."""
 
-from __future__ import annotations
-
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import sources_of
 from tuimon.monitor.options import Options
 from tuimon.monitor.poller import MANY
-from tuimon.records import Cost, Exit, Notice, Record, Uncaught
+from tuimon.records import Cost, Exit, Notice, Uncaught
 from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.source import read_log
@@ -33,30 +30,30 @@ class Given(Source):
     name = "given"
     period_s = 3600.0  # so that only the first and the last read take place
 
-    def __init__(self, *batches: list[Record]) -> None:
+    def __init__(self, *batches):
         self._batches = list(batches)
         self.closed = False
 
-    def read(self) -> Iterable[Record]:
+    def read(self):
         return self._batches.pop(0) if self._batches else []
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
 class Process:
     """A process that ends when the test says so."""
 
-    def __init__(self, run_id: str | None = None) -> None:
+    def __init__(self, run_id=None):
         self.pid = 7
         self.run_id = run_id
-        self.ended: ExitStatus | None = None
+        self.ended = None
 
-    def poll(self) -> ExitStatus | None:
+    def poll(self):
         return self.ended
 
 
-def test_records_reach_session_and_log(tmp_path: Path) -> None:
+def test_records_reach_session_and_log(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     source = Given([steps(1.0)])
     monitor = Monitor([source], header=HEADER, log=log, process=Process())
@@ -71,12 +68,10 @@ def test_records_reach_session_and_log(tmp_path: Path) -> None:
     assert not any(isinstance(record, Exit) for record in read_log(log.path))
 
 
-def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watched_to_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watched_to_its_end(monkeypatch):
     start = threading.Thread.start
 
-    def start_others(thread: threading.Thread) -> None:
+    def start_others(thread):
         if thread.name == "tuimon-threadless":
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -95,7 +90,7 @@ def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watche
     monitor.stop()
 
 
-def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
+def test_the_last_read_comes_before_the_exit(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     log.add_record(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
     process = Process()
@@ -130,9 +125,7 @@ BEGAN = [process(pid, t=1.0, start_unix_s=start_s) for pid, start_s in ((8, 0.5)
         ([steps(1.0)], [(9.0, 8), (9.5, 7)], 1, "of 7"),  # a training that was launched ends by its own error
     ],
 )
-def test_the_exit_names_the_exception_that_ended_the_run(
-    tmp_path: Path, before: list[Record], raised: list[tuple[float, int]], code: int | None, line: str | None
-) -> None:
+def test_the_exit_names_the_exception_that_ended_the_run(tmp_path, before, raised, code, line):
     out = tmp_path / "out"
     out.write_text("" if code is None else 'Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
     noted = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
@@ -147,16 +140,16 @@ def test_the_exit_names_the_exception_that_ended_the_run(
     assert (end.raised_at is not None) == (line or "").startswith("of")
 
 
-def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch):
     tail = OutputTail("/nowhere")
     monkeypatch.setattr(tail, "trim", lambda: pytest.fail("not ours to cut"))
     Monitor([], process=Process(), output=tail).tick()
 
 
-def test_an_iterator_makes_its_sources_when_the_monitor_begins() -> None:
-    made: list[Given] = []
+def test_an_iterator_makes_its_sources_when_the_monitor_begins():
+    made = []
 
-    def sources() -> Iterator[Given]:
+    def sources():
         made.append(Given([steps(1.0)]))
         yield made[0]
 
@@ -170,7 +163,7 @@ def test_an_iterator_makes_its_sources_when_the_monitor_begins() -> None:
     assert len(made) == 1 and made[0].closed
 
 
-def test_what_the_queue_lost_is_told_with_the_cost() -> None:
+def test_what_the_queue_lost_is_told_with_the_cost():
     cost = Cost(t=1.0, pid=0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
     monitor = Monitor([Given([cost])])
     monitor.pollers.pollers[0].dropped = 12
@@ -181,7 +174,7 @@ def test_what_the_queue_lost_is_told_with_the_cost() -> None:
     monitor.stop()
 
 
-def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_run_at_most_once_a_second(monkeypatch):
     judged = []
     monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: judged.append(1) or [])
     now = [10.0]
@@ -197,10 +190,10 @@ def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(judged) == 2
 
 
-def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disk_that_fills_is_said_once(monkeypatch, tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
 
-    def full(handle: int, data: bytes) -> int:
+    def full(handle, data):
         raise OSError(28, "No space left on device")
 
     monitor = Monitor([], log=log, process=Process())
@@ -212,7 +205,7 @@ def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monitor.stop()
 
 
-def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path) -> None:
+def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path):
     hostile = "gpu\x1b]52;c;ZXZpbA==\x07 gone\u202e\x9b1m"
     notice = Notice(t=1.0, pid=0, source="gpu", level="warning", message=hostile, hint=hostile)
     process = Process()
@@ -231,7 +224,7 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path)
     assert "gone" in written and not {"\x9b", "\u202e"} & set(written) and "u001b" not in written
 
 
-def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
+def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path):
     now = [100.0]
     monitor = Monitor([], process=Process(), clock=lambda: now[0])
     monitor.tick()
@@ -245,9 +238,7 @@ def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
     assert "did not run for 40 s" in notice.message
 
 
-def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(monkeypatch):
     process = Process()
     monitor = Monitor([Given([steps(1.0)])], process=process)
     monkeypatch.setattr(
@@ -273,18 +264,18 @@ class Late(Given):
 
     name = "late"
 
-    def __init__(self, *batches: list[Record]) -> None:
+    def __init__(self, *batches):
         super().__init__(*batches)
         self.reads, self.go = 0, threading.Event()
 
-    def read(self) -> Iterable[Record]:
+    def read(self):
         self.reads += 1
         if self.reads > 1:
             self.go.wait()
         return super().read()
 
 
-def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path: Path) -> None:
+def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
     log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), [100.0]
     late = Late([steps(1.0)], [steps(2.0)])
     monitor = Monitor([late, Given()], header=HEADER, log=log, process=process, clock=lambda: clock[0])
@@ -306,7 +297,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path: Path)
     assert isinstance(last, Exit)
 
 
-def test_all_that_was_read_comes_before_the_exit(tmp_path: Path) -> None:
+def test_all_that_was_read_comes_before_the_exit(tmp_path):
     log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), itertools.count(100.0, 0.2)
     records = [steps(1.0 + t / 100) for t in range(6 * MANY)]
     monitor = Monitor([Given([], records)], header=HEADER, log=log, process=process, clock=lambda: next(clock))
@@ -321,7 +312,7 @@ def test_all_that_was_read_comes_before_the_exit(tmp_path: Path) -> None:
 # -- the sources of a live run
 
 
-def test_what_is_switched_off_is_named_in_a_notice() -> None:
+def test_what_is_switched_off_is_named_in_a_notice():
     sources = list(sources_of(ProcessTable(1, None), Options(markers=False, stacks=False, gpu=False)))
     (notices,) = (source for source in sources if isinstance(source, NoticeSource))
     assert [(notice.source, notice.message) for notice in notices.read()] == [

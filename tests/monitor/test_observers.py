@@ -1,15 +1,9 @@
 """Views beside the screen: fed at every tick and at the end; one that fails hurts nobody."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 from tests.monitor.test_monitor import Given, Process, steps, ticked_until
-from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import ExitStatus
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import Notice
-from tuimon.session.session import Session
 
 
 class Watching:
@@ -17,28 +11,28 @@ class Watching:
 
     name = "watching"
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error=None):
         self.error = error
-        self.calls: list[str] = []
+        self.calls = []
         self.seen = 0
 
-    def start(self) -> None:
+    def start(self):
         self.calls.append("start")
 
-    def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
+    def show(self, session, findings):
         self.calls.append("show")
         self.seen = max(self.seen, int(session.now_s))
         if self.error is not None:
             raise self.error
         return [Notice(t=session.now_s, pid=0, source=self.name, level="info", message="here")]
 
-    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+    def close(self, session, findings):
         self.calls.append("close" if session.exit is not None else "close early")
         if self.error is not None:
             raise self.error
 
 
-def test_it_sees_every_tick_and_the_end() -> None:
+def test_it_sees_every_tick_and_the_end():
     watching, process = Watching(), Process()
     monitor = Monitor([Given([steps(3.0)])], process=process, observers=[watching])
     monitor.start()
@@ -52,7 +46,7 @@ def test_it_sees_every_tick_and_the_end() -> None:
     assert monitor.session.notices["watching"].message == "here"
 
 
-def test_one_that_raises_is_left_out_with_a_notice_and_the_others_go_on() -> None:
+def test_one_that_raises_is_left_out_with_a_notice_and_the_others_go_on():
     broken, sound = Watching(ValueError("oh")), Watching()
     broken.name = "broken"
     monitor = Monitor([Given([steps(3.0)])], process=Process(), observers=[broken, sound])
@@ -65,9 +59,9 @@ def test_one_that_raises_is_left_out_with_a_notice_and_the_others_go_on() -> Non
     assert (broken.calls, sound.calls[-1]) == (["start", "show"], "close early")
 
 
-def test_one_that_cannot_begin_is_left_out_with_a_notice() -> None:
+def test_one_that_cannot_begin_is_left_out_with_a_notice():
     class Unable(Watching):
-        def start(self) -> None:
+        def start(self):
             raise RuntimeError("can't start new thread")
 
     unable, sound = Unable(), Watching()

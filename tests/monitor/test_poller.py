@@ -1,17 +1,12 @@
 """One thread for each source: schedule, failures, drops, stopping; and the queue of their records."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterable
-
-import pytest
 
 from tests.waiting import until
 from tuimon.errors import TuimonError
 from tuimon.monitor import poller
 from tuimon.monitor.poller import Poller, RecordQueue
-from tuimon.records import Mark, Notice, Record
+from tuimon.records import Mark, Notice
 from tuimon.sources.base import Done, Source
 
 
@@ -20,33 +15,33 @@ class Fake(Source):
 
     name = "fake"
 
-    def __init__(self, read: Callable[[int], Iterable[Record]], period_s: float = 0.001) -> None:
+    def __init__(self, read, period_s=0.001):
         self.period_s = period_s
         self.reads = 0
         self.closed = threading.Event()
         self._read = read
 
-    def read(self) -> Iterable[Record]:
+    def read(self):
         self.reads += 1
         return self._read(self.reads)
 
-    def close(self) -> None:
+    def close(self):
         self.closed.set()
 
 
-def mark(number: int) -> Mark:
+def mark(number):
     return Mark(t=float(number), pid=1, name="m")
 
 
-def taken(records: RecordQueue) -> list[Record]:
+def taken(records):
     found = []
     while not records.empty():
         found.append(records.get_nowait())
     return found
 
 
-def test_records_come_in_order_and_done_ends_it() -> None:
-    def read(number: int) -> Iterable[Record]:
+def test_records_come_in_order_and_done_ends_it():
+    def read(number):
         if number > 3:
             raise Done
         return [mark(number)]
@@ -58,7 +53,7 @@ def test_records_come_in_order_and_done_ends_it() -> None:
     assert [record.t for record in taken(records)] == [1.0, 2.0, 3.0]
 
 
-def test_a_full_queue_drops_and_counts() -> None:
+def test_a_full_queue_drops_and_counts():
     records = RecordQueue(2)
     source = Fake(lambda number: [mark(i) for i in range(5)], period_s=60.0)
     running = Poller(source, records)
@@ -69,8 +64,8 @@ def test_a_full_queue_drops_and_counts() -> None:
     assert running.dropped == 3 + 5  # the last read at the stop finds it full, too
 
 
-def test_a_replay_waits_for_room_instead() -> None:
-    def read(number: int) -> Iterable[Record]:
+def test_a_replay_waits_for_room_instead():
+    def read(number):
         yield from (mark(i) for i in range(100))
         raise Done
 
@@ -83,8 +78,8 @@ def test_a_replay_waits_for_room_instead() -> None:
     assert running.dropped == 0
 
 
-def test_what_a_replay_read_before_it_failed_is_put() -> None:
-    def read(number: int) -> Iterable[Record]:
+def test_what_a_replay_read_before_it_failed_is_put():
+    def read(number):
         if number > 1:
             raise Done
         yield mark(1)
@@ -99,7 +94,7 @@ def test_what_a_replay_read_before_it_failed_is_put() -> None:
     running.stop()
 
 
-def test_a_replay_that_nobody_takes_from_can_be_stopped() -> None:
+def test_a_replay_that_nobody_takes_from_can_be_stopped():
     records = RecordQueue(1)
     running = Poller(Fake(lambda number: [mark(i) for i in range(1000)]), records, lossless=True)
     running.start()
@@ -107,10 +102,10 @@ def test_a_replay_that_nobody_takes_from_can_be_stopped() -> None:
     assert running.stop(20.0)
 
 
-def test_failures_become_notices_and_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_become_notices_and_it_tries_again(monkeypatch):
     monkeypatch.setattr(poller, "BACKOFF_S", (0.001, 0.002))
 
-    def read(number: int) -> Iterable[Record]:
+    def read(number):
         if number == 1:
             raise OSError("driver\x1b[31m lost\nsecond line")
         if number == 2:
@@ -133,7 +128,7 @@ def test_failures_become_notices_and_it_tries_again(monkeypatch: pytest.MonkeyPa
     assert well.level == "ok"
 
 
-def test_stopping_wakes_it_for_one_last_read() -> None:
+def test_stopping_wakes_it_for_one_last_read():
     records = RecordQueue()
     source = Fake(lambda number: [mark(number)], period_s=3600.0)
     running = Poller(source, records)
@@ -145,14 +140,14 @@ def test_stopping_wakes_it_for_one_last_read() -> None:
     assert [record.t for record in taken(records)] == [1.0, 2.0]
 
 
-def test_stopping_what_never_started() -> None:
+def test_stopping_what_never_started():
     assert Poller(Fake(lambda number: []), RecordQueue()).stop()
 
 
-def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
+def test_a_source_that_hangs_does_not_hold_the_stop():
     release = threading.Event()
 
-    def read(number: int) -> Iterable[Record]:
+    def read(number):
         release.wait()
         return []
 
@@ -165,7 +160,7 @@ def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
     until(source.closed.is_set)
 
 
-def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
+def test_the_schedule_is_absolute_and_does_not_catch_up():
     now = [100.0]
     source = Fake(lambda number: [], period_s=1.0)
     running = Poller(source, RecordQueue(), clock=lambda: now[0])
@@ -179,11 +174,11 @@ def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
 # -- the queue that many records pass at once
 
 
-def marks(*numbers: int) -> list[Record]:
+def marks(*numbers):
     return [mark(number) for number in numbers]
 
 
-def test_many_are_put_as_far_as_there_is_room_and_taken_in_order() -> None:
+def test_many_are_put_as_far_as_there_is_room_and_taken_in_order():
     records = RecordQueue(5)
     assert records.put_many(marks(*range(8)), 0.0) == 5
     assert records.put_many(marks(9), 0.0) == 0
@@ -193,7 +188,7 @@ def test_many_are_put_as_far_as_there_is_room_and_taken_in_order() -> None:
     assert records.get_many(100) == [] and records.empty()
 
 
-def test_one_that_waits_for_room_goes_on_when_some_are_taken() -> None:
+def test_one_that_waits_for_room_goes_on_when_some_are_taken():
     records, done = RecordQueue(2), []
     records.put_many(marks(0, 1), 0.0)
     writer = threading.Thread(target=lambda: done.append(records.put_many(marks(2), 60.0)))
@@ -204,7 +199,7 @@ def test_one_that_waits_for_room_goes_on_when_some_are_taken() -> None:
     assert done == [1] and records.get_many(9) == marks(1, 2)
 
 
-def test_one_that_waits_for_records_gets_those_that_come() -> None:
+def test_one_that_waits_for_records_gets_those_that_come():
     records, found = RecordQueue(), []
     reader = threading.Thread(target=lambda: found.append(records.get_many(9, 60.0)))
     reader.start()

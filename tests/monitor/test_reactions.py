@@ -1,7 +1,5 @@
 """Commands for findings: when they run, what they are given, and that nothing waits for them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

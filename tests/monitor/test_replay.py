@@ -1,8 +1,5 @@
 """The monitor that replays a log, or follows one that is still being written."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ from tests.session import records
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.recorded import read_log
-from tuimon.records import Exit, Record, StackCount, Stacks
+from tuimon.records import Exit, StackCount, Stacks
 from tuimon.sources.base import Done, Source
 from tuimon.sources.log.writer import LogWriter
 
@@ -21,7 +18,7 @@ LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 
 @pytest.mark.parametrize("log", ["demo_slow_loader", "too_many_threads", "two_greedy_trainings"])
-def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log: str) -> None:
+def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log):
     """At its last moment its processes have ended: threads that crowded the cores are no more."""
     path = str(LOGS / f"{log}.jsonl.gz")
     monitor = open_log(path)
@@ -32,11 +29,11 @@ def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log:
     monitor.stop()
 
 
-def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> None:
+def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path):
     """At its end there are no processes any more; that it hung is known from the moments before."""
     log = LogWriter(str(tmp_path / "x.jsonl"))
     stands = StackCount(100, "MainThread", [0], 10)
-    in_the_hang: list[Record] = []
+    in_the_hang = []
     for t in range(9, 41):
         in_the_hang.append(records.thread(t, 0.0, state="waiting"))
         in_the_hang.append(records.steps(t, {}, count=0, first_index=90, open_phase="backward", open_for_s=t - 8.0))
@@ -59,12 +56,12 @@ def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> Non
     monitor.stop()
 
 
-def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch):
     class Long(Source):
         name = "log"
         period_s = 0.0
 
-        def read(self) -> Iterable[Record]:
+        def read(self):
             yield from (steps(float(t)) for t in range(3000))
             raise Done
 
@@ -79,7 +76,7 @@ def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.Monkey
     monitor.stop()
 
 
-def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path) -> None:
+def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     header = structs.replace(HEADER, t=50.0, wall_unix_s=1000.0)
     for record in (header, steps(110.0)):

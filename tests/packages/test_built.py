@@ -32,10 +32,10 @@ class Built(NamedTuple):
     env: Path
 
     @property
-    def site(self) -> Path:
+    def site(self):
         return next(self.env.glob("lib/python*/site-packages"))
 
-    def tuimon(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def tuimon(self, *words):
         """The console script, in a folder and an environment that know nothing of this clone."""
         names = ("PATH", "HOME", "LANG", "TMPDIR")
         return subprocess.run(
@@ -49,13 +49,13 @@ class Built(NamedTuple):
         )
 
 
-def run(*command: str | Path, cwd: Path) -> None:
+def run(*command, cwd):
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
@@ -73,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return made
 
 
-def files_of(package: Path) -> set[str]:
+def files_of(package):
     return {
         str(path.relative_to(package))
         for path in package.rglob("*")
@@ -81,14 +81,14 @@ def files_of(package: Path) -> set[str]:
     }
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert files_of(built.site / "tuimon") == files_of(ROOT / "tuimon")
     assert "py.typed" in files_of(built.site / "tuimon")
     top = {path.name for path in built.site.iterdir() if not path.name.startswith(("tuimon", "behind"))}
     assert top <= {"__pycache__"}
 
 
-def test_shells_and_man_find_their_files_below_the_environment(built: Built) -> None:
+def test_shells_and_man_find_their_files_below_the_environment(built):
     share = built.env / "share"
     for name in (
         "bash-completion/completions/tuimon",
@@ -99,21 +99,21 @@ def test_shells_and_man_find_their_files_below_the_environment(built: Built) -> 
         assert "completions" in (share / name).read_text(), name
 
 
-def test_what_the_readme_links_to_is_in_the_sdist(built: Built) -> None:
+def test_what_the_readme_links_to_is_in_the_sdist(built):
     pages = [built.sdist / "README.md", *(built.sdist / "docs").rglob("*.md")]
     links = [(page, link or image) for page in pages for link, image in _LINK.findall(page.read_text())]
     assert len(links) > 10
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_console_script_has_the_version_of_the_package(built: Built) -> None:
+def test_the_console_script_has_the_version_of_the_package(built):
     distribution = PathDistribution(next(built.site.glob("tuimon-*.dist-info")))
     done = built.tuimon("--version")
     assert done.stdout.split()[:2] == ["tuimon", distribution.version]
     assert f'__version__ = "{distribution.version}"' in (built.sdist / "tuimon" / "__init__.py").read_text()
 
 
-def test_the_metadata_has_urls(built: Built) -> None:
+def test_the_metadata_has_urls(built):
     found = PathDistribution(next(built.site.glob("tuimon-*.dist-info"))).metadata
     assert {url.split(",")[0] for url in found.get_all("Project-URL") or []} >= {"Homepage", "Issues", "Changelog"}
 
@@ -127,7 +127,7 @@ def test_the_metadata_has_urls(built: Built) -> None:
         (("report", "{log}", "--format", "html"), "<style>"),
     ],
 )
-def test_commands_find_their_files(built: Built, words: tuple[str, ...], says: str) -> None:
+def test_commands_find_their_files(built, words, says):
     log = built.site / "tuimon" / "recorded_runs" / "slow_reader.jsonl.gz"
     done = built.tuimon(*(word.format(log=log) for word in words))
     assert done.returncode == 0, done.stderr
@@ -145,20 +145,20 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 LOCKS = {"dev.lock": ("demo", "test"), "demo.lock": ("demo",), "docs.lock": ("docs",), "wild.lock": ("wild",)}
 
 
-def locked(name: str) -> list[tuple[Requirement, int]]:
+def locked(name):
     """Each requirement of a lock and how many hashes it has."""
     whole = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
     lines = [line for line in whole.splitlines() if line and not line.startswith("#")]
     return [(Requirement(line.split("--hash", 1)[0].strip()), line.count("--hash=sha256:")) for line in lines]
 
 
-def applies(requirement: Requirement, python: str) -> bool:
+def applies(requirement, python):
     """Whether it is for this Python on Linux."""
     environment = {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": "linux"}
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
-def version(lock: list[tuple[Requirement, int]], name: str, python: str) -> Version | None:
+def version(lock, name, python):
     """What a lock installs of a package under one Python on Linux."""
     for requirement, _ in lock:
         if applies(requirement, python) and canonicalize_name(requirement.name) == canonicalize_name(name):
@@ -166,7 +166,7 @@ def version(lock: list[tuple[Requirement, int]], name: str, python: str) -> Vers
     return None
 
 
-def test_every_python_is_a_classifier_and_tested_by_the_workflow() -> None:
+def test_every_python_is_a_classifier_and_tested_by_the_workflow():
     prefix = "Programming Language :: Python :: "
     listed = [each.removeprefix(prefix) for each in PROJECT["classifiers"] if each.startswith(f"{prefix}3.")]
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
@@ -176,7 +176,7 @@ def test_every_python_is_a_classifier_and_tested_by_the_workflow() -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_covers_what_is_asked_for(name: str, python: str) -> None:
+def test_a_lock_covers_what_is_asked_for(name, python):
     lock = locked(name)
     extras = [line for extra in LOCKS[name] for line in SETS[extra]]
     for asked in map(Requirement, [*PROJECT["dependencies"], *extras]):
@@ -186,13 +186,13 @@ def test_a_lock_covers_what_is_asked_for(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_holds_hashes_and_names_no_host(name: str) -> None:
+def test_a_lock_holds_hashes_and_names_no_host(name):
     assert all(hashes and len(requirement.specifier) == 1 for requirement, hashes in locked(name))
     assert "torch" not in {requirement.name for requirement, _ in locked(name)}
     assert not re.search(r"://|^--|[ /]file:|@ ", (ROOT / "requirements" / name).read_text(), re.MULTILINE)
 
 
-def test_what_torch_imports_is_locked() -> None:
+def test_what_torch_imports_is_locked():
     """Only CUDA's own packages, which come with some wheels, do not."""
     lock = locked("demo.lock")
     try:
@@ -205,23 +205,23 @@ def test_what_torch_imports_is_locked() -> None:
             assert found is not None and found in needed.specifier, needed.name
 
 
-def test_the_locks_agree() -> None:
+def test_the_locks_agree():
     everything = {(requirement.name, requirement.specifier) for requirement, _ in locked("dev.lock")}
     assert {(requirement.name, requirement.specifier) for requirement, _ in locked("demo.lock")} <= everything
 
 
-def test_every_dependency_is_bounded_on_both_sides() -> None:
+def test_every_dependency_is_bounded_on_both_sides():
     for asked in map(Requirement, PROJECT["dependencies"]):
         assert {clause.operator for clause in asked.specifier} == {">=", "<"}, asked.name
 
 
-def test_no_database_is_said_and_passes() -> None:
+def test_no_database_is_said_and_passes():
     code, lines = check(lambda answer: "ERROR: no route\nConnectionError: refused\n")
     assert code == 0 and lines == ["advisories: the database was not reached (ConnectionError: refused)"]
 
 
-def test_a_known_vulnerability_fails() -> None:
-    def audit(answer: Path) -> str:
+def test_a_known_vulnerability_fails():
+    def audit(answer):
         found = {"id": "PYSEC-1", "fix_versions": ["1.3"]}
         packages = [{"name": "a", "version": "1.2", "vulns": [found]}, {"name": "b", "version": "1", "vulns": []}]
         answer.write_text(json.dumps({"dependencies": packages}))
@@ -230,8 +230,8 @@ def test_a_known_vulnerability_fails() -> None:
     assert check(audit) == (1, ["a 1.2: PYSEC-1, fixed in 1.3"])
 
 
-def test_no_known_vulnerability_passes() -> None:
-    def audit(answer: Path) -> str:
+def test_no_known_vulnerability_passes():
+    def audit(answer):
         answer.write_text('{"dependencies": [{"name": "a", "version": "1.2", "vulns": []}]}')
         return ""
 

@@ -1,7 +1,5 @@
 """What a blocked thread waits for, of processes that really do."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,9 +1,5 @@
 """NUMA nodes, cores and containers, by files as the kernel has them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tuimon.proc import processes
@@ -12,7 +8,7 @@ from tuimon.proc.procfs import nvidia_driver
 from tuimon.sources.gpus import nvml
 
 
-def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str:
+def machine(folder, nodes, **gpus):
     """A root with these nodes (cores, distances), and PCI devices by bus number."""
     for node, (cores, distances) in nodes.items():
         place = folder / f"sys/devices/system/node/node{node}"
@@ -29,7 +25,7 @@ def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str
 TWO = {0: ("0-31,64-95", "10 21"), 1: ("32-63,96-127", "21 10")}
 
 
-def test_nodes_of_one_socket_are_near_each_other(tmp_path: Path) -> None:
+def test_nodes_of_one_socket_are_near_each_other(tmp_path):
     four = {
         0: ("0-7", "10 12 32 32"),
         1: ("8-15", "12 10 32 32"),
@@ -40,16 +36,16 @@ def test_nodes_of_one_socket_are_near_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", ["-1", "", "no number"])
-def test_firmware_that_does_not_say_gives_nothing(tmp_path: Path, told: str) -> None:
+def test_firmware_that_does_not_say_gives_nothing(tmp_path, told):
     assert nodes_near("00000000:3B:00.0", machine(tmp_path, TWO, bus_3b=told)) is None
 
 
-def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
+def test_a_node_of_memory_alone_has_no_cores(tmp_path):
     assert list(cores_by_node(machine(tmp_path, {0: ("0-71", "10 80"), 2: ("", "80 10")}))) == [0]
 
 
 @pytest.mark.parametrize("bus_id", ["00000000:3B:00.0", "../../../etc", ""])
-def test_without_sysfs_nothing_is_known(tmp_path: Path, bus_id: str) -> None:
+def test_without_sysfs_nothing_is_known(tmp_path, bus_id):
     assert nodes_near(bus_id, str(tmp_path)) is None
     assert cores_by_node(str(tmp_path)) == {}
 
@@ -84,7 +80,7 @@ def test_what_is_no_list_has_no_cores():
         (None, None),
     ],
 )
-def test_the_version_of_nvidias_driver(tmp_path: Path, text: str | None, version: str | None) -> None:
+def test_the_version_of_nvidias_driver(tmp_path, text, version):
     if text is not None:
         (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
         (tmp_path / "proc/driver/nvidia/version").write_text(text)

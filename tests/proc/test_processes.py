@@ -1,7 +1,5 @@
 """Processes and their threads, by /proc: this one, one that has ended, and command lines as programs leave them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -26,11 +24,11 @@ from tuimon.proc.procfs import SchedStat
         (["caf\udce9"], ["caf\ufffd"]),
     ],
 )
-def test_command(words: list[str], command: list[str]) -> None:
+def test_command(words, command):
     assert processes.as_text(words) == command
 
 
-def test_a_long_command_is_cut() -> None:
+def test_a_long_command_is_cut():
     command = processes.shortened(["python", "x" * 5000, "y"])
     assert sum(map(len, command)) == 2000
     assert command[0] == "python"
@@ -45,18 +43,18 @@ def test_a_long_command_is_cut() -> None:
         (b"sshd: root@pts/0\0", ["sshd:", "root@pts/0"]),
     ],
 )
-def test_command_line_as_the_kernel_has_it(raw: bytes, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_as_the_kernel_has_it(raw, command, monkeypatch):
     monkeypatch.setattr(procfs, "read_whole", lambda _: raw)
     assert processes.command_line(1) == command
 
 
-def test_environment_as_the_kernel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_as_the_kernel_has_it(monkeypatch):
     monkeypatch.setattr(procfs, "read_whole", lambda _: b"RANK=3\0EMPTY=\0ARGS=a=b\0\0no value\0=x\0")
     assert processes.environment(1) == {"RANK": "3", "EMPTY": "", "ARGS": "a=b"}
 
 
-def test_a_want_of_file_handles_is_no_end_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> int:
+def test_a_want_of_file_handles_is_no_end_of_a_process(monkeypatch):
+    def refuse(*_, **__):
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr("os.open", refuse)
@@ -66,7 +64,7 @@ def test_a_want_of_file_handles_is_no_end_of_a_process(monkeypatch: pytest.Monke
             read(os.getpid())
 
 
-def test_this_process() -> None:
+def test_this_process():
     pid = os.getpid()
     assert processes.program_name(pid).startswith("python")
     assert processes.command_line(pid)[1:] == sys.orig_argv[1:]
@@ -80,7 +78,7 @@ def test_this_process() -> None:
 
 
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31])  # above the kernel's limit, above that of the type
-def test_no_such_process(pid: int) -> None:
+def test_no_such_process(pid):
     assert not processes.is_alive(pid, None)
     assert processes.command_line(pid) == []
     assert processes.environment(pid) == {}
@@ -111,20 +109,20 @@ _TAIL = b" S 17 1 1 0 -1 4194560 100 0 0 0 25 75 0 0 20 0 1 0 123456 1000000 300
         (b"", ""),
     ],
 )
-def test_stat_with_any_name(raw_name: bytes, name: str) -> None:
+def test_stat_with_any_name(raw_name, name):
     stat = procfs.parse_stat(b"42 (" + raw_name + b")" + _TAIL)
     assert stat is not None
     assert stat.name == name
     assert (stat.state, stat.cpu_ticks, stat.start_ticks) == ("S", 100, 123456)
 
 
-def test_schedstat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedstat(monkeypatch):
     for raw, counts in ((b"123 456 7\n", SchedStat(123, 456)), (b"0 0\n", None), (b"", None)):
         monkeypatch.setattr(procfs, "read_bytes", lambda path, limit, raw=raw: raw)
         assert procfs.read_schedstat(1, 1) == counts
 
 
-def test_a_process_that_is_not_there_has_no_stat() -> None:
+def test_a_process_that_is_not_there_has_no_stat():
     gone = 2**22 + 1  # above the kernel's limit for pids
     assert procfs.read_thread_stat(gone, gone) is None
     assert procfs.start_ticks(gone) is None
@@ -133,7 +131,7 @@ def test_a_process_that_is_not_there_has_no_stat() -> None:
     assert procfs.read_maps(gone) == b""
 
 
-def test_no_handle_left_is_no_end_of_a_process() -> None:
+def test_no_handle_left_is_no_end_of_a_process():
     with no_handles(), pytest.raises(OSError, match="Too many open files"):
         procfs.start_ticks(os.getpid())
 
@@ -157,7 +155,7 @@ def test_beyond_the_most_files_are_opened_at_each_read(monkeypatch):
     held.close()
 
 
-def test_private_memory_is_what_a_forked_process_has_written_itself() -> None:
+def test_private_memory_is_what_a_forked_process_has_written_itself():
     shared = bytearray(os.urandom(1)) * (32 << 20)
     asked, answer = os.pipe(), os.pipe()
     child = os.fork()

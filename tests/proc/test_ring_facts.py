@@ -1,7 +1,5 @@
 """What a ring says of its process, well-formed or not."""
 
-from __future__ import annotations
-
 import json
 
 from tuimon.agent.ring.reader import facts_of as read_facts
@@ -9,7 +7,7 @@ from tuimon.proc.ring_facts import RingFacts, ring_facts
 from tuimon.records import OptimizerFacts
 
 
-def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
+def test_the_stacks_of_the_loop_are_whole_or_not_there():
     loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"], [0, 4, "main"]], "optimizer": [[1, 5, "main"]]}
     found = ring_facts({"loop": loop}).loop
     assert found == (("backward", (("train.py", 9, "<module>"), ("train.py", 4, "main"))),)
@@ -17,7 +15,7 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
         assert ring_facts({"loop": strange}).loop == ()
 
 
-def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type() -> None:
+def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type():
     adam = {
         "name": "AdamW",
         "package": "torch",
@@ -36,7 +34,7 @@ def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type() 
         assert ring_facts({"optimizers": strange}).optimizers == ()
 
 
-def test_ranks_that_run_the_same_code_hold_its_stacks_once() -> None:
+def test_ranks_that_run_the_same_code_hold_its_stacks_once():
     loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"]], "optimizer": [[0, 5, "main"]]}
     facts = [read_facts(json.dumps({"rank": rank, "loop": loop}).encode()) for rank in range(3)]
     assert facts[0]["loop"] is facts[1]["loop"] is facts[2]["loop"]
@@ -46,7 +44,7 @@ def test_ranks_that_run_the_same_code_hold_its_stacks_once() -> None:
     assert facts[0]["loop"]["files"] == ["train.py"]
 
 
-def test_facts_of_the_wrong_type_are_unknown() -> None:
+def test_facts_of_the_wrong_type_are_unknown():
     strange = {
         "rank": [],
         "world_size": "many",

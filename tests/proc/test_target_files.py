@@ -1,14 +1,11 @@
 """Files are read as the process that names them could, not as we can."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of anot
 
 
 @pytest.fixture
-def public() -> Iterator[Path]:
+def public():
     """A folder that everybody may enter."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
@@ -32,13 +29,13 @@ def public() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def source(path: Path, mode: int) -> str:
+def source(path, mode):
     path.write_text("text")
     path.chmod(mode)
     return str(path)
 
 
-def test_mode_bits_decide(public: Path) -> None:
+def test_mode_bits_decide(public):
     mine, all_may = source(public / "mine.py", 0o600), source(public / "all.py", 0o644)
     assert STRANGER.read(mine, LIMIT) is None
     content = STRANGER.read(all_may, LIMIT)
@@ -52,7 +49,7 @@ def test_mode_bits_decide(public: Path) -> None:
     assert setuid.read(all_may, LIMIT) is not None
 
 
-def test_every_folder_on_the_way_is_checked(public: Path) -> None:
+def test_every_folder_on_the_way_is_checked(public):
     (public / "closed").mkdir(mode=0o700)
     closed = source(public / "closed" / "a.py", 0o644)
     assert STRANGER.read(closed, LIMIT) is None
@@ -61,7 +58,7 @@ def test_every_folder_on_the_way_is_checked(public: Path) -> None:
     assert OURS.read(str(public / "link.py"), LIMIT) is not None
 
 
-def test_links_and_dots(public: Path) -> None:
+def test_links_and_dots(public):
     source(public / "a.py", 0o644)
     (public / "sub").mkdir()
     (public / "sub" / "up").symlink_to("../a.py")
@@ -73,7 +70,7 @@ def test_links_and_dots(public: Path) -> None:
         assert STRANGER.read(path, LIMIT) is None
 
 
-def test_only_regular_files_of_bounded_size(public: Path) -> None:
+def test_only_regular_files_of_bounded_size(public):
     os.mkfifo(public / "pipe")
     large = source(public / "large.py", 0o644)
     os.truncate(large, LIMIT + 1)
@@ -82,7 +79,7 @@ def test_only_regular_files_of_bounded_size(public: Path) -> None:
             assert rights.read(path, LIMIT) is None
 
 
-def test_we_have_our_own_rights() -> None:
+def test_we_have_our_own_rights():
     assert rights_of(os.getpid()) == OURS
     child = subprocess.Popen(["sleep", "60"])
     try:
@@ -93,7 +90,7 @@ def test_we_have_our_own_rights() -> None:
     child.wait()
 
 
-def test_the_last_rights_count_once_it_has_ended(tmp_path: Path) -> None:
+def test_the_last_rights_count_once_it_has_ended(tmp_path):
     child = subprocess.Popen(["sleep", "60"])
     ticks = start_ticks(child.pid)
     assert ticks is not None
@@ -109,7 +106,7 @@ def test_the_last_rights_count_once_it_has_ended(tmp_path: Path) -> None:
 
 
 @as_root
-def test_another_users_process_reads_what_that_user_may(public: Path) -> None:
+def test_another_users_process_reads_what_that_user_may(public):
     mine, all_may = source(public / "mine.py", 0o600), source(public / "all.py", 0o644)
     child = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[])
     try:
@@ -124,7 +121,7 @@ def test_another_users_process_reads_what_that_user_may(public: Path) -> None:
 
 
 @as_root
-def test_a_path_means_the_file_below_the_processs_own_root(public: Path) -> None:
+def test_a_path_means_the_file_below_the_processs_own_root(public):
     (public / "jail").mkdir()
     source(public / "jail" / "a.py", 0o600)
     source(public / "secret", 0o600)

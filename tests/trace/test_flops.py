@@ -1,11 +1,5 @@
 """Operations counted from the shapes in a trace, held against torch's own counter."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
@@ -23,7 +17,7 @@ flop_counter = pytest.importorskip("torch.utils.flop_counter")
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Threads that share a core wait for each other after each small operator."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -31,7 +25,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def traced(step: Callable[[], None], folder: Path) -> list[TracedFlops]:
+def traced(step, folder):
     """A step in a trace as the agent takes it."""
     profiler = Profiler(torch)
     profiler.start()
@@ -42,19 +36,19 @@ def traced(step: Callable[[], None], folder: Path) -> list[TracedFlops]:
     return found
 
 
-def counted(step: Callable[[], None]) -> int:
+def counted(step):
     """The same step by torch's counter."""
     with flop_counter.FlopCounterMode(display=False) as counter:
         step()
     return int(counter.get_total_flops())
 
 
-def total(found: list[TracedFlops]) -> int:
+def total(found):
     return sum(each.flops for each in found)
 
 
-def training(model: nn.Module, *inputs: torch.Tensor) -> Callable[[], None]:
-    def step() -> None:
+def training(model, *inputs):
+    def step():
         found = model(*inputs)
         (found[0] if isinstance(found, tuple) else found).float().sum().backward()
 
@@ -64,18 +58,18 @@ def training(model: nn.Module, *inputs: torch.Tensor) -> Callable[[], None]:
 class Block(nn.Module):
     """A transformer block over embeddings."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(50, 64)
         self.layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
         self.head = nn.Linear(64, 50)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layer(self.embedding(ids)))  # type: ignore[no-any-return]  # of nn.Module
+    def forward(self, ids):
+        return self.head(self.layer(self.embedding(ids)))
 
 
 @pytest.mark.parametrize("kernel", ["MATH", "FLASH_ATTENTION"])
-def test_a_transformer_block(kernel: str, tmp_path: Path) -> None:
+def test_a_transformer_block(kernel, tmp_path):
     step = training(Block(), torch.randint(50, (3, 20)))
     with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the counter knows no attention of the CPU
         truth = counted(step)
@@ -85,7 +79,7 @@ def test_a_transformer_block(kernel: str, tmp_path: Path) -> None:
     assert {each.kind for each in found} == {"product", *(["attention"] if kernel != "MATH" else [])}
 
 
-def test_convolutions_of_all_kinds(tmp_path: Path) -> None:
+def test_convolutions_of_all_kinds(tmp_path):
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
         nn.Conv2d(8, 8, (3, 1), dilation=(2, 1)),
@@ -103,7 +97,7 @@ def test_convolutions_of_all_kinds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
-def test_convolutions_in_groups(kind: type[nn.Module], tmp_path: Path) -> None:
+def test_convolutions_in_groups(kind, tmp_path):
     """Each gradient takes what the forward pass takes; torch's counter takes no account of groups backward."""
     model, images = kind(8, 8, 3, groups=4), torch.randn(2, 8, 9, 9, requires_grad=True)
     assert total(traced(training(model, images), tmp_path)) == 3 * counted(lambda: model(images))
@@ -112,16 +106,16 @@ def test_convolutions_in_groups(kind: type[nn.Module], tmp_path: Path) -> None:
 class Recurrent(nn.Module):
     """An LSTM over embeddings."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(50, 24)
         self.lstm = nn.LSTM(24, 32, num_layers=2, bidirectional=True, batch_first=True)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.lstm(self.embedding(ids))[0]  # type: ignore[no-any-return]  # of nn.Module
+    def forward(self, ids):
+        return self.lstm(self.embedding(ids))[0]
 
 
-def test_a_recurrent_layer_in_one_operator_or_in_many(tmp_path: Path) -> None:
+def test_a_recurrent_layer_in_one_operator_or_in_many(tmp_path):
     step = training(Recurrent(), torch.randint(50, (4, 40)))
     with torch.backends.mkldnn.flags(enabled=False):  # the counter does not know the one of mkldnn
         truth, many = counted(step), traced(step, tmp_path)
@@ -170,9 +164,7 @@ ONE = 2 * 4 * 8 * 16
     ],
     ids=["one", "nested", "no shapes", "no product", "launched by it", "launched by a graph"],
 )
-def test_all_is_counted_once_or_nothing(
-    events: list[dict[str, Any]], flops: list[TracedFlops] | None, tmp_path: Path
-) -> None:
+def test_all_is_counted_once_or_nothing(events, flops, tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(contents(events))
     assert summarize(read_trace(str(path))).flops == flops

@@ -1,7 +1,5 @@
 """Reading trace files: what torch writes, what others write, and what nobody should have written."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -19,7 +17,7 @@ from tuimon.errors import TraceError
 from tuimon.records import TracedSync, TracedWork
 from tuimon.trace import reader
 from tuimon.trace.events import Kind
-from tuimon.trace.reader import Trace, read_trace
+from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
 
 _TORCH = """
@@ -36,7 +34,7 @@ traced.export_chrome_trace(sys.argv[1])
 """
 
 
-def small() -> list[dict]:
+def small():
     return [
         event("tuimon_step", "step 7", 0, 10_000),
         event("cpu_op", "aten::linear", 1000, 5000, **{"External id": 3}),
@@ -49,7 +47,7 @@ def small() -> list[dict]:
 
 
 @pytest.mark.torch
-def test_what_torch_exports(tmp_path: Path) -> None:
+def test_what_torch_exports(tmp_path):
     path = tmp_path / "trace.json.gz"
     assert warm_python("-c", _TORCH, str(path), env=environment(None)).returncode == 0
     trace = read_trace(str(path))
@@ -62,7 +60,7 @@ def test_what_torch_exports(tmp_path: Path) -> None:
     assert 0 < sum(row.total_ns for row in summary.operators) <= summary.span_ns
 
 
-def check_small(trace: Trace) -> None:
+def check_small(trace):
     assert [trace.events.name_of(i) for i in range(4)] == [
         "aten::linear", "cudaLaunchKernel", "gemm", "Memcpy HtoD (Pinned -> Device)",
     ]  # fmt: skip
@@ -71,7 +69,7 @@ def check_small(trace: Trace) -> None:
     assert list(trace.events.correlation) == [0, 5, 5, 6] and trace.device_names == {0: "Tesla V100"}
 
 
-def test_other_layouts_of_the_same_json(tmp_path: Path) -> None:
+def test_other_layouts_of_the_same_json(tmp_path):
     file = json.loads(kineto_file.contents(small()))
     path = tmp_path / "trace.json"
     for text in (json.dumps(file), json.dumps(file, indent=1), json.dumps(file, separators=(",", ":"))):
@@ -81,7 +79,7 @@ def test_other_layouts_of_the_same_json(tmp_path: Path) -> None:
     assert len(read_trace(str(path)).events) == 4
 
 
-def test_braces_in_names_do_not_divide_events(tmp_path: Path) -> None:
+def test_braces_in_names_do_not_divide_events(tmp_path):
     name = "void f<{lambda(int)#1}, {lambda(float)#2}>"
     events = [kernel(name, i * 10, i * 10 + 5, i) for i in range(2000)]
     trace = read_trace(write(tmp_path / "trace.json", events))
@@ -90,7 +88,7 @@ def test_braces_in_names_do_not_divide_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "share"), [("trace.json", 0.3), ("trace.json.gz", 0.7), ("trace.json.gz", 0.999)])
-def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, name: str, share: float) -> None:
+def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path, name, share):
     shuffled = random.Random(4)
     events = [event("cpu_op", f"op{shuffled.random()}", i, i + 1) for i in range(20_000)]
     path = Path(write(tmp_path / name, events))
@@ -106,7 +104,7 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, name: 
     "content",
     [b"", b"{}", b"\0" * 5000, b"\x1f\x8b", b"\x1f\x8b" + b"x" * 400, b'{"traceEvents": 3}', b"<html>", b"[" * 100_000],
 )
-def test_what_is_no_trace_is_refused_or_empty(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_trace_is_refused_or_empty(tmp_path, content):
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     try:
@@ -115,14 +113,14 @@ def test_what_is_no_trace_is_refused_or_empty(tmp_path: Path, content: bytes) ->
         assert "no trace" in error.message
 
 
-def test_no_pipe_and_no_folder_is_read(tmp_path: Path) -> None:
+def test_no_pipe_and_no_folder_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(TraceError):
             read_trace(str(path))
 
 
-def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "FILE_BYTES", 30 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (100 << 20)))
@@ -132,7 +130,7 @@ def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path: Path, mon
     assert (len(trace.events), trace.ended_early) == (0, "it is damaged")
 
 
-def test_events_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_beyond_the_limit_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "EVENTS_LIMIT", 100)
     monkeypatch.setattr(reader, "NAMES_LIMIT", 10)
     monkeypatch.setattr(reader, "TRACKS_LIMIT", 5)
@@ -150,7 +148,7 @@ _ODD = [
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_odd_fields_harm_nothing(tmp_path: Path, seed: int) -> None:
+def test_odd_fields_harm_nothing(tmp_path, seed):
     choose = random.Random(seed)
     events = small() * 3
     for _ in range(20):
@@ -168,7 +166,7 @@ def test_odd_fields_harm_nothing(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_damaged_bytes_harm_nothing(tmp_path: Path, seed: int) -> None:
+def test_damaged_bytes_harm_nothing(tmp_path, seed):
     choose = random.Random(seed)
     path = Path(write(tmp_path / choose.choice(("trace.json", "trace.json.gz")), small() * 40))
     data = bytearray(path.read_bytes())
@@ -179,7 +177,7 @@ def test_damaged_bytes_harm_nothing(tmp_path: Path, seed: int) -> None:
         summarize(read_trace(str(path)))
 
 
-def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
+def test_times_keep_their_nanoseconds(tmp_path):
     trace = read_trace(
         write(tmp_path / "t.json", [event("cpu_op", "a", 0, 17), event("cpu_op", "b", 123_456_789, 123_456_790)])
     )
@@ -193,7 +191,7 @@ _IDLE = {"resnet50_nw0_a": 42, "resnet18_mallocs": 93, "ddp_resnet_checkpoint": 
 
 
 @pytest.mark.parametrize("name", _IDLE)
-def test_the_idle_share_is_that_of_the_recording(tmp_path: Path, name: str) -> None:
+def test_the_idle_share_is_that_of_the_recording(tmp_path, name):
     (gpu, *_) = summarize(read_trace(write(tmp_path / "trace.json.gz", of_recording(name)))).gpus
     assert 100 - 100 * gpu.busy_ns / gpu.span_ns == pytest.approx(_IDLE[name], abs=3)
 
@@ -201,12 +199,12 @@ def test_the_idle_share_is_that_of_the_recording(tmp_path: Path, name: str) -> N
 US = 1000
 
 
-def syncs(tmp_path: Path, *events: dict) -> list[TracedSync]:
+def syncs(tmp_path, *events):
     whole = [event("tuimon_step", "step 0", 0, 10_000 * US), event("cpu_op", "aten::mm", 0, US), *events]
     return summarize(read_trace(write(tmp_path / "trace.json", whole))).syncs
 
 
-def item(begin_us: int, end_us: int, tid: int = TID) -> list[dict]:
+def item(begin_us, end_us, tid=TID):
     """``.item()`` as torch 2.5 and later make it: a copy to pinned memory, then a synchronisation."""
     return [
         event("cpu_op", "aten::item", begin_us * US, end_us * US, tid),
@@ -217,7 +215,7 @@ def item(begin_us: int, end_us: int, tid: int = TID) -> list[dict]:
     ]
 
 
-def copied(operator: str, kind: str, call_us: tuple[int, int], copy_us: tuple[int, int]) -> list[dict]:
+def copied(operator, kind, call_us, copy_us):
     """A copy, which torch follows with a synchronisation of 3 us."""
     begin_us, end_us = call_us
     return [
@@ -228,11 +226,11 @@ def copied(operator: str, kind: str, call_us: tuple[int, int], copy_us: tuple[in
     ]
 
 
-def line(name: str, begin_us: int, end_us: int) -> dict:
+def line(name, begin_us, end_us):
     return event("tuimon_line", name, begin_us * US, end_us * US)
 
 
-def test_of_what_runs_in_two_phases_each_row_names_a_line_of_its_own_phase(tmp_path: Path) -> None:
+def test_of_what_runs_in_two_phases_each_row_names_a_line_of_its_own_phase(tmp_path):
     whole = [
         event("tuimon_step", "step 0", 0, 10_000 * US),
         event("tuimon_phase", "forward", 0, 4000 * US),
@@ -252,7 +250,7 @@ def test_of_what_runs_in_two_phases_each_row_names_a_line_of_its_own_phase(tmp_p
     ]
 
 
-def test_waits_by_line_and_operator(tmp_path: Path) -> None:
+def test_waits_by_line_and_operator(tmp_path):
     found = syncs(
         tmp_path,
         event("tuimon_phase", "forward", 0, 4000 * US),
@@ -287,15 +285,13 @@ def test_waits_by_line_and_operator(tmp_path: Path) -> None:
         ("DtoD (Device -> Device)", (100, 160), (120, 130), 3),
     ],
 )
-def test_what_a_copy_waits(
-    tmp_path: Path, kind: str, call_us: tuple[int, int], copy_us: tuple[int, int], waited_us: int
-) -> None:
+def test_what_a_copy_waits(tmp_path, kind, call_us, copy_us, waited_us):
     (row,) = syncs(tmp_path, *copied("aten::copy_", kind, call_us, copy_us))
     assert (row.count, row.total_ns) == (1, waited_us * US)
     assert row.call == ("cudaMemcpyAsync" if waited_us > 3 else "cudaStreamSynchronize")
 
 
-def test_a_copy_and_a_later_synchronisation_are_two_waits(tmp_path: Path) -> None:
+def test_a_copy_and_a_later_synchronisation_are_two_waits(tmp_path):
     found = syncs(
         tmp_path,
         *copied("aten::copy_", "DtoH (Device -> Pageable)", (100, 133), (122, 125)),
@@ -304,7 +300,7 @@ def test_a_copy_and_a_later_synchronisation_are_two_waits(tmp_path: Path) -> Non
     assert [(row.name, row.count) for row in found] == [("cudaDeviceSynchronize", 1), ("aten::copy_", 1)]
 
 
-def test_threads_without_operators_do_not_count_but_backwards_does(tmp_path: Path) -> None:
+def test_threads_without_operators_do_not_count_but_backwards_does(tmp_path):
     """A thread that pins memory waits for the GPU as well; the training does not wait with it."""
     found = syncs(
         tmp_path,

@@ -1,7 +1,5 @@
 """Hooks brought into a Python that runs: in every Python at hand, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
@@ -28,21 +26,21 @@ from tuimon.proc import procfs
 pytestmark = pytest.mark.trust
 
 
-def steps(pid: int) -> bool:
+def steps(pid):
     with contextlib.closing(RingReader(files.ring_path(pid))) as reader:
         found = {marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()}
     wanted = {layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END}
     return wanted <= found
 
 
-def way_in(version: str) -> str:
+def way_in(version):
     if version < "3.14" and len(version) < 5 and version != "3.9" and shutil.which("gdb") is None:
         pytest.skip("no gdb")
     return at_hand.python(version)
 
 
 @pytest.mark.parametrize("version", at_hand.VERSIONS)
-def test_markers_from_the_next_step_on_and_nothing_left(version: str, tmp_path: Path) -> None:
+def test_markers_from_the_next_step_on_and_nothing_left(version, tmp_path):
     with training(tmp_path, way_in(version)) as process:
         hooks = Hooks(process.pid)
         assert hooks.are_missing()
@@ -60,7 +58,7 @@ def test_markers_from_the_next_step_on_and_nothing_left(version: str, tmp_path: 
 
 
 @needs_gdb
-def test_hooks_that_are_kept_are_found(tmp_path: Path) -> None:
+def test_hooks_that_are_kept_are_found(tmp_path):
     with training(tmp_path, sys.executable) as process:
         first = Hooks(process.pid, keep=True)
         first.bring_in()
@@ -73,7 +71,7 @@ def test_hooks_that_are_kept_are_found(tmp_path: Path) -> None:
 
 
 @needs_gdb
-def test_a_main_thread_that_does_not_come_back(tmp_path: Path) -> None:
+def test_a_main_thread_that_does_not_come_back(tmp_path):
     """Given up, the request does nothing when it is taken at last."""
     with training(tmp_path, sys.executable, also="time.sleep(1000)") as process:
         until(lambda: "nanosleep" in Path(f"/proc/{process.pid}/wchan").read_text() or state(process) == "S")
@@ -87,7 +85,7 @@ def test_a_main_thread_that_does_not_come_back(tmp_path: Path) -> None:
 
 
 @needs_gdb
-def test_a_handler_that_raises_while_our_statement_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_raises_while_our_statement_runs(tmp_path, monkeypatch):
     """The program gets the exception, and its hooks."""
     command = InjectRequest.command
     interrupting = f"import os, time; os.kill(os.getpid(), {signal.SIGUSR1:d}); time.sleep(0.1)\n"
@@ -100,12 +98,12 @@ def test_a_handler_that_raises_while_our_statement_runs(tmp_path: Path, monkeypa
     assert errors.count("Traceback") == 1 and errors.splitlines()[-1] == "KeyError: 'raised'"
 
 
-def status(pid: int, name: str) -> str:
+def status(pid, name):
     return Path(f"/proc/{pid}/status").read_text().split(f"{name}:\t")[1].split()[0]
 
 
 @needs_gdb
-def test_no_exception_of_a_timer_is_lost(tmp_path: Path) -> None:
+def test_no_exception_of_a_timer_is_lost(tmp_path):
     """Nor printed; the hooks come and go meanwhile."""
     with training(tmp_path, sys.executable, TIMER) as process:
         for _ in range(5):
@@ -149,7 +147,7 @@ TIMER = """
 # -- refusals
 
 
-def test_stopped(tmp_path: Path) -> None:
+def test_stopped(tmp_path):
     with training(tmp_path, sys.executable) as process:
         process.send_signal(signal.SIGSTOP)
         stopped(process)
@@ -159,7 +157,7 @@ def test_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_of_another_user() -> None:
+def test_of_another_user():
     process = subprocess.Popen(["sleep", "1000"], user=65534)
     try:
         assert "belongs to" in refusal(process.pid).message
@@ -168,7 +166,7 @@ def test_of_another_user() -> None:
         process.wait()
 
 
-def test_without_torch() -> None:
+def test_without_torch():
     process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     assert process.stdout
     process.stdout.readline()
@@ -177,7 +175,7 @@ def test_without_torch() -> None:
     assert process.returncode == 0
 
 
-def test_without_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gdb(tmp_path, monkeypatch):
     with training(tmp_path, sys.executable) as process:
         monkeypatch.setenv("PATH", str(tmp_path))
         assert "gdb is not installed" in refusal(process.pid).message
@@ -185,7 +183,7 @@ def test_without_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_gdb
-def test_traced_by_another_debugger(tmp_path: Path) -> None:
+def test_traced_by_another_debugger(tmp_path):
     with training(tmp_path, sys.executable) as process:
         debugger = subprocess.Popen(["gdb", "-nx", "-q", "-p", str(process.pid)], stdin=-1, stdout=-1, stderr=-1)
         until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
@@ -194,13 +192,13 @@ def test_traced_by_another_debugger(tmp_path: Path) -> None:
         assert ended(process) == OVER
 
 
-def test_remote_debugging_off(tmp_path: Path) -> None:
+def test_remote_debugging_off(tmp_path):
     with training(tmp_path, at_hand.python("3.14"), extra={"PYTHON_DISABLE_REMOTE_DEBUG": "1"}) as process:
         assert "remote debugging off" in refusal(process.pid).message
         assert ended(process) == OVER
 
 
-def test_a_process_with_other_files(tmp_path: Path) -> None:
+def test_a_process_with_other_files(tmp_path):
     """In its own mount namespace, as in a container."""
     agent, ready = tmp_path / "agent", tmp_path / "ready"
     agent.mkdir()
@@ -225,14 +223,14 @@ def test_a_process_with_other_files(tmp_path: Path) -> None:
         ("7f00-7f01 r-xp 00000000 08:01 42 /usr/lib/libpython3.8.so.1.0\n", "runs Python 3.8"),
     ],
 )
-def test_what_its_memory_map_shows(line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_its_memory_map_shows(line, message, monkeypatch):
     more = "7f00-7f01 r-xp 00000000 08:01 42 /usr/bin/python3.11\n7f00-7f01 r-xp 0 08:01 42 /x/libtorch_python.so\n"
     only = line if "libpython" in line else line + more
     monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid: only.encode())
     assert message in refusal(os.getpid()).message
 
 
-def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_symbols(monkeypatch):
     monkeypatch.setattr(gdb, "find_functions", lambda *_: {})
     part = target.MappedPart(0, 1, 0, True, "/usr/bin/python3.11")
     with pytest.raises(CannotInject, match="linked statically, without symbols"):
@@ -241,7 +239,7 @@ def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_gdb
 @pytest.mark.parametrize("flags", ["0x02", "0x21"])
-def test_no_page_for_code(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_page_for_code(flags, tmp_path, monkeypatch):
     """It cannot be mapped, as under SELinux, or not be written: refused at once, and the training goes on."""
     monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("0x22, -1, 0)", f"{flags}, -1, 0)"))
     with training(tmp_path, sys.executable) as process:
@@ -260,7 +258,7 @@ Couldn't write extended state status: Bad address.
 """
 
 
-def gdb_in_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def gdb_in_path(folder, script, monkeypatch):
     path = folder / "bin" / "gdb"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -269,7 +267,7 @@ def gdb_in_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def amx_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def amx_kernel(tmp_path, monkeypatch):
     """gdb is answered as the kernel would answer it on a processor with AMX."""
     compiler, real = shutil.which("cc") or shutil.which("gcc"), shutil.which("gdb")
     if compiler is None or real is None or platform.machine() != "x86_64":
@@ -292,7 +290,7 @@ WAITS = """
 
 @needs_gdb
 @pytest.mark.usefixtures("amx_kernel")
-def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path: Path) -> None:
+def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path):
     with training(tmp_path, sys.executable, also=WAITS) as process:
         for _ in range(3):
             hooks = Hooks(process.pid)
@@ -304,7 +302,7 @@ def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path:
 
 @needs_gdb
 @pytest.mark.usefixtures("amx_kernel")
-def test_registers_that_cannot_be_written_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registers_that_cannot_be_written_are_left_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("REFUSES_ALL", "1")
     with training(tmp_path, sys.executable, also=WAITS) as process:
         message = refusal(process.pid).message
@@ -312,7 +310,7 @@ def test_registers_that_cannot_be_written_are_left_alone(tmp_path: Path, monkeyp
     assert message.startswith("gdb could not reach") and "Couldn't write floating point status" in message
 
 
-def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path, monkeypatch):
     says = "echo 'GNU gdb (Debian 13.1-3) 13.1'"
     gdb_in_path(tmp_path, f'case "$1" in --version) {says};; *) cat <<"END"\n{REFUSED}END\nesac', monkeypatch)
     with training(tmp_path, sys.executable) as process:
@@ -335,7 +333,7 @@ def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path: Path, monkeypatch: 
         ("", "no output"),
     ],
 )
-def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output: str, line: str) -> None:
+def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output, line):
     assert gdb.error_line(output) == line
 
 
@@ -344,16 +342,14 @@ def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output: str, line
 
 @needs_gdb
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_gdb_that_is_killed_leaves_the_training_running(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gdb_that_is_killed_leaves_the_training_running(number, tmp_path, monkeypatch):
     """While it holds the process stopped and looks for a safe point: there are no breakpoints to stay behind."""
     monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
     monkeypatch.setattr(gdb, "BETWEEN_S", 0.0)
     monkeypatch.setattr(gdb, "TRIES", 10)  # gdb is deaf to some signals
     killed = 0
 
-    def kill(pid: int, over: threading.Event) -> None:
+    def kill(pid, over):
         nonlocal killed
         while not over.wait(0.0005):
             tracer = int(status(pid, "TracerPid"))
@@ -378,11 +374,11 @@ def test_gdb_that_is_killed_leaves_the_training_running(
         assert ended(process) == OVER
 
 
-def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch):
     """Its child waits stopped to be traced, and would for good."""
     start, forked = gdb.started, []
 
-    def killed(command: list[str]) -> subprocess.Popen[bytes]:
+    def killed(command):
         child = start(["sh", "-c", "sleep 1000 & kill -STOP $!; echo $!; wait"])
         assert child.stdout
         forked.append(int(child.stdout.readline()))
@@ -397,12 +393,12 @@ def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch: pytest.MonkeyPatch) 
     until(lambda: (found := procfs.parse_stat(procfs.read_bytes(stat) or b"")) is None or found.state == "Z")
 
 
-def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch):
     monkeypatch.setattr(gdb, "TIMEOUT_S", 0.05)
     monkeypatch.setattr(gdb, "LEFT_STOPPED_S", 0.0)
     start, children = gdb.started, []
 
-    def started(command: list[str]) -> subprocess.Popen[bytes]:
+    def started(command):
         children.append(start(command))
         return children[-1]
 
@@ -413,7 +409,7 @@ def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeyp
     assert child.stdout is not None and child.stdout.closed
 
 
-def test_functions_are_where_the_linker_has_put_them() -> None:
+def test_functions_are_where_the_linker_has_put_them():
     """Of this Python and its C library, against what dlsym(3) says."""
     import ctypes
 
@@ -431,7 +427,7 @@ def test_functions_are_where_the_linker_has_put_them() -> None:
 # -- the script that runs in the process
 
 
-def test_exceptions_of_signal_handlers_reach_the_program(tmp_path: Path) -> None:
+def test_exceptions_of_signal_handlers_reach_the_program(tmp_path):
     """The program's timer raises an exception with arguments while the script runs: it comes out after it, whole."""
     boot = (target.os.path.dirname(files.__file__)).rsplit("/", 1)[0] + "/boot.py"
     program = f"""

@@ -1,7 +1,5 @@
 """Trainings that hooks cannot be brought into: threads, namespaces, ptrace denied, an end meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
@@ -11,9 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 import pytest
@@ -38,7 +34,7 @@ MANY = """
 
 
 @needs_gdb
-def test_more_threads_than_gdb_stops_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_threads_than_gdb_stops_in_a_moment(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "THREADS_LIMIT", 20)
     monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
     with training(tmp_path, sys.executable, also=MANY) as process:
@@ -63,7 +59,7 @@ SLEEPS = f"""
 
 
 @contextlib.contextmanager
-def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+def sleeping(folder):
     """A training with such a thread, and the child that it waits for."""
     if platform.machine() not in _CLONE:
         pytest.skip("the number of clone is not known here")
@@ -78,7 +74,7 @@ def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proce
 
 
 @needs_gdb
-def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_be_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
     with sleeping(tmp_path) as (process, child):
         (thread,) = target.uninterruptible_threads(process.pid)
@@ -88,7 +84,7 @@ def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.Mon
     assert message.startswith(f"thread {thread} of process {process.pid} is in uninterruptible sleep (D)")
 
 
-def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch):
     found = iter([{1, 2}, {2, 3}, {3}])
     monkeypatch.setattr(target, "uninterruptible_threads", lambda pid: next(found))
     target.check_threads(os.getpid())
@@ -96,7 +92,7 @@ def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.Monk
 
 
 @needs_gdb
-def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path, monkeypatch):
     """A thread that has gone to sleep after it was looked at: its SIGSTOP is pending, and would stop the training."""
     monkeypatch.setattr(gdb, "check_threads", lambda pid: None)
     monkeypatch.setattr(gdb, "TIMEOUT_S", 1.0)
@@ -111,7 +107,7 @@ def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path: Path, monk
 
 
 @contextlib.contextmanager
-def unshared(folder: Path, line: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def unshared(folder, line):
     """A training that a line of shell starts in other namespaces, as "$@"; and its pid here."""
     python = folder / "python"
     python.write_text(f"#!/bin/sh\nexec {line.replace('PYTHON', sys.executable)}\n")
@@ -127,9 +123,7 @@ def unshared(folder: Path, line: str) -> Iterator[tuple[subprocess.Popen[str], i
     ("kind", "line", "inner"),
     [("pid", 'unshare -pf --kill-child PYTHON "$@"', "1"), ("time", 'unshare -T PYTHON "$@"', None)],
 )
-def test_another_namespace_in_which_its_ring_has_another_name(
-    kind: str, line: str, inner: str | None, tmp_path: Path
-) -> None:
+def test_another_namespace_in_which_its_ring_has_another_name(kind, line, inner, tmp_path):
     with unshared(tmp_path, line) as (process, pid):
         error = refusal(pid)
         assert ended(process) == OVER
@@ -137,11 +131,11 @@ def test_another_namespace_in_which_its_ring_has_another_name(
     assert (error.hint or "").endswith(f"tuimon attach --inject {inner or pid}")
 
 
-def mounted_over(folder: Path) -> str:
+def mounted_over(folder):
     return f'unshare -m sh -c \'mount -t tmpfs none {folder} && exec PYTHON "$@"\' sh "$@"'
 
 
-def test_a_private_folder_for_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_folder_for_rings(tmp_path, monkeypatch):
     """As a private /dev/shm: of a folder that is still to be made, the one that it will be in is compared."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "shm" / "tuimon-0"))
@@ -152,7 +146,7 @@ def test_a_private_folder_for_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @needs_gdb
-def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_temporary_folder_is_not_used(tmp_path, monkeypatch):
     """As under systemd's PrivateTmp: the request goes where both see it."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
@@ -163,7 +157,7 @@ def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 
 @needs_gdb
-def test_addresses_come_from_the_files_that_the_process_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_come_from_the_files_that_the_process_sees(tmp_path, monkeypatch):
     """A container may share our folders and have another C library under the same path."""
     real, read = gdb.find_functions, []
     monkeypatch.setattr(gdb, "find_functions", lambda file, *more: read.append(file) or real(file, *more))
@@ -177,11 +171,11 @@ def test_addresses_come_from_the_files_that_the_process_sees(tmp_path: Path, mon
 
 
 @needs_gdb
-def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path: Path) -> None:
+def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path):
     """Its parent has not waited for it: it is still there as a zombie."""
     with training(tmp_path, sys.executable, also="time.sleep(1000)") as process:
 
-        def kill() -> bool:
+        def kill():
             os.kill(process.pid, signal.SIGKILL)
             return False
 
@@ -191,11 +185,11 @@ def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path: Path) -> Non
 
 
 @needs_gdb
-def test_a_training_that_ends_while_gdb_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_ends_while_gdb_holds_it(tmp_path, monkeypatch):
     monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
     with training(tmp_path, sys.executable) as process:
 
-        def kill() -> None:
+        def kill():
             until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
             os.kill(process.pid, signal.SIGKILL)
 
@@ -221,7 +215,7 @@ else:
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
 @pytest.mark.parametrize(("wrapper", "reason"), [(without_call, "ptrace is denied"), (denied, "may not be")])
-def test_the_refusal_names_the_cause(wrapper: ModuleType, reason: str, tmp_path: Path) -> None:
+def test_the_refusal_names_the_cause(wrapper, reason, tmp_path):
     script = [str(wrapper.__file__), *(["ptrace"] if wrapper is without_call else [])]
     with training(tmp_path, sys.executable, also="time.sleep(0.01)") as process:
         command = [sys.executable, *script, sys.executable, "-c", INJECT, str(process.pid)]
