@@ -1,4 +1,4 @@
-"""The commands that install a package beside tuimon, by how tuimon was installed."""
+"""The commands that install a package beside tuimon, by how tuimon was installed; and versions."""
 
 import importlib.metadata
 import importlib.util
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tuimon.installation import install_command, upgrade_command
+from tuimon.installation import install_command, upgrade_command, version_of
 
 PYTHON = "/opt/my env/bin/python"
 GIT = {"url": "https://example.com/tuimon.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
@@ -84,3 +84,9 @@ def test_where_there_is_no_pip_uv_installs(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert install_command("X") == "uv pip install --python /venv/bin/python X"
+
+
+@pytest.mark.parametrize("package", ["tuimon", "py-spy", "nvidia-ml-py", "textual"])
+def test_versions_are_those_that_python_knows(package):
+    assert version_of(package) == importlib.metadata.version(package)
+    assert version_of(f"{package}-of-nobody") == "?"

@@ -40,10 +40,8 @@ def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path):
     go = tmp_path / "go"
     words = ("run", "--headless", *LEAN, "--prometheus", "0", "--run", "trial", "--", sys.executable, "-c", WAITS)
     with running(*words, str(go), cwd=tmp_path) as process:
-        assert process.stderr is not None
         served = next(line for line in process.stderr if "served at" in line)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", served)
-        assert found is not None
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()

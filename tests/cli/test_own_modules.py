@@ -100,40 +100,6 @@ def test_an_installation_in_one_folder_comes_before_others(foreign, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-#: In an interpreter of its own: Python goes through everything only where much is new beside what it holds already.
-_COUNTING = """
-import gc
-from collections import deque
-from tuimon.cli import quick_start
-full = []
-gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
-gc.freeze()
-gc.collect()
-gc.set_threshold(100, 5, 10)
-kept = deque(maxlen={most})
-def make():
-    before = len(full)
-    for _ in range(100 * 6 * 11 * 20):
-        kept.append(itself := [])
-        itself.append(itself)
-    return len(full) - before
-print(make(), quick_start.{collect}() or make())
-"""
-
-
-@pytest.mark.parametrize(
-    ("collect", "most", "times"),
-    [("collect_seldom", None, (0.0, 0.5)), ("collect_often", 1, (2.0, 100.0))],
-    ids=["seldom where all is held", "often where nothing is"],
-)
-def test_how_often_everything_is_gone_through(collect, most, times):
-    script = _COUNTING.format(collect=collect, most=most)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    before, after = map(int, done.stdout.split())
-    assert before >= 4  # as Python does it
-    assert times[0] * before <= after <= times[1] * before
-
-
 def test_a_start_that_takes_long_says_so_before_the_screen_comes(capsys):
     said = []
     with word_when_slow("loading", after_s=0.0):

@@ -1,12 +1,10 @@
 """``tuimon run --headless``: exit codes, signals and output are the target's own, with a GPU and without."""
 
-import contextlib
 import json
 import os
 import shlex
 import signal
 import stat
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -19,11 +17,7 @@ from tests.fake_nvml import Scenario, modern, usual
 from tests.sources.log.literal_log import HEADER, write
 from tests.waiting import until
 from tuimon.records import Exit, Gpu, Header, Process
-from tuimon.session.session import Session
-from tuimon.sources.gpus.driver import in_first_pid_namespace
 from tuimon.sources.log.source import read_log
-from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.gpu_pane import GpuPane
 
 #: writes its pid, then what it hears
 LISTENER = """
@@ -145,101 +139,33 @@ def test_nothing_is_left_when_the_command_does_not_start(tmp_path):
     assert not (tmp_path / "l.jsonl").exists()
 
 
-#: trains on the CPU until it is told to end
-TRAIN = """
-import os, time
-import torch
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-while not os.path.exists("enough"):
-    optimizer.zero_grad()
-    model(torch.randn(4, 8)).square().mean().backward()
-    optimizer.step()
-    time.sleep(0.01)
-"""
-
-
 def two_gpus(directory):
-    """One GPU that works, with figures that change with time, and one of another kind that has nothing to do."""
+    """One GPU that works, and one of another kind that has nothing to do."""
     directory.mkdir()
     scenario = Scenario(directory)
     scenario.set(devices=2, driver="580.65.06", **usual(0), **usual(1))
     scenario.set(modern(0), gpu1_util=0, gpu1_name="NVIDIA Display Card")
-    scenario.set(
-        {
-            "0.util": "wave 60 100 2",
-            "0.gpm.2": "wave 50 90 2",
-            "0.field.83": "ramp 1000000 400000",
-            "0.field.198": "ramp 0 2000000000",
-            "0.field.74": "ramp 0 250000000",
-        }
-    )
     return scenario
 
 
-def gpu_records(log, index=0):
-    if not log.exists() or not log.stat().st_size:
-        return []
-    return [record for record in read_log(str(log)) if isinstance(record, Gpu) and record.index == index]
-
-
-@contextlib.contextmanager
-def training(log, env):
-    """A run that trains meanwhile, and what its log holds once it has ended."""
-    words = ("run", "--headless", "--no-stacks", "--interval", "0.3", "--log", str(log), "--", sys.executable)
-    session = Session()
-    with running(*words, script(log.parent, TRAIN), cwd=log.parent, env=env) as process:
-        yield session
-        (log.parent / "enough").touch()
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    for record in read_log(str(log)):
-        session.add(record)
+def gpu_records(log):
+    """What a log holds of GPUs by now."""
+    has_any = log.exists() and log.stat().st_size
+    return [record for record in read_log(str(log)) if isinstance(record, Gpu)] if has_any else []
 
 
 def test_a_run_with_gpus(tmp_path):
     scenario, log = two_gpus(tmp_path / "fake"), tmp_path / "run.jsonl"
     env = {**os.environ, **scenario.environment, "CUDA_VISIBLE_DEVICES": "GPU-00000000"}
-    with training(log, env) as session:
-        until(lambda: sum(gpu.chosen and gpu.sm_ratio is not None for gpu in gpu_records(log)) >= 5)
-    first, second = session.over("recent").gpus()
-    assert (first.latest.index, first.latest.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
-    assert (second.latest.name, second.used_by_run, second.latest.sm_ratio) == ("NVIDIA Display Card", False, None)
-    told = [gpu for gpu in gpu_records(log) if gpu.chosen and gpu.sm_ratio is not None]
-    assert all(0.6 <= (gpu.util_ratio or 0) <= 1.0 and 0.5 <= (gpu.sm_ratio or 0) <= 0.9 for gpu in told)
-    assert all(gpu.cost_ms for gpu in told)
-    assert 1e9 < statistics.median(gpu.pcie_rx_bytes_per_s or 0 for gpu in told) < 4e9  # 2e9
-    ((cause, share),) = first.throttled
-    assert cause == "power cap"
-    assert 0.1 < share < 0.5  # 0.25
-    assert first.latest.compute_capability == 9.0
-
-
-def test_a_run_with_an_amd_gpu(tmp_path):
-    (tmp_path / "fake").mkdir()
-    scenario, log = Scenario(tmp_path / "fake", installed=False), tmp_path / "run.jsonl"
-    env = {**os.environ, **scenario.environment, **fake_amdsmi.install(tmp_path / "fake")}
-    scenario.set(fake_amdsmi.usual(0), amd_devices=1)
-    scenario.set({"8.accumulation_counter": "ramp 0 1000", "8.ppt_residency_acc": "ramp 0 250"})
-    with training(log, env) as session:
-        until(lambda: trainers(log))
-        scenario.set({"8.pids": f"{trainers(log)[0]}:60000"})
-        until(lambda: sum(bool(gpu.throttled) for gpu in gpu_records(log)) >= 5)
-    (gpu,) = session.over("recent").gpus()
-    assert gpu.used_by_run == in_first_pid_namespace()
-    ((cause, share),) = gpu.throttled
-    assert cause == "power cap"
-    assert 0.1 < share < 0.5  # 0.25
-    lines = [text_of(line) for line in GpuPane().draw(GpuPane().collect(session, []), 80, 12)]
-    shown = "\n".join(lines)
-    assert "NVIDIA" not in shown and not any("NVIDIA" in each.message for each in session.notices.values())
-    assert all(figure in shown for figure in ("83 %", "64", "612", "74 °C", "1890")), shown
-
-
-def trainers(log):
-    if not log.exists() or not log.stat().st_size:
-        return []
-    return [r.pid for r in read_log(str(log)) if isinstance(r, Process) and r.role == "trainer"]
+    path = script(tmp_path, "import os, time\nwhile not os.path.exists('enough'): time.sleep(0.02)")
+    words = ("run", "--headless", "--no-stacks", "--interval", "0.3", "--log", str(log), "--", sys.executable, path)
+    with running(*words, cwd=tmp_path, env=env) as process:
+        until(lambda: sum(gpu.chosen and gpu.sm_ratio is not None for gpu in gpu_records(log)) >= 2)
+        (tmp_path / "enough").touch()
+        assert process.wait(60) == 0
+    first, second = ([gpu for gpu in gpu_records(log) if gpu.index == index][-1] for index in range(2))
+    assert (first.index, first.name, first.chosen) == (0, "NVIDIA Fake 80GB", True)
+    assert (second.name, second.chosen, second.sm_ratio) == ("NVIDIA Display Card", False, None)
 
 
 def doctor_says(environment, folder, name="nvml"):

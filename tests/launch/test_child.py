@@ -74,35 +74,27 @@ def test_what_cannot_be_started(tmp_path):
         Launched([str(script)], "r")
 
 
-def test_the_environment_keeps_what_is_the_users(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/a:/b")
-    monkeypatch.setenv("TUIMON_OUTPUT", "/of/an/outer/tuimon")
-    monkeypatch.setenv("PYTHONUNBUFFERED", "")
-    env = environment("r", None, markers=True)
-    assert env["PYTHONPATH"] == f"{INJECT_DIRECTORY}:/a:/b"
-    assert env["TUIMON_RUN"] == "r"
-    assert "TUIMON_OUTPUT" not in env
-    assert "TUIMON_MARKERS" not in env
-    with_output = environment("r", "/out", markers=False)
-    assert with_output["TUIMON_OUTPUT"] == "/out"
-    assert with_output["TUIMON_MARKERS"] == "0"
-    assert with_output["PYTHONUNBUFFERED"] == ""
-
-
-def test_a_folder_for_rings_means_the_same_wherever_the_training_goes(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUIMON_RING_DIR", "rings")
-    assert environment("r", None, markers=True)["TUIMON_RING_DIR"] == str(tmp_path / "rings")
-    monkeypatch.setenv("TUIMON_RING_DIR", "")
-    assert environment("r", None, markers=True)["TUIMON_RING_DIR"] == ""
-
-
-@pytest.mark.parametrize("before", [None, "", INJECT_DIRECTORY])
-def test_an_empty_pythonpath_does_not_become_the_working_directory(monkeypatch, before):
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    if before is not None:
-        monkeypatch.setenv("PYTHONPATH", before)
-    assert environment("r", None, markers=True)["PYTHONPATH"] == INJECT_DIRECTORY
+@pytest.mark.parametrize(
+    ("before", "options", "found"),
+    [
+        ({"PYTHONPATH": "/a:/b"}, {}, {"PYTHONPATH": f"{INJECT_DIRECTORY}:/a:/b", "TUIMON_RUN": "r"}),
+        # no empty entry, which would be the working directory
+        *(({"PYTHONPATH": each}, {}, {"PYTHONPATH": INJECT_DIRECTORY}) for each in (None, "", INJECT_DIRECTORY)),
+        # of an enclosing run
+        ({"TUIMON_OUTPUT": "/of/it", "TUIMON_MEMORY": "1"}, {}, {"TUIMON_OUTPUT": None, "TUIMON_MEMORY": None}),
+        ({}, {"memory": True}, {"TUIMON_MEMORY": "1", "TUIMON_MARKERS": None}),
+        ({}, {"output": "/out", "markers": False}, {"TUIMON_OUTPUT": "/out", "TUIMON_MARKERS": "0"}),
+        ({"PYTHONUNBUFFERED": ""}, {"output": "/out"}, {"PYTHONUNBUFFERED": ""}),
+        ({}, {"output": "/out"}, {"PYTHONUNBUFFERED": "1"}),
+        ({"TUIMON_RING_DIR": "rings"}, {}, {"TUIMON_RING_DIR": os.path.abspath("rings")}),  # wherever the training goes
+        ({"TUIMON_RING_DIR": ""}, {}, {"TUIMON_RING_DIR": ""}),
+    ],
+)
+def test_the_environment_is_the_users_and_what_makes_markers(before, options, found, monkeypatch):
+    for name, value in before.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    made = environment("r", **{"output": None, "markers": True, **options})
+    assert {name: made.get(name) for name in found} == found
 
 
 def test_ending_gives_time_between_the_signals():
@@ -147,9 +139,3 @@ def test_a_stopped_process_still_hears_the_end(tmp_path):
     os.kill(launched.pid, signal.SIGSTOP)
     launched.end_step(0.0)
     assert until(launched.poll) == ExitStatus(130, "SIGINT")
-
-
-def test_memory_is_watched_only_where_it_was_asked_for(monkeypatch):
-    monkeypatch.setenv("TUIMON_MEMORY", "1")  # of an enclosing run
-    assert "TUIMON_MEMORY" not in environment("r", None, markers=True)
-    assert environment("r", None, markers=True, memory=True)["TUIMON_MEMORY"] == "1"

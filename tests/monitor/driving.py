@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.session import records
 from tests.waiting import until
 from tuimon.monitor.monitor import Monitor
@@ -14,6 +16,13 @@ HEADER = Header(
 
 def steps(t: float) -> Steps:
     return records.steps(t, {"backward": 10e-6}, count=5, first_index=max(int(t) - 1, 0) * 5, pid=7)
+
+
+def begun(*arguments: Any, **options: Any) -> Monitor:
+    """A monitor that has started."""
+    monitor = Monitor(*arguments, **options)
+    monitor.start()
+    return monitor
 
 
 def ticked_until(monitor: Monitor, condition: object) -> None:

@@ -35,7 +35,6 @@ def launched(request, monkeypatch):
     monkeypatch.setenv("BUSY", request.param)
     process = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdin=-1, stdout=-1, text=True)
     try:
-        assert process.stdout
         rank, worker = map(int, process.stdout.readline().split()[1:])
         yield process.pid, rank, worker, bool(request.param)
     finally:

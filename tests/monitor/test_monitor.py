@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tests.monitor.driving import HEADER, steps, ticked_until
+from tests.monitor.driving import HEADER, begun, steps, ticked_until
 from tests.session.records import process
-from tests.waiting import until
+from tests.waiting import Clock, until
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import ExitStatus
 from tuimon.monitor.monitor import Monitor
@@ -56,8 +56,7 @@ class Process:
 def test_records_reach_session_and_log(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     source = Given([steps(1.0)])
-    monitor = Monitor([source], header=HEADER, log=log, process=Process())
-    monitor.start()
+    monitor = begun([source], header=HEADER, log=log, process=Process())
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     assert monitor.session.header == HEADER
     assert list(read_log(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
@@ -79,8 +78,7 @@ def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watche
     monkeypatch.setattr(threading.Thread, "start", start_others)
     threadless, process = Given([steps(9.0)]), Process()
     threadless.name = "threadless"
-    monitor = Monitor([threadless, Given([steps(1.0)])], process=process)
-    monitor.start()
+    monitor = begun([threadless, Given([steps(1.0)])], process=process)
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     notice = monitor.session.notices["threadless"]
     assert notice.level == "warning" and "no thread" in notice.message and "ulimit -v" in str(notice.hint)
@@ -94,8 +92,7 @@ def test_the_last_read_comes_before_the_exit(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     log.add_record(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
     process = Process()
-    monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
-    monitor.start()
+    monitor = begun([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     process.ended = ExitStatus(137, "SIGKILL")
     ticked_until(monitor, lambda: monitor.ended)
@@ -130,12 +127,11 @@ def test_the_exit_names_the_exception_that_ended_the_run(tmp_path, before, raise
     out.write_text("" if code is None else 'Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
     noted = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
     target, output = Process(), OutputTail(str(out))
-    monitor = Monitor([Given([*before, *noted])], header=HEADER, process=target, output=output, clock=lambda: 10.0)
-    monitor.start()
+    monitor = begun([Given([*before, *noted])], header=HEADER, process=target, output=output, clock=lambda: 10.0)
     ticked_until(monitor, lambda: len(monitor.session.uncaught) == len(raised))
     target.ended = ExitStatus(code, None)
     ticked_until(monitor, lambda: monitor.ended)
-    assert (end := monitor.session.exit) is not None
+    end = monitor.session.exit
     assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
     assert (end.raised_at is not None) == (line or "").startswith("of")
 
@@ -169,7 +165,6 @@ def test_what_the_queue_lost_is_told_with_the_cost():
     monitor.pollers.pollers[0].dropped = 12
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.cost)
-    assert monitor.session.cost is not None
     assert monitor.session.cost.queue_dropped == 12
     monitor.stop()
 
@@ -177,17 +172,12 @@ def test_what_the_queue_lost_is_told_with_the_cost():
 def test_rules_run_at_most_once_a_second(monkeypatch):
     judged = []
     monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: judged.append(1) or [])
-    now = [10.0]
-    monitor = Monitor([], clock=lambda: now[0])
-    for now_s in (10.0, 10.2, 10.9):
-        now[0] = now_s
-        monitor.records.put(steps(now_s))
+    clock = Clock()
+    monitor = Monitor([], clock=clock)
+    for clock.now_s, times in ((10.0, 1), (10.2, 1), (10.9, 1), (11.0, 2)):
+        monitor.records.put(steps(clock.now_s))
         monitor.tick()
-    assert len(judged) == 1
-    now[0] = 11.0
-    monitor.records.put(steps(11.0))
-    monitor.tick()
-    assert len(judged) == 2
+        assert len(judged) == times
 
 
 def test_a_disk_that_fills_is_said_once(monkeypatch, tmp_path):
@@ -211,13 +201,11 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path):
     process = Process()
     log = LogWriter(str(tmp_path / "a.jsonl"))
     header = structs.replace(HEADER, command=["a\nb"], host=hostile)
-    monitor = Monitor([Given([notice])], header=header, log=log, process=process)
-    monitor.start()
+    monitor = begun([Given([notice])], header=header, log=log, process=process)
     until(lambda: monitor.tick() or bool(monitor.session.notices))
     process.ended = ExitStatus(137, hostile)
     monitor.stop()
     session = monitor.session
-    assert session.header is not None and session.exit is not None
     assert (session.header.command, session.header.host) == (["a b"], "gpu gone1m")
     assert (session.notices["gpu"].message, session.exit.signal) == ("gpu gone1m", "gpu gone1m")
     written = Path(log.path).read_text(encoding="utf-8")
@@ -225,28 +213,24 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path):
 
 
 def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path):
-    now = [100.0]
-    monitor = Monitor([], process=Process(), clock=lambda: now[0])
+    clock = Clock()
+    monitor = Monitor([], process=Process(), clock=clock)
     monitor.tick()
-    now[0] = 106.9  # busy
+    clock.now_s = 106.9  # busy
     monitor.tick()
     assert not monitor.session.notices
-    now[0] = 147.0
+    clock.now_s = 147.0
     monitor.tick()
     notice = monitor.session.notices["tuimon"]
-    assert notice.t == 147.0
-    assert "did not run for 40 s" in notice.message
+    assert notice.t == 147.0 and "did not run for 40 s" in notice.message
 
 
 def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(monkeypatch):
     process = Process()
     monitor = Monitor([Given([steps(1.0)])], process=process)
-    monkeypatch.setattr(
-        monitor.verdicts, "judge_moment", lambda *_: [Finding(rule="side_work", severity="warning", headline="")]
-    )
-    monkeypatch.setattr(
-        monitor.verdicts, "judge_run", lambda _: [Finding(rule="input_bound", severity="warning", headline="")]
-    )
+    for judge, rule in (("judge_moment", "side_work"), ("judge_run", "input_bound")):
+        found = [Finding(rule=rule, severity="warning", headline="")]
+        monkeypatch.setattr(monitor.verdicts, judge, lambda *_, found=found: found)
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.trainer() == 7)
     monitor.tick()
@@ -276,23 +260,21 @@ class Late(Given):
 
 
 def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
-    log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), [100.0]
+    log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), Clock()
     late = Late([steps(1.0)], [steps(2.0)])
-    monitor = Monitor([late, Given()], header=HEADER, log=log, process=process, clock=lambda: clock[0])
-    monitor.start()
+    monitor = begun([late, Given()], header=HEADER, log=log, process=process, clock=clock)
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     process.ended = ExitStatus(0, None)
     monitor.tick()
     assert not monitor.ended
-    clock[0] += 3.0
+    clock.now_s += 3.0
     ticked_until(monitor, lambda: monitor.ended)
     late.go.set()
     until(lambda: monitor.pollers.are_done)
-    clock[0] += 60.0  # tuimon was suspended
+    clock.now_s += 60.0  # tuimon was suspended
     monitor.tick()
     monitor.stop()
     *_, notice, last = read_log(log.path)
-    assert isinstance(notice, Notice)
     assert "not done 2 s after the end of the run, the last window may be missing: late" in notice.message
     assert isinstance(last, Exit)
 
@@ -300,8 +282,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
 def test_all_that_was_read_comes_before_the_exit(tmp_path):
     log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), itertools.count(100.0, 0.2)
     records = [steps(1.0 + t / 100) for t in range(6 * MANY)]
-    monitor = Monitor([Given([], records)], header=HEADER, log=log, process=process, clock=lambda: next(clock))
-    monitor.start()
+    monitor = begun([Given([], records)], header=HEADER, log=log, process=process, clock=lambda: next(clock))
     process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)
     monitor.stop()

@@ -33,47 +33,47 @@ def mark(number):
     return Mark(t=float(number), pid=1, name="m")
 
 
+def marks(*numbers):
+    return [mark(number) for number in numbers]
+
+
+def polled(read, records=None, period_s=0.001, **options):
+    """What is read for the n-th call, the poller that does so and has begun, and its queue."""
+    records = records or RecordQueue()
+    running = Poller(Fake(read, period_s), records, **options)
+    running.start()
+    return running.source, running, records
+
+
 def taken(records):
-    found = []
-    while not records.empty():
-        found.append(records.get_nowait())
-    return found
+    return [records.get_nowait() for _ in range(records.qsize())]
 
 
 def test_records_come_in_order_and_done_ends_it():
     def read(number):
         if number > 3:
             raise Done
-        return [mark(number)]
+        return marks(number)
 
-    records = RecordQueue()
-    source = Fake(read)
-    Poller(source, records).start()
+    source, _, records = polled(read)
     until(source.closed.is_set)
-    assert [record.t for record in taken(records)] == [1.0, 2.0, 3.0]
+    assert taken(records) == marks(1, 2, 3)
 
 
 def test_a_full_queue_drops_and_counts():
-    records = RecordQueue(2)
-    source = Fake(lambda number: [mark(i) for i in range(5)], period_s=60.0)
-    running = Poller(source, records)
-    running.start()
+    source, running, _ = polled(lambda number: marks(*range(5)), RecordQueue(2), period_s=60.0)
     until(lambda: running.dropped)
-    assert running.stop()
-    assert source.closed.is_set()
+    assert running.stop() and source.closed.is_set()
     assert running.dropped == 3 + 5  # the last read at the stop finds it full, too
 
 
 def test_a_replay_waits_for_room_instead():
     def read(number):
-        yield from (mark(i) for i in range(100))
+        yield from marks(*range(100))
         raise Done
 
-    records = RecordQueue(2)
-    running = Poller(Fake(read), records, lossless=True)
-    running.start()
-    found = [records.get(timeout=10) for _ in range(100)]
-    assert [record.t for record in found] == list(map(float, range(100)))
+    _, running, records = polled(read, RecordQueue(2), lossless=True)
+    assert [records.get(timeout=10) for _ in range(100)] == marks(*range(100))
     until(running.done.is_set)
     assert running.dropped == 0
 
@@ -85,9 +85,7 @@ def test_what_a_replay_read_before_it_failed_is_put():
         yield mark(1)
         raise OSError("the folder is gone")
 
-    records = RecordQueue()
-    running = Poller(Fake(read), records, lossless=True)
-    running.start()
+    _, running, records = polled(read, lossless=True)
     until(lambda: records.qsize() == 2)
     first, second = taken(records)
     assert first == mark(1) and isinstance(second, Notice)
@@ -95,9 +93,7 @@ def test_what_a_replay_read_before_it_failed_is_put():
 
 
 def test_a_replay_that_nobody_takes_from_can_be_stopped():
-    records = RecordQueue(1)
-    running = Poller(Fake(lambda number: [mark(i) for i in range(1000)]), records, lossless=True)
-    running.start()
+    _, running, records = polled(lambda number: marks(*range(1000)), RecordQueue(1), lossless=True)
     until(records.full)
     assert running.stop(20.0)
 
@@ -111,33 +107,22 @@ def test_failures_become_notices_and_it_tries_again(monkeypatch):
         if number == 2:
             raise TuimonError("no py-spy", "pip install py-spy")
         if number == 3:
-            return [mark(3)]
+            return marks(3)
         raise Done
 
-    records = RecordQueue()
-    source = Fake(read)
-    Poller(source, records).start()
+    source, _, records = polled(read)
     until(source.closed.is_set)
     first, second, third, well = taken(records)
-    assert isinstance(first, Notice)
     assert (first.source, first.level, first.message) == ("fake", "warning", "OSError: driver lost")
-    assert isinstance(second, Notice)
     assert (second.message, second.hint) == ("no py-spy", "pip install py-spy")
-    assert third == mark(3)
-    assert isinstance(well, Notice)
-    assert well.level == "ok"
+    assert (third, well.level) == (mark(3), "ok")
 
 
 def test_stopping_wakes_it_for_one_last_read():
-    records = RecordQueue()
-    source = Fake(lambda number: [mark(number)], period_s=3600.0)
-    running = Poller(source, records)
-    running.start()
+    source, running, records = polled(marks, period_s=3600.0)
     until(lambda: source.reads)
-    assert running.stop()
-    assert source.reads == 2
-    assert source.closed.is_set()
-    assert [record.t for record in taken(records)] == [1.0, 2.0]
+    assert running.stop() and source.closed.is_set()
+    assert taken(records) == marks(1, 2)
 
 
 def test_stopping_what_never_started():
@@ -146,14 +131,7 @@ def test_stopping_what_never_started():
 
 def test_a_source_that_hangs_does_not_hold_the_stop():
     release = threading.Event()
-
-    def read(number):
-        release.wait()
-        return []
-
-    source = Fake(read)
-    running = Poller(source, RecordQueue())
-    running.start()
+    source, running, _ = polled(lambda number: release.wait() and [])
     until(lambda: source.reads)
     assert not running.stop(0.01)
     release.set()
@@ -172,10 +150,6 @@ def test_the_schedule_is_absolute_and_does_not_catch_up():
 
 
 # -- the queue that many records pass at once
-
-
-def marks(*numbers):
-    return [mark(number) for number in numbers]
 
 
 def test_many_are_put_as_far_as_there_is_room_and_taken_in_order():

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tests.monitor.driving import HEADER, steps, ticked_until
+from tests.monitor.driving import HEADER, begun, steps, ticked_until
 from tests.session import records
-from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.recorded import read_log
 from tuimon.records import Exit, StackCount, Stacks
@@ -66,8 +65,7 @@ def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch):
             raise Done
 
     monkeypatch.setattr("tuimon.monitor.monitor.QUEUE_LIMIT", 10)
-    monitor = Monitor([Long()], replay=True)
-    monitor.start()
+    monitor = begun([Long()], replay=True)
     seen = []
     monkeypatch.setattr(monitor.session, "add", seen.append)
     ticked_until(monitor, lambda: monitor.ended and monitor.records.empty())

@@ -215,24 +215,19 @@ def test_every_dependency_is_bounded_on_both_sides():
         assert {clause.operator for clause in asked.specifier} == {">=", "<"}, asked.name
 
 
-def test_no_database_is_said_and_passes():
-    code, lines = check(lambda answer: "ERROR: no route\nConnectionError: refused\n")
-    assert code == 0 and lines == ["advisories: the database was not reached (ConnectionError: refused)"]
-
-
-def test_a_known_vulnerability_fails():
+@pytest.mark.parametrize(
+    ("found", "code", "line"),
+    [
+        (None, 0, "advisories: the database was not reached (ConnectionError: refused)"),
+        ([], 0, "advisories: none for 2 packages"),
+        ([{"id": "PYSEC-1", "fix_versions": ["1.3"]}], 1, "a 1.2: PYSEC-1, fixed in 1.3"),
+    ],
+)
+def test_a_known_vulnerability_fails_and_no_database_passes(found, code, line):
     def audit(answer):
-        found = {"id": "PYSEC-1", "fix_versions": ["1.3"]}
-        packages = [{"name": "a", "version": "1.2", "vulns": [found]}, {"name": "b", "version": "1", "vulns": []}]
-        answer.write_text(json.dumps({"dependencies": packages}))
-        return ""
+        if found is not None:
+            packages = [{"name": "a", "version": "1.2", "vulns": found}, {"name": "b", "version": "1"}]
+            answer.write_text(json.dumps({"dependencies": packages}))
+        return "ERROR: no route\nConnectionError: refused\n"
 
-    assert check(audit) == (1, ["a 1.2: PYSEC-1, fixed in 1.3"])
-
-
-def test_no_known_vulnerability_passes():
-    def audit(answer):
-        answer.write_text('{"dependencies": [{"name": "a", "version": "1.2", "vulns": []}]}')
-        return ""
-
-    assert check(audit) == (0, ["advisories: none for 1 packages"])
+    assert check(audit) == (code, [line])

@@ -70,7 +70,6 @@ def test_this_process():
     assert processes.command_line(pid)[1:] == sys.orig_argv[1:]
     assert "PATH" in processes.environment(pid)
     start = procfs.start_ticks(pid)
-    assert start is not None
     assert processes.is_alive(pid, start)
     assert processes.is_alive(pid, None)
     assert not processes.is_alive(pid, start - 1)  # an earlier process of this pid
@@ -111,7 +110,6 @@ _TAIL = b" S 17 1 1 0 -1 4194560 100 0 0 0 25 75 0 0 20 0 1 0 123456 1000000 300
 )
 def test_stat_with_any_name(raw_name, name):
     stat = procfs.parse_stat(b"42 (" + raw_name + b")" + _TAIL)
-    assert stat is not None
     assert stat.name == name
     assert (stat.state, stat.cpu_ticks, stat.start_ticks) == ("S", 100, 123456)
 

@@ -70,7 +70,6 @@ def training(
         process.kill()
         process.wait()
         process.stdout.close()
-        assert process.stderr
         process.stderr.close()
 
 
