@@ -21,7 +21,6 @@ LINES = frames(
 EVEN = {"data": 5, "forward": 20, "backward": 75}
 LATE = {"data": 45, "forward": 20, "backward": 35}
 
-
 RANKS = [rank(n, of=3) for n in range(3)]
 
 

@@ -142,7 +142,6 @@ class DeviceTimes:
         self._leads: dict[str, Series[_Leads]] = {}
 
     def add_window(self, record: GpuTime) -> None:
-        """Fold a window."""
         accumulated = record.accumulation or GpuAccumulation(0, 0, 0)
         self.times.fold(
             record,

@@ -65,7 +65,6 @@ class GpuRow(Struct, frozen=True):
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
 
     def history(self, counter: str) -> tuple[float | None, ...]:
-        """The course of a field of ``Gpu``."""
         return self.course.get(counter, ())
 
     @property
@@ -101,7 +100,6 @@ _LEAST_PART = 0.5
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
 _MINUTE_S = 60.0
-
 
 #: The counters of a GPU since its previous record, and its energy in ``joules_s`` seconds. Not a number: not measured.
 _Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")

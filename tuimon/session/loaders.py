@@ -85,27 +85,24 @@ _WORKER_SILENT_S = 90.0
 class _Stretch(NamedTuple):
     """Windows that follow one another; a row of a ``Series``."""
 
-    begin_s: float
-    end_s: float
-    used_s: float  # windows in which the loader was used
-    fetches: float  # that were timed
-    counted: float  # fetches that were only counted
-    wait_ns: float
-    p95_sum_ns: float  # over fetches, the p95 of the window of each that has one
-    p95_fetches: float
-    ready_fetches: float
-    ready_total: float
-    ready_none: float
-    held_ns: float
-    held_ms2: float
-    starts: float
-    start_ns: float
-    iter_ns: float
-    end_ns: float
-    data_ns: float  # time that the training waited for the loader, for whatever reason
-
-
-_NONE = _Stretch(*[0.0] * len(_Stretch._fields))
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    used_s: float = 0.0  # windows in which the loader was used
+    fetches: float = 0.0  # that were timed
+    counted: float = 0.0  # fetches that were only counted
+    wait_ns: float = 0.0
+    p95_sum_ns: float = 0.0  # over fetches, the p95 of the window of each that has one
+    p95_fetches: float = 0.0
+    ready_fetches: float = 0.0
+    ready_total: float = 0.0
+    ready_none: float = 0.0
+    held_ns: float = 0.0
+    held_ms2: float = 0.0
+    starts: float = 0.0
+    start_ns: float = 0.0
+    iter_ns: float = 0.0
+    end_ns: float = 0.0
+    data_ns: float = 0.0  # time that the training waited for the loader, for whatever reason
 
 
 def _worker_row(pid: int, name: str, figures: Sequence[int] | None, ended: bool) -> LoaderWorkerRow:
@@ -141,7 +138,6 @@ class LoaderStats:
         self.workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
-        """Fold one window."""
         self.latest, self.facts = record, record.facts or self.facts
         measured = record.fetches if record.p95_ns is not None else 0
         fetched_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
@@ -189,7 +185,6 @@ class LoaderStats:
 
     @property
     def fetches(self) -> int:
-        """Fetches of the whole run."""
         run = self._series.over()
         return int(run.fetches + run.counted) if run is not None else 0
 
@@ -200,7 +195,7 @@ class LoaderStats:
         latest, facts, run = self.latest, self.facts, self._series.over()
         if facts is None or run is None:
             return None
-        sums = self._series.over(span) or _NONE
+        sums = self._series.over(span) or _Stretch()
         fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
         # the latest worker of each number, a live one before others; its figures are of all workers of that number
         reported = {number: pid for pid, (_, number) in self.workers.items()}
@@ -242,7 +237,6 @@ class Loaders(dict[int, LoaderStats]):
     """The DataLoaders of one process by number, the one used last at the end."""
 
     def add_record(self, record: Loader) -> None:
-        """Fold one record."""
         stats = self.pop(record.number, None) or LoaderStats(record)
         if len(self) >= _LOADERS:
             del self[next(iter(self))]

@@ -163,14 +163,12 @@ class MachineTable:
         self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
 
     def add_gpu(self, record: Gpu) -> None:
-        """Fold one GPU's counters."""
         if record.uuid not in self.devices and len(self.devices) < _DEVICES:
             self.devices[record.uuid] = DeviceHistory()
         if record.uuid in self.devices:
             self.devices[record.uuid].add_record(record)
 
     def add_held(self, pid: int, held_bytes: int) -> None:
-        """Fold what a process holds."""
         if held_bytes > (self.most_held[1] if self.most_held is not None else 0):
             self.most_held = pid, held_bytes
 
@@ -253,7 +251,6 @@ class MachineTables:
         self._machines: dict[int, MachineTable] = {}
 
     def add_node(self, record: Node) -> None:
-        """Fold what is known of a node."""
         if record.number in self.known or len(self.known) < NODES:
             self.known[record.number] = record
             self.add_cores(record.number, record.cpu_count)
@@ -271,12 +268,10 @@ class MachineTables:
         self.of(node).add_memory(record)
 
     def latest_gpus(self) -> Iterator[Gpu]:
-        """The latest record of each GPU of all nodes."""
         for machine in self._machines.values():
             yield from (device.latest for device in machine.devices.values() if device.latest is not None)
 
     def of(self, node: int) -> MachineTable:
-        """The machine of a node."""
         machine = self._machines.get(node)
         if machine is None:
             machine = MachineTable(partial(self._own_core_s, node))
@@ -285,5 +280,4 @@ class MachineTables:
         return machine
 
     def of_process(self, pid: int) -> MachineTable:
-        """The machine that a process runs on."""
         return self.of(node_of(pid))

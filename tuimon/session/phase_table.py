@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, DIVIDED, PHASES
 from tuimon.session.gpu_time import GpuTimeRow
-from tuimon.session.series import sampling_error
+from tuimon.session.series import share_error
 from tuimon.session.steps import STACKED, StepStretch, Totals
 
 
@@ -187,10 +187,8 @@ def inferred_phases(
 
 
 def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
-    """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
     share = count / total
-    error = max(sampling_error(share, total), 1.0 / total, unsure / total)
-    return PhaseRow(name, share, None, estimated=True, error=error)
+    return PhaseRow(name, share, None, estimated=True, error=max(share_error(share, total), unsure / total))
 
 
 def between_parts(split: SplitShares | None) -> tuple[float, ...]:
@@ -215,8 +213,7 @@ class Moved(Struct, frozen=True, gc=False):
 
     @property
     def error(self) -> float:
-        """Half width of the 95 % interval of the share (binomial, normal approximation, never below 1/n)."""
-        return max(sampling_error(self.share, self.samples), 1.0 / self.samples)
+        return share_error(self.share, self.samples)
 
 
 class SplitShares(Struct):
@@ -243,11 +240,9 @@ class SplitShares(Struct):
         return replace(self, shares={**shares, "optimizer": part}, optimizer=None, unsure=unsure, unknown=unknown)
 
     def error(self, name: str) -> float:
-        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
-        p = self.shares.get(name, 0.0)
-        if not self.samples:
-            return 1.0
-        return max(sampling_error(p, self.samples), 1.0 / self.samples, self.unsure_of(name))
+        """How far off a share may be."""
+        by_chance = share_error(self.shares.get(name, 0.0), self.samples) if self.samples else 1.0
+        return max(by_chance, self.unsure_of(name))
 
     def unsure_of(self, name: str) -> float:
         """How far a share may be off because nothing shows yet which phase the lines belong to."""

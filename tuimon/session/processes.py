@@ -114,7 +114,6 @@ class RunProcesses:
         self._workers.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
-        """True if the end of a process was recorded."""
         return pid in self.known and self.known[pid].ended
 
     def trainers(self, training: Iterable[int]) -> list[int]:
@@ -193,7 +192,6 @@ class RunProcesses:
         return (life.trainer, life.place) if life is not None else (0, 0)
 
     def lived_together(self, pid: int, other: int) -> bool:
-        """True if two processes lived at the same time."""
         if pid not in self.known or other not in self.known:
             return False
         begun_s = max(self._lives[pid].appeared_s, self._lives[other].appeared_s)

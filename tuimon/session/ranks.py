@@ -173,7 +173,6 @@ def _median_of_others(values: Sequence[float]) -> Callable[[float], float]:
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0
 
-
 RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
 
 
@@ -405,7 +404,6 @@ class TrainingRow(NamedTuple):
 
 
 def which_training(session: Session) -> Which:
-    """The training in focus."""
     number = training_numbers(session).get(session.trainer() or 0, 1)
     return Which(max(1, len(ranks_in_focus(session))), number, max(1, len(_trainings(session))))
 

@@ -69,7 +69,6 @@ class Sampler:
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
-        """Fold a window of the process's stack samples."""
         is_counted = record.cycles is not None and not record.lost
         self.series.fold(
             record,
@@ -150,7 +149,6 @@ class GilWindows(Series[Any]):
         self._pid = pid
 
     def add_record(self, record: Gil) -> None:
-        """Fold a short window of samples."""
         counts: Counter[int] = Counter()
         for thread in record.threads:
             counts[thread.tid] += thread.count

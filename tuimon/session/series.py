@@ -94,6 +94,11 @@ def sampling_error(share: float, samples: float) -> float:
     return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
 
 
+def share_error(share: float, samples: int) -> float:
+    """``sampling_error``, but never below the share of one sample."""
+    return max(sampling_error(share, samples), 1.0 / samples)
+
+
 K = TypeVar("K")
 R = TypeVar("R", bound=tuple[float, ...])
 #: Counts by key: numbers, or objects of one kind.
@@ -156,9 +161,8 @@ class Series(Generic[R]):
         self._counts: list[_Packed | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
         self._apart: tuple[float, ...] = ()
-        self._held: dict[
-            tuple[int, bool], tuple[int, Any]
-        ] = {}  # by first row, and whether counts: the row up to which, and the sums or counts
+        # by first row, and whether counts: the row up to which, and the sums or counts
+        self._held: dict[tuple[int, bool], tuple[int, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -200,7 +204,6 @@ class Series(Generic[R]):
             self._apart = (*self._apart[1 - _APART :], t)
 
     def drop(self, is_dropped: Callable[[R], bool]) -> None:
-        """Forget the rows of which this is true."""
         self._held.clear()
         for at, row in reversed([*enumerate(self.rows())]):
             if is_dropped(row):

@@ -105,7 +105,6 @@ class Session(Tables):
         return Span(sampled.begin_s) if is_shown else Span()
 
     def worker_name(self, pid: int) -> str:
-        """What a DataLoader worker is called."""
         return worker_name(pid, self.run_processes, self.loaders)
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
@@ -139,7 +138,6 @@ class Session(Tables):
         return self.nodes.cpu_counts.get(self.focus_node)
 
     def trainers_here(self) -> list[int]:
-        """The trainers on the node in focus."""
         node = self.focus_node
         return [pid for pid in self.trainers() if node_of(pid) == node]
 

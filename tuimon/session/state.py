@@ -33,7 +33,6 @@ LONG_S = 3.0
 #: ... and this many typical steps: our choice, as one step of twice the usual length is no news.
 LONG_RATIO = 3.0
 
-
 #: Seconds without any boundary from which findings about steps no longer describe what goes on: our choice, twice
 #: what it takes for a pause to be shown, and a third of what it takes for a hang.
 STILL_S = 5.0

@@ -278,7 +278,6 @@ class StepStats:
         self.latest: Steps | None = None
         self.shared = Singles(SharedStep, _SHARED, _SHARED_OF_RUN)
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
-        self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
         self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
         self._last_step_s = 0.0
@@ -287,7 +286,6 @@ class StepStats:
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
-        self._first_count = 0  # steps in it
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; ``processes``: how many share the room for windows."""
@@ -318,7 +316,7 @@ class StepStats:
             counts.update((~number, count) for number, count in self._told.counts(self._told_in(part)).items())
             self._series.append(stretch_of(part, on_cores), counts)
         if is_first and record.count:
-            self._first, self._first_count, self.first_step_s = stretch_of(record), record.count, record.t
+            self._first = stretch_of(record)
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
         slowest = record.slowest
@@ -362,7 +360,6 @@ class StepStats:
 
     @property
     def trains(self) -> bool:
-        """True if a backward or an update was seen."""
         return self.backwards > 0 or self.updates > 0
 
     @property
@@ -454,7 +451,6 @@ class StepStats:
         return self.totals(Span(self._first.begin_s)) if self._first is not None else Totals()
 
     def totals(self, span: Span) -> Totals:
-        """The steps of the windows of a span."""
         counts = self._series.counts(span)
         told = self._told.figures({~key: count for key, count in counts.items() if key < 0})
         return Totals(
@@ -463,6 +459,11 @@ class StepStats:
             {path: (n, ns, self._phases[path]) for path, (n, ns, _) in told.items() if path is not None},
             *told.get(None, ()),
         )
+
+    @property
+    def first_step_s(self) -> float | None:
+        """``t`` of the first window with a step."""
+        return self._first.end_s if self._first is not None else None
 
     @property
     def last_step_s(self) -> float | None:
@@ -484,8 +485,7 @@ class StepStats:
     @property
     def steady_index(self) -> int:
         """The number of the first step that ``over`` covers."""
-        first = self._first
-        return 0 if first is None else int(first.first_step) + (self._first_count if self._first_was_warmup() else 0)
+        return int(self.over().sums.first_step)
 
     def _first_was_warmup(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""

@@ -125,7 +125,6 @@ class Tables:
         }
 
     def add(self, record: records.Record) -> None:
-        """Fold one record."""
         t = record.t
         self.now_s = max(self.now_s, t)
         if self.start_s is None:
@@ -205,7 +204,6 @@ class Tables:
         return [pid for pid in shown if not self.stacks[pid].forward_only] or shown
 
     def _forget(self, pid: int) -> None:
-        """Drop all that is held of a process."""
         self.held = Held()
         self._pids.discard(pid)
         for held in (

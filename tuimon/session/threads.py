@@ -23,7 +23,7 @@ class ThreadRow(Struct, frozen=True):
     pid: int
     tid: int
     role: (
-        str  # for the user: "main", or "training" off the main thread, "worker 0", "pin-memory", "autograd", "intra-op"
+        str  # for the user: "main", "training" (off the main thread), "worker 0", "pin-memory", "autograd", "intra-op"
     )
     name: str
     cpu_ratio: float | None
@@ -43,7 +43,6 @@ class ThreadRow(Struct, frozen=True):
 
 
 def thread_count(record: Threads) -> int:
-    """How many threads a process has."""
     return sum(row.count for row in record.threads) + record.folded
 
 

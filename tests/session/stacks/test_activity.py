@@ -17,7 +17,6 @@ LOOP = Frame(f"{TORCH}/utils/data/_utils/worker.py", 349, "_worker_loop")
 ITEMS = Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
-
 STACKED = "batch = torch.stack([load(n) for n in range(9)])"
 HANDS_OVER = Frame(f"{TORCH}/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
 

@@ -183,7 +183,6 @@ IGNITE = {
 }
 STEP = ["main run fetch", "main run loss module", "main run backward_line backward"]
 
-
 WHOLE = ["main run fetch", "main run module", "main run backward"]
 
 

@@ -30,18 +30,15 @@ _INSPECTED_FRAMES = 12
 #: How many places (file and function) the verdicts of the tables are remembered for: a run has some hundreds.
 _PLACES_HELD = 4096
 
-
 #: A debugger or an interactive console.
 _PROMPT = re.compile(
     r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ipykernel|ptpython|debugpy|pydevd)\w*/"
 )
 
-
 #: The text of a line that opens or reads a file.
 _READS = re.compile(
     r"\bopen\(|\.(?:read|readlines?)\(|\bread_(?:csv|parquet)\(|\b(?:np|numpy|pickle|json)\.(?:load|loadtxt)\("
 )
-
 
 #: An activity, and whether a frame's file and function show it.
 _Rule = tuple[Activity, Callable[[str, str], bool]]

@@ -56,7 +56,6 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         return name if name != "none" and 3 * count >= 2 * self.total else None
 
     def path(self) -> list[Call]:
-        """The nodes from the root's child to this one."""
         nodes: list[Call] = []
         node: Call | None = self
         while node is not None and node.parent is not None:

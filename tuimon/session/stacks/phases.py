@@ -88,7 +88,6 @@ class _Phases:
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
     def of(self, sample: Sample) -> Sample:
-        """A sample in its phase."""
         place = self._loop.at(sample.node)
         placed = self._placed(sample, place)
         if placed.phase == "forward" and sample.node.computes_metric:
@@ -206,7 +205,6 @@ def without_torn(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _root(sample: Sample) -> Function | None:
-    """The outermost function of a stack."""
     return sample.node.frames[0].code if sample.node.frames else None
 
 
@@ -225,11 +223,9 @@ class RangeJoin:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The ranges whose place is known."""
         return tuple(self._places)
 
     def add_places(self, places: Iterable[RangePlace]) -> None:
-        """Add places."""
         for place in places:
             if place.path in self._places or len(self._places) < _PATHS:
                 known = self._places.setdefault(place.path, [])

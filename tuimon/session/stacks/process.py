@@ -105,7 +105,6 @@ class Windows:
         self._until_s = t if self._until_s == math.inf else max(self._until_s, t)
 
     def leave_out_before(self, t: float) -> None:
-        """Leave out windows that began before a moment."""
         self.begin_s = t
         self._drop(lambda row: row.begin_s < t)
 
@@ -143,7 +142,6 @@ class Windows:
         return min(self._until_s, self.boundary_s) if self.step_is_long else math.inf
 
     def of(self, tid: int) -> Series[Stretch]:
-        """The windows of a thread."""
         return self._threads.get(tid) or _Stacks()
 
     def tids(self, span: Span) -> list[int]:
@@ -253,19 +251,16 @@ class ProcessStacks:
         self._answers.clear()
 
     def learn(self, *facts: Fact) -> None:
-        """Note what markers show of the loop."""
         if not self._facts.issuperset(facts):
             self._facts = self._facts.union(facts)
             self._answers.clear()
 
     def note_training_thread(self, tid: int) -> None:
-        """Markers show which thread trains."""
         if tid != self.tid:
             self.tid = tid
             self._answers.clear()
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
-        """Add where user ranges were opened and closed."""
         if places:
             self._ranges.add_places(places)
             self._answers.clear()

@@ -77,7 +77,6 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def total(self) -> int:
-        """How many samples."""
         return sum(row.count for row in self.rows)
 
     def where(self, test: Test | None = None, **where: Unpack[Where]) -> Samples:
@@ -125,7 +124,6 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def phases(self) -> Counter[str]:
-        """Samples by phase."""
         return self.counted(lambda row: (row.phase,))
 
     @cached_property
@@ -294,7 +292,6 @@ class HotLine(NamedTuple):
 
     @property
     def function(self) -> tuple[str, str]:
-        """The function, by file and name."""
         return self.place.file, self.place.function
 
     @property

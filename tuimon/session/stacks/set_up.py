@@ -40,7 +40,6 @@ class CompilerStats:
         self._events = Keys[CompilerEvents](2, _EVENTS)  # without count and time; how often each came, and its ns
 
     def add_record(self, record: Compiler) -> None:
-        """Fold a window."""
         events = ((replace(each, count=1, total_ns=0), each.count, each.total_ns) for each in record.events)
         self._series.fold(record, self._events.counts(events))
 
@@ -65,7 +64,6 @@ class Checkpoints(Struct, frozen=True):
 
     @property
     def each_bytes(self) -> float | None:
-        """Bytes of one checkpoint."""
         return self.size_bytes / self.number if self.number else None
 
     @property
@@ -75,7 +73,6 @@ class Checkpoints(Struct, frozen=True):
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes written in a second of saving."""
         return self.size_bytes / self.seconds
 
 

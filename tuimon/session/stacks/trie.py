@@ -80,7 +80,6 @@ Role = Literal[
     "upkeep",
 ]
 
-
 #: How many functions the roles are remembered for: a run has some hundreds.
 _FUNCTIONS_HELD = 4096
 #: Roles by the names that libraries and torch give their files and functions.
@@ -153,7 +152,6 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 
 #: A frame of which nothing is known.
 UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
-
 
 #: How many frames of a log are held; frames beyond have no name.
 _FRAMES_LIMIT = 50_000
@@ -303,7 +301,6 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def activity(self) -> Activity:
-        """The activity of the thread."""
         return activity_of(self.frames)
 
     @cached_property
