@@ -23,7 +23,7 @@ def gpu(t, util=None, **more):
 
 
 def history(*records):
-    found = DeviceHistory()
+    found = DeviceHistory(records[0])
     for record in records:
         found.add_record(record)
     return found
@@ -103,23 +103,19 @@ def test_what_was_not_measured_has_no_mean():
     assert history(gpu(1, 0.5)).means([SteppingSpan(0.0, 1.0)]) is None
 
 
-def test_windows_of_steps_that_follow_each_other_are_one_stretch():
-    windows = [stretch(t, t + 1.0, 10, 1.0) for t in range(10, 20)]
-    assert stepping_spans(windows, 10.5) == [SteppingSpan(10.5, 20.0)]
-
-
-def test_a_long_step_reaches_back_to_where_it_began():
-    assert stepping_spans([stretch(12.0, 13.0, 1, 1.8)], 0.0) == [SteppingSpan(pytest.approx(11.2), 13.0)]
-
-
-def test_what_follows_the_last_step_is_no_step():
-    found = stepping_spans([stretch(0, 1, 10, 1.0), stretch(1, 2, 3, 0.3)], 0.0)
-    assert found[-1].end_s == pytest.approx(1.3)
-
-
-def test_evaluation_and_what_a_trace_held_up_take_their_share():
-    (found,) = stepping_spans([stretch(0, 1, 5, 0.5, eval_s=0.25, slowed_s=0.25)], 0.0)
-    assert found.steps_ratio == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("windows", "begin_s", "found"),
+    [
+        ([stretch(t, t + 1.0, 10, 1.0) for t in range(10, 20)], 10.5, [(10.5, 20.0, 1.0)]),
+        # a long step reaches back to where it began; what follows the last one is no step
+        ([stretch(12.0, 13.0, 1, 1.8)], 0.0, [(pytest.approx(11.2), 13.0, 1.0)]),
+        ([stretch(0, 1, 10, 1.0), stretch(1, 2, 3, 0.3)], 0.0, [(0.0, pytest.approx(1.3), 1.0)]),
+        # evaluation, and what a trace held up, take their share
+        ([stretch(0, 1, 5, 0.5, eval_s=0.25, slowed_s=0.25)], 0.0, [(0.0, 1.0, pytest.approx(0.5))]),
+    ],
+)
+def test_when_steps_were_made(windows, begin_s, found):
+    assert stepping_spans(windows, begin_s) == found
 
 
 #: A thread as (id, CPU, wait).
@@ -284,14 +280,3 @@ def test_the_mean_is_of_the_time_since_the_first_step() -> None:
     assert found is not None
     assert found.others == pytest.approx(0.5)
     assert (found.stolen, found.held, found.limit) == (pytest.approx(0.2), pytest.approx(0.1), 3.0)
-
-
-def test_windows_of_a_merged_log_are_as_good() -> None:
-    use = Machine()
-    for t in (60.0, 120.0):
-        of_run = thread(t, 0.5)
-        use.process.add_window(structs.replace(of_run, window_s=60.0), 100)
-        use.add_memory(MachineMemory(t=t, pid=0, window_s=60.0, busy_cores=0.9))
-    found = use.cores_taken(Span(), None, 0.0)
-    assert found is not None
-    assert (found.others, found.idle) == (pytest.approx(0.4), None)

@@ -8,13 +8,9 @@ from msgspec import structs
 from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.state import Goodput, goodput
-from tuimon.views.headless import summary_lines
 from tuimon.views.report.page import as_html
-from tuimon.views.report.report import page_of, report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.report import page_of
 from tuimon.views.report_types import GoodputPart
-from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.words import goodput_text
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
@@ -118,15 +114,6 @@ def test_waits_outside_after_the_last_step_have_names(part, said, lines):
     assert said in text_of_parts(found)
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "is_over", "part"), [(7, True, "hang"), (3, True, "after"), (7, False, "training")]
-)
-def test_a_batch_that_has_not_come_when_the_run_ends_was_waited_for_at_a_standstill(waited_s, is_over, part):
-    waits = [stays(FETCH, t, t + 1, open_for_s=t - 11.0) for t in range(12, 12 + waited_s)]
-    found = parts(trained(11), waits, [ends(11.0 + waited_s, 130, "SIGINT")] if is_over else [])
-    assert found.parts[part] == pytest.approx(waited_s + (part == "training"))
-
-
 LOOPS = [
     Frame("train.py", 30, "fit", "loss.backward()", True, loop=True),
     Frame("train.py", 31, "fit", "writer.add_scalar(loss)", True, loop=True),
@@ -189,14 +176,6 @@ def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_befor
     assert (found.parts["set-up"], found.parts["checkpoint"]) == pytest.approx((4.0, 2.5))
 
 
-def test_somebody_at_a_debugger_is_no_training():
-    stopped = frames(
-        ("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace_dispatch"), first=20
-    )
-    halted = [stopped, *made(12, ((TRAIN, 5), ([20, 21], 15))), trained(13)]
-    assert parts(trained(11), *halted).parts["prompt"] == pytest.approx(0.75)
-
-
 def test_the_time_before_the_first_samples_is_divided_as_they_are():
     found = goodput(one_process(LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
     assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
@@ -210,27 +189,48 @@ def test_checkpoints_and_compilation_between_steps_are_no_training():
     assert text_of_parts(found) == ("38 % of 20s in steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %")
 
 
-def test_evaluation_belongs_to_the_time_before_or_after_the_last_step():
-    phases = [PhaseTime("eval", 600_000_000)]
-    evaluated = structs.replace(steps(12.0, {}, count=0, first_index=10, eval_count=4), phases=phases)
-    assert parts(trained(11), evaluated, trained(13)).parts["evaluation"] == pytest.approx(0.6)
-    over = parts(trained(11), evaluated, ends(13.0)).parts
-    assert (over["evaluation"], over["after"], over["training"]) == pytest.approx((0.6, 1.4, 1.0))
+def awaits(seconds):
+    """A fetch that has not brought a batch for so long."""
+    return [stays(FETCH, t, t + 1, open_for_s=t - 11.0) for t in range(12, 12 + seconds)]
 
 
-def test_a_checkpoint_after_the_last_step_is_one():
-    found = parts(trained(11, 12), stays(SAVE, 13, 15), ends(16.0))
-    assert (found.parts["checkpoint"], found.parts["after"]) == pytest.approx((2.0, 2.0))
+def stood(has_left=False):
+    """A standstill from 12 s on, until its stacks are taken at 60 s."""
+    processes = [StandingProcess(100, "trainer", has_left=has_left)]
+    still = [steps(t, {}, count=0, first_index=20, backwards=0, updates=0) for t in range(13, 61)]
+    return trained(11, 12), still, Standstill(t=60.0, pid=100, quiet_s=48.0, processes=processes)
+
+
+HALTED = [
+    frames(("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace"), first=20),
+    *made(12, ((TRAIN, 5), ([20, 21], 15))),
+]
+EVALUATED = structs.replace(
+    steps(12.0, {}, count=0, first_index=10, eval_count=4), phases=[PhaseTime("eval", 600_000_000)]
+)
 
 
 @pytest.mark.parametrize(
-    ("goes_on", "has_left", "name"), [(True, False, "hang"), (False, False, "hang"), (False, True, "after")]
+    ("records", "named"),
+    [
+        ([trained(11), HALTED, trained(13)], {"prompt": 0.75}),
+        # evaluation belongs to the time before or after the last step
+        ([trained(11), EVALUATED, trained(13)], {"evaluation": 0.6}),
+        ([trained(11), EVALUATED, ends(13.0)], {"evaluation": 0.6, "after": 1.4, "training": 1.0}),
+        ([trained(11, 12), stays(SAVE, 13, 15), ends(16.0)], {"checkpoint": 2.0, "after": 2.0}),
+        # a batch that has not come when the run ends was waited for at a standstill
+        ([trained(11), awaits(7), ends(18.0, 130, "SIGINT")], {"hang": 7.0}),
+        ([trained(11), awaits(3), ends(14.0, 130, "SIGINT")], {"after": 3.0}),
+        ([trained(11), awaits(7)], {"training": 8.0}),
+        # a hang is one also if it ends, or the run does; not of a process that has left its loop
+        ([stood(), trained(61)], {"hang": 49.0}),
+        ([stood(), ends(61.0, None, "SIGKILL")], {"hang": 49.0}),
+        ([stood(has_left=True), ends(61.0, None, "SIGKILL")], {"after": 49.0}),
+    ],
 )
-def test_a_hang_is_one_also_if_it_ends_or_the_run_does(goes_on, has_left, name):
-    still = [steps(t, {}, count=0, first_index=20, backwards=0, updates=0) for t in range(13, 61)]
-    stood = Standstill(t=60.0, pid=100, quiet_s=48.0, processes=[StandingProcess(100, "trainer", has_left=has_left)])
-    found = parts(trained(11, 12), still, stood, trained(61) if goes_on else ends(61.0, None, "SIGKILL"))
-    assert found.parts[name] == pytest.approx(49.0)
+def test_time_that_is_no_training_has_names(records, named):
+    found = parts(*records).parts
+    assert {part: found[part] for part in named} == pytest.approx(named)
 
 
 def test_a_rank_that_was_restarted_has_lost_the_time_before():
@@ -241,15 +241,6 @@ def test_a_rank_that_was_restarted_has_lost_the_time_before():
     assert found.parts == pytest.approx({"restart": 9.5, "set-up": 0.5, "training": 1.0})
 
 
-def test_headless_and_the_report_show_it():
-    session = one_process(LINES, trained(11, 12), ends(12.5))
-    said = "16 % of 13s in steps; set-up 80 %, after the last step 4 %"
-    assert f"goodput: {said}" in summary_lines(session, [])
-    report = report_of(session, [], "run.jsonl")
-    assert f"Goodput: {said}" in text_report(report)
-    page = as_html([page_of(session, [])])
+def test_the_page_draws_it():
+    page = as_html([page_of(one_process(LINES, trained(11, 12), ends(12.5)), [])])
     assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page
-    monitor = Mock(session=session, findings=[], changes=[])
-    lines = FindingsSheet(monitor).sheet_lines(100)
-    bar = lines[[text_of(line) for line in lines].index(f"Goodput: {said}") - 1]
-    assert [(span.role, len(span.text)) for span in bar] == [("forward", 16), ("other", 80), ("other", 4)]

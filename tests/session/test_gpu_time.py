@@ -3,7 +3,9 @@
 import pytest
 
 from tests.session.records import MS, one_process, steps
-from tuimon.records import GpuPhase, GpuTime, Lead, TorchMemory
+from tuimon.records import GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Lead, TorchMemory
+from tuimon.session.gpu_time import GpuTimeStats
+from tuimon.session.series import EVER, Span
 
 PHASES = {"data": 40, "forward": 20, "backward": 30, "optimizer": 10}
 SPANS = (("data", 30, 30, 0), ("forward", 20, 0, 0), ("backward", 40, 0, 40), ("optimizer", 10, 0, 0))
@@ -91,3 +93,17 @@ def test_what_was_most_in_the_run_stays_even_if_the_program_resets_it(name):
     found = session(memory(1.0, **{name: 9}), memory(2.0, **{name: 6}))
     assert getattr(found.torch_memory(100)[0], name) == 9
     assert getattr(session(memory(1.0)).torch_memory(100)[0], name) is None
+
+
+def test_what_is_recent_is_the_latest_and_sums_add_up():
+    stats = GpuTimeStats()
+    for number in range(20):
+        exchanges = [GpuExchange(2.0 * number + 0.125 * at, 10, 30, 5) for at in range(8)]
+        sums = GpuAccumulation(3, 30, 60)
+        window = gpu_time(2.0 * (number + 1), window_s=2.0, exchanges=exchanges, accumulation=sums)
+        stats.add_record(window, None)
+    row = stats.over(Span(last_s=30.0), 40.0)
+    assert len(row.exchanges) == 64
+    assert row.exchanges[-1] == GpuExchange(38.875, 10, 30, 5)
+    assert row.accumulation == GpuAccumulation(45, 450, 900)  # of 15 windows
+    assert stats.over(EVER, 40.0).accumulation == GpuAccumulation(57, 570, 1140)  # without the first

@@ -7,6 +7,7 @@ import doctest
 import math
 import pstats
 import random
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from tuimon.records import (
     Uncaught,
 )
 from tuimon.session import series
-from tuimon.session.series import Series, Span
+from tuimon.session.series import EVER, Series, Singles, Span
 from tuimon.session.steps import step_series, stretch_of
 
 FACTS = LoaderFacts(
@@ -136,35 +137,6 @@ def test_all_ranks_of_a_job_are_kept_at_its_end():
     assert all(session.over("whole").steps(pid).total == 10 for pid in ranks)
 
 
-def test_short_lived_programs_leave_nothing():
-    session = begun()
-
-    def program(n):
-        t, pid = float(n + 1), 2000 + n
-        session.add(process(pid, "other", t=t))
-        live(session, t, pid)
-        session.add(process(pid, "other", t=t + 0.5, ended=True))
-
-    holds_still(session, program, plateau=200, rounds=400)
-
-
-def test_processes_whose_ends_were_lost_leave_the_latest():
-    session = begun()
-    train(session, 1.0)
-
-    def program(n):
-        session.add(process(2000 + n, "other", t=float(n + 1)))
-        live(session, float(n + 1), 2000 + n)
-
-    holds_still(session, program, plateau=2200, rounds=2600)
-    assert session.step_stats.get(100).total == 10
-
-
-def test_processes_that_no_record_announced_are_bounded():
-    session = begun()
-    holds_still(session, lambda n: live(session, float(n), 2000 + n), plateau=1200, rounds=1600)
-
-
 def test_names_of_ranges_without_end_are_summed_up():
     session = begun()
 
@@ -178,28 +150,48 @@ def test_names_of_ranges_without_end_are_summed_up():
     assert len(totals) <= 257
 
 
-def test_notices_phases_and_gpus_of_any_name_are_bounded():
+def program(session, n):
+    """One that lives for less than a second."""
+    session.add(process(2000 + n, "other", t=float(n + 1)))
+    live(session, float(n + 1), 2000 + n)
+    session.add(process(2000 + n, "other", t=n + 1.5, ended=True))
+
+
+def program_whose_end_was_lost(session, n):
+    session.add(process(2000 + n, "other", t=float(n + 1)))
+    live(session, float(n + 1), 2000 + n)
+
+
+def process_that_no_record_announced(session, n):
+    live(session, float(n), 2000 + n)
+
+
+def notice_and_phase(session, n):
+    session.add(Notice(t=float(n), pid=0, source=f"source {n}", level="info", message="x" * 100))
+    session.add(steps(float(n), {f"phase {n}": 1.0}, first_index=10 * n))
+
+
+def twenty_threads(session, n):
+    t, tids = float(n + 1), range(10_000 + 20 * n, 10_020 + 20 * n)
+    session.add(threads(t, (100, "python", 0.5, "running"), *((tid, "pool", 0.1, "waiting") for tid in tids)))
+    extend(session, [stacks(t, ([1, 2], 10), tid=tid) for tid in tids])
+
+
+@pytest.mark.parametrize(
+    ("another", "plateau", "rounds"),
+    [
+        (program, 200, 400),
+        (program_whose_end_was_lost, 2200, 2600),
+        (process_that_no_record_announced, 1200, 1600),
+        (notice_and_phase, 1900, 2200),
+        (twenty_threads, 300, 400),
+    ],
+)
+def test_whatever_comes_anew_each_second_leaves_nothing(another, plateau, rounds):
     session = begun()
-
-    def window(n):
-        session.add(Notice(t=float(n), pid=0, source=f"source {n}", level="info", message="x" * 100))
-        session.add(steps(float(n), {f"phase {n}": 1.0}, first_index=10 * n))
-
-    holds_still(session, window, plateau=1900, rounds=2200)
-
-
-def test_threads_that_come_and_go_leave_nothing():
-    """8,000 threads, each sampled for a second."""
-    session = begun()
-
-    def second(n):
-        t = float(n + 1)
-        tids = [10_000 + 20 * n + i for i in range(20)]
-        session.add(threads(t, (100, "python", 0.5, "running"), *((tid, "pool", 0.1, "waiting") for tid in tids)))
-        for tid in tids:
-            session.add(stacks(t, ([1, 2], 10), tid=tid))
-
-    holds_still(session, second, plateau=300, rounds=400)
+    train(session, 1.0)
+    holds_still(session, partial(another, session), plateau, rounds)
+    assert session.step_stats.get(100).total >= 10
 
 
 def test_a_pid_that_is_used_again_begins_from_nothing():
@@ -368,3 +360,32 @@ def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step() -> None:
     assert session.over("recent").step_totals(100).steps == 3
     extend(session, [records.steps(114.0 + at, {"data": 1.0}, count=1, first_index=at) for at in range(6, 40)])
     assert session.over("recent").step_totals(100).steps == 30
+
+
+# -- single steps by which ranks are compared: in all ranks the same
+
+
+class Single(NamedTuple):
+    number: float
+    t: float
+
+
+def test_ranks_that_begin_apart_keep_the_same_ones_of_a_long_run():
+    early, late = Singles(Single, 64, 512), Singles(Single, 64, 512)
+    for second in range(10_000):
+        for t in (second + 0.25, second + 0.5):
+            early.append(Single(second, t))
+            if second >= 777:
+                late.append(Single(second, t))
+    kept = [set(of.over(EVER)) for of in (early, late)]
+    assert 200 <= len(kept[1]) <= len(kept[0]) <= 512
+    assert kept[1] == {single for single in kept[0] if single.number >= 777}
+    assert [single.t for single in early.over(Span(9998.3, last_s=30.0))] == [9998.5, 9999.25, 9999.5]
+
+
+def test_damaged_numbers_are_bounded():
+    singles = Singles(Single, 4, 8)
+    for _ in range(1000):
+        singles.append(Single(0, 1.0))
+    assert len(singles.over(EVER)) == 8
+    assert len(singles.over(Span(last_s=30.0))) == 4

@@ -225,7 +225,7 @@ def test_a_process_that_trains_goes_before_one_that_does_not():
 def test_steps_before_the_first_backward_were_an_evaluation():
     trained = [steps(t, {"forward": 4, "backward": 6}, first_index=10 * (t - 4)) for t in (4, 5, 6)]
     session = one_process([forward_steps(t) for t in (1, 2, 3)], trained)
-    view = session.over("run")
+    view = session.over("whole")
     assert view.steps(100).total == 30
     assert {row.name for row in view.phases(100).rows if row.share} == {"forward", "backward"}
 

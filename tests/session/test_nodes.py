@@ -76,13 +76,6 @@ def judged(*records) -> dict[str, Finding]:
     return by_rule(session_of(*NODES, windows, records))
 
 
-def running(node: int, cpu: float, delay: float, number: int = 1) -> list[Record]:
-    """The training of a node in its latest window, with so many threads; each node has one rank."""
-    pid = id_on_node(node, 100)
-    rows = [(pid + n, "python", cpu, "running", delay) for n in range(number)]
-    return [threads(12.0, *rows, pid=pid, cpu_ratio=number * cpu)]
-
-
 def test_another_program_on_a_gpu_of_another_node_is_found_and_the_node_named() -> None:
     def shared(pid: int) -> list[Record]:
         on_it = [GpuProcess(id_on_node(1, pid), 1 << 30, 0.45), GpuProcess(SECOND, 1 << 30, 0.5)]

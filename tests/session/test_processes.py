@@ -117,17 +117,6 @@ def test_of_a_process_without_records_all_is_empty_and_nothing_is_held():
     assert not any(7 in held for held in (session.step_stats, session.threads, session.stacks, session.samplers))
 
 
-def test_of_a_process_that_is_forgotten_nothing_is_kept():
-    session = one_process(steps(1, {"data": 1}), worker(201))
-    table, sizes = session.loaders, []
-    for pid in range(1000, 3000):
-        table.held(100).add_record(loader(2.0, pid, "train", (pid, 0)))
-        del table[100]
-        sizes.append(size_of(table))
-    assert session.worker_name(2999) == "worker 0"
-    assert max(sizes[100:]) <= 1.1 * max(sizes[:100])
-
-
 EVEN = {"data": 5, "forward": 20, "backward": 75}
 
 
@@ -141,37 +130,29 @@ def trained(*processes, focus=None):
     return session
 
 
-def test_the_only_process_needs_no_words():
-    assert which_training(trained(alone(0))).text == ""
-    assert which_training(session_of(header())).text == ""
+PAIR, OTHERS = [rank(n, 10 + n) for n in (0, 1)], [rank(n, 20 + n, ppid=60) for n in (0, 1)]
 
 
-def test_processes_that_are_no_ranks_are_trainings():
-    session = trained(*(alone(n) for n in range(4)), focus=102)
-    assert which_training(session).text == "training 3 of 4"
-    rows = training_rows(session)
-    assert [(row.number, row.ranks, row.first.pid, row.in_focus) for row in rows] == [
-        (n + 1, 1, 100 + n, n == 2) for n in range(4)
-    ]
-    assert rows[0].first.late_ms == 0 and rows[0].first.behind == 0
-
-
-def test_processes_of_one_group_are_ranks():
-    session = trained(*(rank(n, 10 + n) for n in range(2)))
-    assert (which_training(session).text, which_training(session).text_of_rank(1)) == ("2 ranks", "rank 1 of 2")
-    assert len(training_rows(session)) == 1
-
-
-def test_two_groups_of_one_command_are_two_trainings():
-    session = trained(*(rank(n, 10 + n) for n in range(2)), *(rank(n, 20 + n, ppid=60) for n in range(2)), focus=21)
-    assert which_training(session).text == "2 ranks, training 2 of 2"
-    assert which_training(session).text_of_rank(1) == "rank 1 of 2, training 2 of 2"
-    assert [(row.ranks, row.first.pid) for row in training_rows(session)] == [(2, 10), (2, 20)]
-
-
-def test_each_of_several_launchers_with_one_rank_is_a_training_of_its_own():
-    session = trained(*(rank(0, 10 + n, of=1, ppid=50 + n) for n in range(3)))
-    assert which_training(session).text == "training 1 of 3"
+@pytest.mark.parametrize(
+    ("processes", "focus", "words", "of_rank_1", "rows"),
+    [
+        ([], None, "", "", []),
+        ([alone(0)], None, "", "", [(1, 100)]),
+        (PAIR, None, "2 ranks", "rank 1 of 2", [(2, 10)]),
+        # processes that are no ranks, two groups of one command, a launcher for each rank
+        ([alone(n) for n in range(3)], 101, *["training 2 of 3"] * 2, [(1, 100), (1, 101), (1, 102)]),
+        ([*PAIR, *OTHERS], 21, *[f"{of}, training 2 of 2" for of in ("2 ranks", "rank 1 of 2")], [(2, 10), (2, 20)]),
+        ([rank(0, 10 + n, of=1, ppid=50 + n) for n in (0, 1)], None, *["training 1 of 2"] * 2, [(1, 10), (1, 11)]),
+    ],
+)
+def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank_1, rows):
+    session = trained(*processes, focus=focus)
+    which = which_training(session)
+    assert (which.text, which.text_of_rank(1)) == (words, of_rank_1)
+    found = training_rows(session)
+    assert [(row.ranks, row.first.pid) for row in found] == rows
+    assert [row.number for row in found if row.in_focus] == ([which.number] if rows else [])
+    assert all(row.first.late_ms == row.first.behind == 0 for row in found)
 
 
 def test_one_after_the_other_only_the_one_that_goes_on_counts():
@@ -233,11 +214,8 @@ def test_one_that_comes_back_alone_takes_its_place():
 
 
 def test_two_trainings_in_one_command_are_apart():
-    first = [rank(n, 10 + n) for n in (0, 1)]
-    second = [rank(n, 20 + n, ppid=60) for n in (0, 1)]
-    assert pids(10, *first, *second) == [10, 11]
-    assert pids(20, *first, *second) == [20, 21]
-    over = [rank(p.rank, p.pid, ppid=p.ppid, after_s=n, ended=True) for n, p in enumerate(first + second)]
-    assert pids(10, *over) == [10, 11] and pids(20, *over) == [20, 21]
+    over = [rank(p.rank, p.pid, ppid=p.ppid, after_s=n, ended=True) for n, p in enumerate(PAIR + OTHERS)]
+    for both in (PAIR + OTHERS, over):
+        assert pids(10, *both) == [10, 11] and pids(20, *both) == [20, 21]
     larger = [rank(n, 30 + n, ppid=70, of=3) for n in range(3)]
-    assert pids(30, *first, *larger) == [30, 31, 32]
+    assert pids(30, *PAIR, *larger) == [30, 31, 32]

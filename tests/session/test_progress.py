@@ -5,9 +5,10 @@ from msgspec import structs
 
 from tests.session import records
 from tests.session.records import session_of
-from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.progress import Progress, rates_in, run_progress
-from tuimon.views.words import left_text, padding_text, position_text, progress_text, rate_texts
+from tests.views.streams import gpu
+from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, TracedFlops, TraceTaken
+from tuimon.session.progress import Progress, flops_rate, rates_in, run_progress
+from tuimon.views.words import flops_rate_text, left_text, padding_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 
@@ -114,3 +115,86 @@ def test_a_rank_that_loads_no_data_or_has_ended_adds_nothing():
     gone = structs.replace(records.process(pid=101, rank=1, world_size=2, ppid=99), t=20.5, ended=True)
     other = structs.replace(loader(20.0), pid=101)
     assert run_progress(ranks(loader(20.0), other, gone), 100).samples_per_s == 320
+
+
+# -- the operations of a traced step at the pace of all, against the peak of the GPU
+
+
+TERA = 10**12
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def trace(*rows, steps=2, t=20.0):
+    return TraceTaken(t=t, pid=100, begin_s=1.0, end_s=2.0, steps=steps, wanted=steps, file="t", flops=[*rows] or None)
+
+
+def traced(*traces, name=H100, gpus=1, parent=None, **facts):
+    """Ten steps a second."""
+    return records.one_process(
+        [structs.replace(gpu(1, index), name=name, parent_uuid=parent) for index in range(gpus)],
+        records.loop(20, {"forward": 50, "backward": 50}),
+        traces,
+        gpu_uuids=[f"GPU-{index}" for index in range(gpus)],
+        **facts,
+    )
+
+
+def mfu(session):
+    found = flops_rate(session, 100)
+    return found.mfu_ratio if found is not None else None
+
+
+HALF = TracedFlops("product", "bfloat16", 40 * TERA)  # of two steps: 200 TFLOPS at ten steps a second
+
+
+def test_without_a_trace_nothing_is_known():
+    assert flops_rate(traced(), 100) is None
+    assert flops_rate(traced(trace()), 100) is None  # one in which they could not be counted
+    assert run_progress(traced(trace()), 100).flops_per_s is None
+
+
+def test_a_share_of_the_dense_peak():
+    known = run_progress(traced(trace(HALF)), 100)
+    assert known.flops_per_s == pytest.approx(200 * TERA)
+    assert known.mfu_ratio == pytest.approx(200 / 989.5)
+    assert flops_rate_text(known) == "20 % MFU"
+    assert mfu(traced(trace(HALF), gpus=2)) == pytest.approx(100 / 989.5)
+
+
+def test_the_latest_trace_that_has_counts_is_the_one():
+    later = trace(structs.replace(HALF, flops=20 * TERA), steps=4, t=21.0)
+    assert mfu(traced(trace(HALF), later, trace(t=22.0))) == pytest.approx(50 / 989.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200", 989.5),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA A10G", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("Tesla T4", None),  # has none of bfloat16
+    ],
+)
+def test_peaks_by_the_name_of_the_gpu(name, peak):
+    found = mfu(traced(trace(HALF), name=name))
+    assert found == (None if peak is None else pytest.approx(200 / peak))
+
+
+def test_a_part_of_a_gpu_and_a_gpu_that_is_not_known_have_no_peak():
+    assert mfu(traced(trace(HALF), parent="GPU-9")) is None
+    assert mfu(traced(trace(HALF), gpus=0)) is None
+    assert flops_rate_text(run_progress(traced(trace(HALF), gpus=0), 100)) == "200 TFLOPS"
+
+
+def test_each_type_has_its_own_peak():
+    """Single precision rounds to TF32 as torch's settings say, of cuDNN and of the rest."""
+    rows = (TracedFlops("product", "float32", 10 * TERA), TracedFlops("convolution", "float32", 10 * TERA))
+    assert mfu(traced(trace(*rows), tf32=False, cudnn_tf32=True)) == pytest.approx(50 / 67 + 50 / 494.5)
+    assert mfu(traced(trace(*rows), tf32=True, cudnn_tf32=True)) == pytest.approx(100 / 494.5)
+    assert mfu(traced(trace(*rows), tf32=True)) is None
+    assert mfu(traced(trace(*rows), name="Tesla V100-SXM2-16GB")) == pytest.approx(100 / 15.7)

@@ -15,7 +15,8 @@ from tests.session.records import (
     steps,
     total_of,
 )
-from tuimon.records import Loader, RangeTime
+from tuimon.records import Loader, RangeTime, RankStep
+from tuimon.session.series import EVER, Span
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
 
@@ -56,12 +57,6 @@ def test_the_window_forgets():
     session = session_of(*old, *new)
     assert shares(session.over("recent").phases(100))["data"] == 0.1
     assert shares(session.over("whole").phases(100))["data"] == pytest.approx(0.49, abs=0.02)
-
-
-def test_steps_longer_than_the_window_still_show():
-    session = session_of(steps(t, {"forward": 60_000}, count=int(t % 60 == 0)) for t in range(1, 200))
-    assert session.over("recent").steps(100).median_ms == pytest.approx(60_000, rel=0.01)
-    assert session.over("recent").steps(100).per_second == pytest.approx(1 / 60, rel=0.4)
 
 
 def test_evaluation_stands_beside_the_steps():
@@ -276,3 +271,11 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     assert session.over("recent").phases(100).rows[0].ms_per_step == pytest.approx(40)
     means_ms = [row.mean_ms for row in session.step_stats[100].windows()]
     assert means_ms == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]
+
+
+def test_steps_of_a_rank_come_back_as_they_were() -> None:
+    rows = [RankStep(2**40, 1_500_000, 1, 2, 3, 4, 5, 6), RankStep(2**40 + 1, 0, 0, 0, 4 * 10**9, 0, 0, 0)]
+    shared = session_of(steps(50.0, {"data": 1}, rank_steps=rows)).step_stats[100].shared
+    assert shared.over(EVER) == [(2**40, 48.5, 1, 2, 3, 4, 5, 6), (2**40 + 1, 50.0, 0, 0, 4 * 10**9, 0, 0, 0)]
+    assert shared.over(EVER)[1].parts_us[2] == 4 * 10**9
+    assert [step.number for step in shared.over(Span(49.0))] == [2**40 + 1]

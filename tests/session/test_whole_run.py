@@ -21,7 +21,7 @@ from tests.session.records import (
     total_of,
 )
 from tuimon.diagnosis.evidence.run import core_demand
-from tuimon.records import Exit, Loader, LoaderFacts, Notice
+from tuimon.records import Loader, LoaderFacts, Notice
 from tuimon.session.session import Session
 
 LOOP = frames(
@@ -199,12 +199,6 @@ def test_notices_stand_until_their_source_is_well():
     assert session.notices["gpu"].message == "no driver"
     session.add(Notice(t=2, pid=0, source="gpu", level="ok", message="back"))
     assert not session.notices
-
-
-def test_the_end_is_kept():
-    session = session_of(Exit(t=9, pid=100, exit_code=137, signal="SIGKILL"))
-    assert session.exit.exit_code == 137
-    assert session.now_s == 9
 
 
 def test_a_forked_rank_is_no_worker_once_it_trains():

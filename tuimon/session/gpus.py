@@ -185,9 +185,9 @@ class Course(Mapping[str, tuple[float | None, ...]]):
 class DeviceHistory:
     """The data kept of one GPU or MIG instance."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Gpu) -> None:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
-        self.latest: Gpu | None = None
+        self.latest = first
         self.xids: deque[int] = deque(maxlen=_XIDS)
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS, how)
@@ -197,16 +197,16 @@ class DeviceHistory:
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
         before = self.latest
-        seldom = {name: getattr(before, name) for name in GPU_FACTS if before and getattr(record, name) is None}
+        seldom = {name: getattr(before, name) for name in GPU_FACTS if getattr(record, name) is None}
         self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)
-        begin_s = before.t if before is not None and 0.0 < record.t - before.t <= _LONGEST_S else record.t
+        begin_s = before.t if 0.0 < record.t - before.t <= _LONGEST_S else record.t
         joules = joules_s = 0.0
-        if before is not None and before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
+        if before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
             used_j = record.energy_j - before.energy_j
             if used_j >= 0.0:  # else the driver was loaded anew
                 joules, joules_s = used_j, record.t - begin_s
-        counted, count = before.pcie_replays if before is not None else None, record.pcie_replays
+        counted, count = before.pcie_replays, record.pcie_replays
         if counted is not None and count is not None and count != counted:
             self._resent = record.t, max(0, count - counted)
         ratios = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
@@ -271,13 +271,13 @@ def gpu_rows(
     run = list(processes)
     pids = {process.pid for process in run}
     live = [process for process in run if not process.ended] or run
-    latest = [device.latest for device in devices.values() if device.latest is not None]
+    latest = [device.latest for device in devices.values()]
     used = _used(latest, live)
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
     joules = _joules_per_step(latest, focus, steps_per_s, means)
     rows = [
         GpuRow(
-            latest=gpu,
+            latest=(gpu := device.latest),
             stale_s=max(0.0, now_s - gpu.t),
             used_by_run=uuid in used,
             run_pids=frozenset(process.pid for process in gpu.processes if process.pid in pids),
@@ -289,7 +289,6 @@ def gpu_rows(
             means=means[uuid],
         )
         for uuid, device in devices.items()
-        if (gpu := device.latest) is not None
     ]
     # MIG instances after the GPU that they are part of
     return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))

@@ -164,7 +164,7 @@ class MachineTable:
 
     def add_gpu(self, record: Gpu) -> None:
         if record.uuid not in self.devices and len(self.devices) < _DEVICES:
-            self.devices[record.uuid] = DeviceHistory()
+            self.devices[record.uuid] = DeviceHistory(record)
         if record.uuid in self.devices:
             self.devices[record.uuid].add_record(record)
 
@@ -269,7 +269,7 @@ class MachineTables:
 
     def latest_gpus(self) -> Iterator[Gpu]:
         for machine in self._machines.values():
-            yield from (device.latest for device in machine.devices.values() if device.latest is not None)
+            yield from (device.latest for device in machine.devices.values())
 
     def of(self, node: int) -> MachineTable:
         machine = self._machines.get(node)

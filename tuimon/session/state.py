@@ -73,7 +73,7 @@ def run_state(session: Session) -> RunState:
             return RunState("training")
         return RunState("between_steps", since_step_s, place=sampled.threads.place_of(sampled.tid))
     for_s = session.now_s - session.start_s if session.start_s is not None else None
-    doing = sampled.set_up.doing
+    doing = sampled.doing
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if pid is not None and session.exit is None and session.threads[pid].is_stopped:
@@ -191,7 +191,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     waits = run_state(session).name == "waiting"
     found = []
     for process in known:
-        threads, doing = session.threads[process.pid].latest, session.stacks[process.pid].set_up.doing
+        threads, doing = session.threads[process.pid].latest, session.stacks[process.pid].doing
         cores = threads.cpu_ratio if threads is not None else None
         words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
         works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= _BUSY_CORES)

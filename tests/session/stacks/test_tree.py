@@ -126,15 +126,6 @@ def test_unknown_frames_are_counted_as_unknown():
     assert shape(tree)[1] == (1, "?", 2, 2)
 
 
-def test_of_a_session():
-    session = profiles.session(3)
-    tree = session.over("recent").samples(MAIN).tree()
-    assert tree.samples == 300
-    assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62
-    frame = session.trie.node([1]).frame
-    assert (frame.file, frame.line, frame.function, frame.source, frame.user) == profiles.PLACES[1]
-
-
 # -- the trie: its worked example, which nodes stay, the place of a stack in the user's code
 
 

@@ -12,7 +12,7 @@ from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
+from tuimon.session.stacks.set_up import Doing, Spent, UnmarkedSteps, doing_after
 from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
@@ -171,7 +171,7 @@ class ProcessStacks:
         self._seen = Seen((), self._passes)
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
-        self.set_up = SetUp()
+        self.doing: Doing | None = None  # before its first step
         self.spent = Spent()
         self.latest_s: float | None = None  # the end of the latest window with samples
 
@@ -208,8 +208,8 @@ class ProcessStacks:
 
         If windows before it show no step, a part of it is set-up: without markers steps begin after it.
         """
-        is_mixed = self.set_up.doing is not None and "markers" not in self._facts
-        self.set_up.add_window(window, self.pid)
+        is_mixed = self.doing is not None and "markers" not in self._facts
+        self.doing = doing_after(self.doing, window, self.pid)
         had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(window, cycles, self.tid)
         if tid is None:

@@ -162,8 +162,8 @@ class Doing(NamedTuple):
     place: Place | None  # None while it imports
 
 
-class SetUp:
-    """Follows a main thread from window to window.
+def doing_after(before: Doing | None, window: Window, pid: int) -> Doing | None:
+    """The work of a main thread at the end of a window, given that before it.
 
     Windows of one second that are mostly at these places, and what is known at the end of each::
 
@@ -172,19 +172,14 @@ class SetUp:
         prep.py:40 load              setting up        since 2, load() prep.py:40
         prep.py:41 load              setting up        since 2, load() prep.py:41
     """
-
-    def __init__(self) -> None:
-        self.doing: Doing | None = None
-
-    def add_window(self, window: Window, pid: int) -> None:
-        """Fold a window of samples of the process."""
-        counts: Counter[tuple[str, Place | None]] = Counter()
-        for node, n in window.counts.get(pid, {}).items():
-            counts[_doing(node)] += n
-        for (words, place), _ in counts.most_common(1):
-            before = self.doing
-            goes_on = before is not None and _function(before.words, before.place) == _function(words, place)
-            self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
+    counts: Counter[tuple[str, Place | None]] = Counter()
+    for node, n in window.counts.get(pid, {}).items():
+        counts[_doing(node)] += n
+    if not counts:
+        return before
+    ((words, place), _), *_ = counts.most_common(1)
+    goes_on = before is not None and _function(before.words, before.place) == _function(words, place)
+    return Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
 
 
 def _doing(node: StackNode) -> tuple[str, Place | None]:
