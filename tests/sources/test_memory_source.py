@@ -68,6 +68,7 @@ class FakeChannel:
     def __init__(self, folder: Path) -> None:
         self.pid = os.getpid()
         self.path = str(folder / "1-1.ring")
+        self.channel, self.quiet_s = self, 0.0
         self.is_closed = self.is_cancelled = self.is_over = False
         self.answer: Answer | None = None
         self.orders: list[tuple[Command, int]] = []
@@ -139,13 +140,12 @@ def test_what_is_refused_is_said(channel: FakeChannel) -> None:
 
 
 def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
-    clock = Clock()
-    source = MemorySource(training(), clock=clock)
+    source = MemorySource(training(), clock=Clock())
     source.record_memory()
     list(source.read())
-    clock.now_s += 9
+    channel.quiet_s = 9.0
     assert list(source.read()) == []
-    clock.now_s += 2
+    channel.quiet_s = 11.0
     assert "no backward pass" in notice(list(source.read())).message
     assert channel.is_cancelled and channel.is_closed
 

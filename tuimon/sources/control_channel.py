@@ -246,14 +246,11 @@ class Channel:
     def order_and_wait(self, command: Command, argument: int = 1, timeout_s: float = ANSWER_S) -> Answer:
         """Give an order and wait for its end; ``timeout_s`` is how long nothing may happen. Raises ControlError."""
         request = self.order(command, argument)
-        since_s, seen = time.monotonic(), None
         while not request.is_over:
-            answer = request.poll()
-            if answer != seen:
-                since_s, seen = time.monotonic(), answer
-            elif time.monotonic() - since_s > timeout_s:
+            if request.quiet_s > timeout_s:
                 raise request.no_answer()
             time.sleep(_POLL_S)
+            request.poll()
         return request.result()
 
     def words(self) -> list[int]:
@@ -307,18 +304,25 @@ class Request:
         self.command = command
         self.answer: Answer | None = None  # the latest; None: the training has not taken the order yet
         self.is_over = False
-        self._channel = channel
+        self.channel = channel
         self.number = number
+        self._moved_s = time.monotonic()  # when the answer changed last; at first, when the order was given
         self._lost = ""  # why there will be no answer
+
+    @property
+    def quiet_s(self) -> float:
+        """How long nothing has happened."""
+        return time.monotonic() - self._moved_s
 
     def poll(self) -> Answer | None:
         """Beat, and read how far the agent has come; None until it has taken the order."""
         if self.is_over:
             return self.answer
-        words = self._channel.words()
+        words = self.channel.words()
         answer = answer_in(words, self.command)
-        if answer.number == self.number and answer == answer_in(self._channel.words(), self.command):
-            self.answer = answer
+        is_torn = answer != answer_in(self.channel.words(), self.command)
+        if answer.number == self.number and answer != self.answer and not is_torn:
+            self.answer, self._moved_s = answer, time.monotonic()
             self.is_over = answer.state not in (State.NONE, State.WORKING)
         if not self.is_over:
             self._go_on(order_in(words, self.command))
@@ -331,17 +335,17 @@ class Request:
         self.is_over = True
         self._lost = "it was taken back"
         try:
-            self._channel.order(self.command, 0)
+            self.channel.order(self.command, 0)
         except (Busy, NoAgent):  # it ends when the heartbeat stops
             return
 
     def result(self) -> Answer:
         """The answer to an order that was carried out. Raises Refused, Failed."""
-        answer, work, pid = self.answer, WORK[self.command], self._channel.pid
+        answer, work, pid = self.answer, WORK[self.command], self.channel.pid
         if answer is None or self._lost:
             lost = self._lost or "there is no answer yet"
             raise Failed(f"{work}: nothing came from process {pid}: {lost}", _TRY_WHILE_IT_RUNS)
-        reason = self._channel.text(answer.text) or "no reason given"
+        reason = self.channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
             raise Refused(
                 f"process {pid} refuses {work}: {reason}", "Try again once that is no longer so; nothing was changed"
@@ -355,7 +359,7 @@ class Request:
 
     def no_answer(self) -> NoAnswer:
         """The error to raise, or show, when nothing has happened for too long."""
-        pid, work = self._channel.pid, WORK[self.command]
+        pid, work = self.channel.pid, WORK[self.command]
         if self.answer is None:
             return NoAnswer(
                 f"process {pid} has not come to {work}: no backward pass has ended since the order",
@@ -366,11 +370,11 @@ class Request:
     def _go_on(self, order: Order) -> None:
         if order.number != self.number:
             self.is_over, self._lost = True, "another tuimon has ordered it as well"
-        elif not self._channel.is_running():
+        elif not self.channel.is_running():
             self.is_over, self._lost = True, "it has ended"
         else:
             try:
-                self._channel.beat(self.command)
+                self.channel.beat(self.command)
             except OSError as error:
                 self.is_over, self._lost = True, plain(str(error))
 

@@ -17,7 +17,7 @@ _MAPPINGS = frozenset({"dict", "defaultdict", "OrderedDict"})
 _CONTAINERS = frozenset({"list", "set", "deque"}) | _MAPPINGS
 #: Calls that give a number, or a text.
 _PLAIN = frozenset(
-    {"item", "float", "int", "len", "str", "round", "bool", "time", "perf_counter", "monotonic", "format"}
+    ("item", "float", "int", "len", "str", "round", "bool", "time", "perf_counter", "monotonic", "format")
 )
 #: Methods that are called each step, by torch or by Python.
 _EACH_STEP = frozenset({"__getitem__", "__getitems__", "__call__", "__next__", "__iter__", "forward"})
@@ -30,26 +30,10 @@ _HOOKS = frozenset(
 )
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: Methods of a tensor that give something without a graph.
-_CUTTING = frozenset(
-    {
-        "item",
-        "detach",
-        "tolist",
-        "numpy",
-        "argmax",
-        "argmin",
-        "size",
-        "dim",
-        "numel",
-        "eq",
-        "ne",
-        "gt",
-        "ge",
-        "lt",
-        "le",
-    }
-    | {"backward", "type", "tensor", "as_tensor"}
-)
+_CUTTING = frozenset((
+    "item", "detach", "tolist", "numpy", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt", "ge", "lt", "le",
+    "backward", "type", "tensor", "as_tensor",
+))  # fmt: skip
 _NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 
 

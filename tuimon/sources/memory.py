@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tuimon.proc.ring_facts import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
-from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
+from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, open_channel
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
 
@@ -111,15 +111,6 @@ STEPS = 5
 _FIRST_S = 10.0
 
 
-class _Open(NamedTuple):
-    """A recording that has been ordered."""
-
-    channel: Channel
-    request: Request
-    since_s: float  # when it last made progress
-    seen: int = -1  # how far it had come
-
-
 class MemorySource(Source):
     """Records the history when ``record_memory`` is called; with ``always`` also by itself, and at errors."""
 
@@ -131,7 +122,7 @@ class MemorySource(Source):
         self._always = always
         self._clock = clock
         self._wanted = False
-        self._open: _Open | None = None
+        self._request: Request | None = None  # a recording that has been ordered
         self._first_s: float | None = None  # when to record by itself
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
         self._source = SourceText()
@@ -143,7 +134,7 @@ class MemorySource(Source):
 
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""
-        if not (self._always or self._wanted or self._open):
+        if not (self._always or self._wanted or self._request):
             return
         now_s = self._clock()
         trainers = sorted(self._table.trainers(), key=self._rank)
@@ -153,54 +144,46 @@ class MemorySource(Source):
                 self._first_s = now_s + _FIRST_S
             if self._first_s is not None and now_s >= self._first_s:
                 self._first_s, self._wanted = float("inf"), True
-        if self._wanted and self._open is None:
+        if self._wanted and self._request is None:
             self._wanted = False
-            yield from self._begin(trainers[0] if trainers else None, now_s)
-        if self._open is not None:
-            yield from self._go_on(self._open, now_s)
+            yield self._begun(trainers[0] if trainers else None)
+        if self._request is not None:
+            yield from self._go_on(self._request, now_s)
 
     def close(self) -> None:
         """Take back the order."""
-        if self._open is not None:
-            self._open.request.cancel()
-            self._open.channel.close()
-            self._open = None
+        if self._request is not None:
+            self._request.cancel()
+            self._request.channel.close()
+            self._request = None
 
-    def _begin(self, pid: int | None, now_s: float) -> Iterable[Record]:
+    def _begun(self, pid: int | None) -> Notice:
         if pid is None:
-            yield self._notice("warning", "no process trains yet", "try again once there are steps")
-            return
+            return self._notice("warning", "no process trains yet", "try again once there are steps")
         try:
             with contextlib.ExitStack() as undo:
                 channel = open_channel(pid)
                 undo.callback(channel.close)
-                self._open = _Open(channel, channel.order(Command.MEMORY, STEPS), now_s)
+                self._request = channel.order(Command.MEMORY, STEPS)
                 undo.pop_all()
         except ControlError as error:
-            yield self._notice("warning", error.message, error.hint)
-            return
-        yield self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
+            return self._notice("warning", error.message, error.hint)
+        return self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
 
-    def _go_on(self, ordered: _Open, now_s: float) -> Iterable[Record]:
-        answer = ordered.request.poll()
-        value = -1 if answer is None else answer.value
-        if value != ordered.seen:
-            self._open = ordered = ordered._replace(since_s=now_s, seen=value)
-        error: ControlError | None = None
-        if ordered.request.is_over:
-            try:
-                ordered.request.result()
-                yield from self._records(side_file(ordered.channel.path, MEMORY), ordered.channel.pid, now_s)
+    def _go_on(self, request: Request, now_s: float) -> Iterable[Record]:
+        request.poll()
+        try:
+            if request.is_over:
+                request.result()
+                yield from self._records(side_file(request.channel.path, MEMORY), request.channel.pid, now_s)
                 yield self._notice("ok", "recorded")
-            except ControlError as failed:
-                error = failed
-        elif now_s - ordered.since_s > ANSWER_S:
-            error = ordered.request.no_answer()
-        else:
-            return
-        self.close()
-        if error is not None:
+            elif request.quiet_s > ANSWER_S:
+                raise request.no_answer()
+            else:
+                return
+        except ControlError as error:
             yield self._notice("warning", error.message, error.hint)
+        self.close()
 
     def _after_errors(self, trainers: list[int], now_s: float) -> Iterable[Record]:
         """The histories that out-of-memory errors have left, also in processes that ended by them."""
@@ -210,7 +193,7 @@ class MemorySource(Source):
                     self._files[pid] = side_file(ring_path(pid), MEMORY)
                 except (OSError, ValueError, IndexError):
                     continue
-        recording = self._open.channel.pid if self._open is not None else None
+        recording = self._request.channel.pid if self._request is not None else None
         for pid, path in list(self._files.items()):
             if pid != recording and os.path.exists(path):
                 yield from self._records(path, pid, now_s)

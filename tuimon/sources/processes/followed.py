@@ -320,21 +320,16 @@ class Followed(Struct):
         if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
             self.no_ring = why_no_ring(self.facts.pid)
         is_due = name != self.facts.name or orphaned or not self.facts.command
-        if (
-            not is_due and self.reads % _REREAD_AFTER == 0
-        ):  # its program or variables may be new, its libraries if no Python
+        if not is_due and self.reads % _REREAD_AFTER == 0:  # program or variables may be new; if no Python, libraries
             before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
             is_due = before != self.fingerprint or not self.facts.is_python
         if is_due:
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
-    def used(self) -> Stat | None:
-        """The use of the whole process at the latest read; None when it is gone."""
-        return self.meter.process
-
-    def begin_window(self, cpu_s: float | None) -> None:
+    def begin_window(self) -> None:
         """Begin a window of Threads with what was read last."""
-        self.window_from_s, self.window_cpu_s = self.read_s, cpu_s
+        self.window_from_s = self.read_s
+        self.window_cpu_s = self.meter.process.cpu_s if self.meter.process is not None else None
 
     def end_window(self, window_s: float, now_s: float, *, private: bool = False, trains: bool = False) -> Threads:
         """The record of the window that ends with what was read last; begins the next.
@@ -344,11 +339,11 @@ class Followed(Struct):
         pid, self.writing = self.facts.pid, self.writing or (Writing(self.facts.pid) if trains else None)
         written_bytes, written_to = self.writing.read() if self.writing is not None and trains else (None, "")
         rows, folded, cpu_ratio, ended = self.meter.end_window(window_s)
-        used = self.used()
+        used = self.meter.process
         cpu_s = used.cpu_s if used is not None else None
         if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
             cpu_ratio = round(max(cpu_s - self.window_cpu_s, 0.0) / window_s, 3)  # threads have come or gone
-        self.begin_window(cpu_s)
+        self.begin_window()
         self.reported_s += (cpu_ratio or 0.0) * window_s
         return Threads(
             t=round(now_s, 3),
@@ -380,5 +375,5 @@ class Followed(Struct):
         """True if it has used less than a hundredth of a core since its window began."""
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
-        used = self.used()
+        used = self.meter.process
         return used is not None and used.cpu_s - self.window_cpu_s < _IDLE_RATIO * (now_s - self.window_from_s)

@@ -368,8 +368,7 @@ class ProcessSource(Source):
                 continue
             if followed.window_from_s is None:
                 followed.meter.end_window(1.0)
-                used = followed.used()
-                followed.begin_window(used.cpu_s if used is not None else None)
+                followed.begin_window()
                 continue
             if roles[pid] == "trainer":
                 may_wait = pid not in self.focus and followed.reads * self.period_s > SETTLED_S
