@@ -65,15 +65,10 @@ def steps_at(second: int) -> Steps:
 
 def second_of(number: int) -> list[Record]:
     """About 1.3 KB."""
-    rng = random.Random(number)
-    names = [rng.randbytes(25) for _ in range(10)]
-    stack = StackCount(PID, "MainThread", list(range(20)), 9)
-    return [
-        steps_at(number),
-        Loader(t=3.0 + number, pid=PID, number=0, window_s=1.0, fetches=3),
-        Stacks(t=3.0 + number, pid=PID, window_s=1.0, samples=9, stacks=[stack]),
-        *(Mark(t=3.0 + number, pid=PID, name=name.hex()) for name in names),
-    ]
+    noise = random.Random(number).randbytes(300).hex()
+    frames = StackCount(PID, "MainThread", list(range(20)), 9)
+    stacks = Stacks(t=3.0 + number, pid=PID, window_s=1.0, samples=9, stacks=[frames])
+    return [steps_at(number), stacks, Mark(t=3.0 + number, pid=PID, name=noise)]
 
 
 def record_run(log: LogWriter, seconds: int, first: int = 1) -> None:

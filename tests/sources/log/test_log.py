@@ -6,12 +6,10 @@ import errno
 import fcntl
 import gzip
 import os
-import resource
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +18,7 @@ import pytest
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tests.sources.log.long_log import TRAINER, beginning
 from tuimon.errors import LogError, NotALog
-from tuimon.records import SCHEMA, Exit, Mark, Notice, Record
+from tuimon.records import SCHEMA, Mark, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log import writer
 from tuimon.sources.log.reader import find_log
@@ -164,87 +162,10 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-LONG_END = Exit(t=900.0, pid=7, exit_code=1, last_line="RuntimeError: " + "x" * 400)
-
-
 def fill(log: LogWriter, records: list[Record], now_s: float) -> Notice | None:
     for record in records:
         log.add_record(record)
     return log.flush(now_s)
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """Files of this process end at a limit that the test may lift; Python ignores SIGXFSZ."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limit = 2000
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    yield tmp_path / "x.jsonl", limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> None:
-    path, limit = full_disk
-    log = LogWriter(str(path))
-    records: list[Record] = [HEADER, *(Mark(t=float(i), pid=7, name=f"mark {i}") for i in range(60))]
-    for record in records:
-        log.add_record(record)
-    notice = log.flush(100.0)
-    assert isinstance(notice, Notice)
-    assert notice.level == "warning"
-    assert os.strerror(errno.EFBIG) in notice.message
-    assert limit - 100 < path.stat().st_size <= limit  # whole records, as many as there is room for
-    assert log.flush(101.0) is None  # not yet: it is tried again after a while
-    assert log.flush(106.0) is None  # still full: reported once
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    log.add_record(LONG_END)
-    well = log.flush(112.0)
-    assert well is not None
-    assert well.level == "ok"
-    log.close()
-    assert list(read_log(str(path))) == [*records, LONG_END]
-
-
-def test_what_is_held_back_is_bounded_and_keeps_the_header(full_disk: tuple[Path, int]) -> None:
-    path, _ = full_disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    log = LogWriter(str(path))
-    log.add_record(HEADER)
-    for number in range(5000):
-        log.add_record(Mark(t=float(number), pid=7, name="m"))
-    assert log.flush(0.0) is not None
-    assert log.lost == 3000
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    notice = log.flush(10.0)
-    assert notice is not None
-    assert "3000 records were lost" in notice.message
-    log.close()
-    found = list(read_log(str(path)))
-    assert len(found) == 1 + PENDING_LIMIT
-    assert found[0] == HEADER
-    assert found[-1].t == 4999.0
-
-
-def test_of_what_is_dropped_the_facts_that_come_once_are_kept(full_disk: tuple[Path, int]) -> None:
-    path, _ = full_disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    log = LogWriter(str(path))
-    begins = beginning()
-    for record in (*begins, *(Mark(t=float(number), pid=7, name="m") for number in range(PENDING_LIMIT))):
-        log.add_record(record)
-    assert log.lost == 1  # the notice
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert log.flush(10.0) is None
-    log.close()
-    assert list(read_log(str(path)))[: len(begins) - 1] == begins[:-1]
-
-
-def test_these_are_bounded_as_well(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    for _ in range(PENDING_LIMIT + FACTS_LIMIT + 7):
-        log.add_record(TRAINER)
-    assert log.lost == 7
-    log.discard()
 
 
 class FullDisk:
@@ -261,28 +182,71 @@ class FullDisk:
         return os.write(handle, data[: self.room - size])
 
 
-def test_nothing_at_all_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    FullDisk(monkeypatch, 1)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _seconds: None)
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch, 10**9)
+
+
+def marks(count: int) -> list[Record]:
+    return [Mark(t=float(number), pid=7, name=f"mark {number}") for number in range(count)]
+
+
+def test_a_full_disk_loses_no_more_than_it_must(tmp_path: Path, disk: FullDisk) -> None:
+    log, records, disk.room = LogWriter(str(tmp_path / "x.jsonl")), [HEADER, *marks(60)], 2000
+    notice = fill(log, records, 100.0)
+    assert isinstance(notice, Notice)
+    assert notice.level == "warning"
+    assert os.strerror(errno.ENOSPC) in notice.message
+    assert 1900 < os.path.getsize(log.path) <= 2000  # whole records, as many as there is room for
+    assert log.flush(101.0) is None  # not yet: it is tried again after a while
+    assert log.flush(106.0) is None  # still full: reported once
+    disk.room = 10**9
+    well = fill(log, [END], 112.0)
+    assert well is not None and well.level == "ok"
+    log.close()
+    assert list(read_log(log.path)) == [*records, END]
+
+
+def test_what_is_held_back_is_bounded_and_keeps_the_facts_that_come_once(tmp_path: Path, disk: FullDisk) -> None:
+    log, begins, disk.room = LogWriter(str(tmp_path / "x.jsonl")), beginning(), 1
+    later = marks(3000)
+    assert fill(log, [*begins, *later], 0.0) is not None
+    assert log.lost == 1001  # the notice of the beginning, and the oldest
+    disk.room = 10**9
+    notice = log.flush(10.0)
+    assert notice is not None and "1001 records were lost" in notice.message
+    log.close()
+    assert list(read_log(log.path)) == [*begins[:-1], *later[-PENDING_LIMIT:]]
+
+
+def test_these_are_bounded_as_well(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    for _ in range(PENDING_LIMIT + FACTS_LIMIT + 7):
+        log.add_record(TRAINER)
+    assert log.lost == 7
+    log.discard()
+
+
+def test_nothing_at_all_may_be_written(tmp_path: Path, disk: FullDisk) -> None:
+    log, disk.room = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _seconds: None), 1
     fill(log, [HEADER, STEPS], 0.0)
     log.close()
     assert log.lost == 2
 
 
-def test_a_part_of_a_line_that_cannot_be_taken_back_costs_no_other_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = FullDisk(monkeypatch, 10**9)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _seconds: None)
+def refuse(*_: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
+def test_a_part_that_cannot_be_taken_back(name: str, tmp_path: Path, disk: FullDisk, monkeypatch) -> None:
+    """In lines it costs no other line; a compressed log ends where it was."""
+    log = LogWriter(str(tmp_path / name), sleep=lambda _seconds: None)
     fill(log, [HEADER], 0.0)
     disk.room = os.stat(log.path).st_size + 20
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
     monkeypatch.setattr(writer.os, "ftruncate", refuse)
-    fill(log, [STEPS], 1.0)
+    assert fill(log, [STEPS], 1.0) is not None
     disk.room = 10**9
     fill(log, [STEPS], 100.0)
     log.close()
-    assert list(read_log(log.path)) == [HEADER, STEPS, STEPS]
+    assert list(read_log(log.path)) == [HEADER, STEPS, STEPS][: 1 if name.endswith("gz") else 3]

@@ -39,19 +39,19 @@ def test_counters_become_rates(nvml: FakeNvml) -> None:
     assert gpu.energy_j == 1800.0
 
 
-def test_a_small_counter_that_overflows_goes_on(nvml: FakeNvml) -> None:
-    nvml.set({"0.field.198.type": "uint", "0.field.198": (1 << 32) - 1000})
-    read_one(nvml, 1.0)
-    nvml.set({"0.field.198": 500})
-    assert read_one(nvml, 2.0).pcie_rx_bytes_per_s == 1500.0
-
-
-def test_a_counter_that_was_reset_gives_no_rate(nvml: FakeNvml) -> None:
-    read_one(nvml, 1.0)
-    nvml.set({"0.field.198": 7})
-    assert read_one(nvml, 2.0).pcie_rx_bytes_per_s is None
-    nvml.set({"0.field.198": 1007})
-    assert read_one(nvml, 3.0).pcie_rx_bytes_per_s == 1000.0
+@pytest.mark.parametrize(
+    ("kind", "readings", "rates"),
+    [
+        ("uint", ((1 << 32) - 1000, 500), [None, 1500.0]),  # a small counter that overflows goes on
+        ("ullong", (50 * GB, 7, 1007), [None, None, 1000.0]),  # it was reset
+    ],
+)
+def test_a_counter_that_falls(nvml: FakeNvml, kind: str, readings: tuple[int, ...], rates: list[float | None]) -> None:
+    found = []
+    for second, reading in enumerate(readings):
+        nvml.set({"0.field.198.type": kind, "0.field.198": reading})
+        found.append(read_one(nvml, float(second)).pcie_rx_bytes_per_s)
+    assert found == rates
 
 
 def test_throttling_is_told_by_the_time_that_was_counted(nvml: FakeNvml) -> None:
@@ -104,36 +104,19 @@ def link(gpu: Gpu) -> tuple[int | None, int | None]:
     return gpu.pcie_generation, gpu.pcie_width
 
 
-def link_calls(nvml: FakeNvml) -> list[str]:
-    return sorted(name for name in nvml.count_calls() if "PcieLink" in name)
-
-
-def test_the_pcie_link_is_the_highest_seen(nvml: FakeNvml) -> None:
-    nvml.set({"0.pcie_generation": 1, "0.pcie_width": 8})  # the GPU idles, in a slot that has fewer lanes than its card
-    assert link(read_one(nvml, 1.0)) == (1, 8)
-    nvml.set({"0.pcie_generation": 4})
-    assert link(read_one(nvml, 3.0)) == (4, 8)
-    nvml.set({"0.pcie_generation": 1, "0.pcie_width": 4})
-    assert link(read_one(nvml, 5.0)) == (4, 8)
-
-
-def test_the_pcie_link_is_queried_seldom_and_no_more_at_its_bound(nvml: FakeNvml) -> None:
-    nvml.set({"0.pcie_generation": 1})
-    nvml.count_calls()
-    read_one(nvml, 1.0)
-    assert link_calls(nvml) == [
-        "nvmlDeviceGetCurrPcieLinkGeneration",
-        "nvmlDeviceGetCurrPcieLinkWidth",
-        "nvmlDeviceGetMaxPcieLinkGeneration",
-        "nvmlDeviceGetMaxPcieLinkWidth",
-    ]
-    nvml.set({"0.pcie_generation": 5})
-    assert link(read_one(nvml, 2.0)) == (1, 16)
-    assert link_calls(nvml) == []
-    assert link(read_one(nvml, 3.0)) == (5, 16)
-    assert link_calls(nvml) == ["nvmlDeviceGetCurrPcieLinkGeneration"]
-    assert link(read_one(nvml, 5.0)) == (5, 16)
-    assert link_calls(nvml) == []
+def test_the_pcie_link_is_the_highest_seen_and_queried_seldom(nvml: FakeNvml) -> None:
+    """No more at its bound; the second one is in a slot that has fewer lanes than its card."""
+    generation, width = (f"nvmlDeviceGetCurrPcieLink{what}" for what in ("Generation", "Width"))
+    for now_s, lines, known, calls in (
+        (1.0, {"generation": 1, "width": 8}, (1, 8), {generation, width}),
+        (2.0, {"generation": 5}, (1, 8), set()),
+        (3.0, {}, (5, 8), {generation, width}),
+        (5.0, {"generation": 1, "width": 4}, (5, 8), {width}),
+    ):
+        nvml.set({f"0.pcie_{name}": value for name, value in lines.items()})
+        nvml.count_calls()
+        assert link(read_one(nvml, now_s)) == known
+        assert {name for name in nvml.count_calls() if "CurrPcieLink" in name} == calls
 
 
 def test_a_pcie_link_without_a_known_bound_is_queried_on(nvml: FakeNvml) -> None:

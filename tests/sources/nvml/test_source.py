@@ -73,11 +73,6 @@ def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     assert gpu.util_samples[:2] == [pytest.approx(0.095, abs=0.01), pytest.approx(0.295, abs=0.01)]  # means of twenty
 
 
-def test_utilisation_by_the_older_call(nvml: FakeNvml) -> None:
-    nvml.set(gpu0_util="10 80 30")
-    assert [gpus(nvml.read(float(t)))[0].util_ratio for t in range(4)] == [0.1, 0.8, 0.3, 0.3]
-
-
 @pytest.mark.parametrize(
     ("key", "field"),
     [

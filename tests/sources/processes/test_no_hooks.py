@@ -25,15 +25,23 @@ sys.stdin.read()
 """
 
 
-def notices_of(options: list[str], env: dict[str, str], library: Path | None) -> list[Notice]:
-    words = [sys.executable, *options, "-c", PROGRAM, *([str(library)] if library else [])]
-    child = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-    source = ProcessSource(ProcessTable(child.pid, "r1"), 1.0)
-    found = [record for _ in range(3) for record in source.read() if isinstance(record, Notice)]
-    source.close()
-    child.communicate()
-    return found
+def followed(
+    options: list[str], env: dict[str, str], *arguments: Path, program: str = PROGRAM, later: RingFacts | None = None
+) -> tuple[int, list[Notice], Process]:
+    """The process, the notices and the latest record of it; ``later``: what it reports after the first read."""
+    words = [sys.executable, *options, "-c", program, *arguments]
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        table = ProcessTable(child.pid, "r1")
+        source = ProcessSource(table, 1.0)
+        records = list(source.read())
+        table.facts = {} if later is None else {child.pid: later}
+        records += [record for _ in range(9) for record in source.read()]
+        source.close()
+        child.communicate()
+    assert child.returncode == 0
+    notices = [record for record in records if isinstance(record, Notice)]
+    return child.pid, notices, [record for record in records if isinstance(record, Process)][-1]
 
 
 @pytest.fixture
@@ -43,87 +51,60 @@ def library(tmp_path: Path) -> Path:
     return path
 
 
+LAUNCHED = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1"}
+
+
 @pytest.mark.parametrize(
-    ("options", "launched", "reason"),
+    ("options", "env", "reason"),
     [
-        (["-I"], True, "started with -I or -E"),
-        (["-uE"], True, "started with -I or -E"),
-        (["-S"], True, "started with -S"),
-        ([], False, "an environment of its own"),
+        (["-I"], LAUNCHED, "started with -I or -E"),
+        (["-uE"], LAUNCHED, "started with -I or -E"),
+        (["-S"], LAUNCHED, "started with -S"),
+        ([], {}, "an environment of its own"),
     ],
 )
-def test_it_is_said_once_why_there_are_no_hooks_and_what_that_costs(options, launched, reason, library) -> None:
-    env = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1"} if launched else {}
-    (notice,) = notices_of(options, env, library)
+def test_it_is_said_once_why_there_are_no_hooks_and_what_that_costs(options, env, reason, library) -> None:
+    _, (notice,), _ = followed(options, env, library)
     assert (notice.source, notice.level) == ("markers", "warning")
     assert reason in notice.message and "estimated from stack samples" in notice.message
     assert notice.hint is not None and "--inject" in notice.hint
 
 
 def test_nothing_is_said_of_what_has_no_torch_or_may_yet_have_hooks(library) -> None:
-    env = {**os.environ, "TUIMON_RUN": "r1"}
-    assert notices_of(["-I"], env, None) == []
-    assert notices_of([], env, library) == []
+    assert followed(["-I"], LAUNCHED)[1] == followed([], LAUNCHED, library)[1] == []
 
 
 def test_hooks_that_come_in_after_all_take_it_back(library) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", PROGRAM, str(library)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-        table = ProcessTable(child.pid, "r1")
-        source = ProcessSource(table, 1.0)
-        before = [record.level for record in source.read() if isinstance(record, Notice)]
-        table.facts = {child.pid: RingFacts()}
-        after = [record.level for _ in range(3) for record in source.read() if isinstance(record, Notice)]
-        source.close()
-        child.communicate()
-    assert (before, after) == (["warning"], ["ok"])
+    _, notices, _ = followed(["-I"], LAUNCHED, library, later=RingFacts())
+    assert [notice.level for notice in notices] == ["warning", "ok"]
 
 
 TRAINING = """
 import sys
-{before}
+{}
 from tuimon.agent.ring.writer import make_ring
 make_ring()
 print("ready", flush=True)
 sys.stdin.read()
 """
+#: At its default SIGXFSZ would end the process at a ring that is larger.
+LIMITED = """import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))"""
 
 
-def followed(tmp_path, before=""):
-    """The process, the notice and the latest record of it."""
+@pytest.mark.parametrize(
+    ("before", "reason", "fix"),
+    [
+        ("", "{}/file/rings: Not a directory", "TUIMON_RING_DIR"),
+        (LIMITED, "a ring has 2273280 bytes, files may have 4096 (ulimit -f)", "(ulimit -f unlimited)"),
+    ],
+)
+def test_a_notice_names_why_there_is_no_ring_and_the_fix(before, reason, fix, tmp_path) -> None:
     (tmp_path / "file").touch()
-    child = subprocess.Popen(
-        [sys.executable, "-c", TRAINING.format(before=before)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"TUIMON_RING_DIR": str(tmp_path / "file" / "rings"), "PYTHONPATH": ":".join(sys.path), "TUIMON_RUN": "r1"},
-    )
-    assert child.stdout.readline() == "ready\n"
-    source = ProcessSource(ProcessTable(child.pid, "r1"), 1.0)
-    records = [record for _ in range(10) for record in source.read()]
-    child.communicate()
-    assert child.returncode == 0
-    (notice,) = (record for record in records if isinstance(record, Notice))
-    assert notice.source == "markers"
-    return child.pid, notice, [record for record in records if isinstance(record, Process)][-1]
-
-
-def test_a_notice_names_the_folder_and_the_fix(tmp_path):
-    pid, notice, latest = followed(tmp_path)
-    assert f"process {pid} has no room for its markers ({tmp_path}/file/rings: Not a directory)" in notice.message
-    assert "TUIMON_RING_DIR" in notice.hint
-    assert latest.markers_reason == f"no room for its markers: {tmp_path}/file/rings: Not a directory"
-
-
-def test_a_notice_names_the_limit_on_the_size_of_files(tmp_path):
-    """At its default SIGXFSZ would end the process at a ring that is larger."""
-    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))"
-    before = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); {limit}"
-    pid, notice, latest = followed(tmp_path, before)
-    reason = "a ring has 2273280 bytes, files may have 4096 (ulimit -f)"
+    env = {"TUIMON_RING_DIR": f"{tmp_path}/file/rings", "PYTHONPATH": ":".join(sys.path), "TUIMON_RUN": "r1"}
+    pid, (notice,), latest = followed([], env, program=TRAINING.format(before))
+    reason = reason.format(tmp_path)
+    assert notice.source == "markers" and fix in notice.hint
     assert f"process {pid} has no room for its markers ({reason})" in notice.message
-    assert notice.hint == "Start it with a higher limit on the size of files (ulimit -f unlimited)."
     assert latest.markers_reason == f"no room for its markers: {reason}"

@@ -260,7 +260,7 @@ class LogWriter:
                 self._write_pending()
                 break
         self.lost += len(self._pending)
-        if self._begun:
+        if self._begun and not self._torn:
             with contextlib.suppress(OSError):
                 self._write(self._encoder.end())
         self._close()
