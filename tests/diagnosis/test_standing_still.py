@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.recorded_logs import log_path
 from tests.session.records import extend, one_process, steps, thread
-from tuimon.diagnosis.verdicts import Verdicts, fold
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.state import stands_still
-from tuimon.sources.log.source import read_log
 
 #: Steps of 100 ms, of which 70 are data.
 DATA = {"data": 70, "forward": 20, "backward": 10}
@@ -38,16 +34,6 @@ def test_once_no_boundary_has_come_for_five_seconds_steps_are_not_judged():
     assert shown[19][0] == "input_bound" and shown[23][0] == "input_bound"
     assert shown[24:] == [[]] * 8
     assert stands_still(session)
-
-
-def test_a_standstill_of_most_of_a_run_is_the_verdict_on_it_once_it_has_ended():
-    """It trained for 4 s of 26, and was ended after it had waited 15 s for a worker."""
-    _, (first, *others) = fold(read_log(str(log_path("stalled_worker"))))
-    assert (first.rule, first.severity) == ("hang", "critical")
-    assert first.headline.startswith("the training stood still for 15 s of the run's 26 s: it waited for a worker at ")
-    assert [place.line for place in first.where] == [19, 11]
-    assert first.evidence["share_of_run"] == pytest.approx(0.59, abs=0.01)
-    assert "input_bound" in {finding.rule for finding in others}  # which its steps wait for
 
 
 def test_a_pause_is_no_change_of_the_verdict():
