@@ -224,7 +224,13 @@ def _divided(view: SessionView, pid: int) -> Cells:
     cells = _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
     for lay_waits in (_waits_for_gil, _waits_for_batches, _waits_for_ranks):
         cells = lay_waits(evidence, cells)
-    cells = _with_costs(evidence, [cell for cell in cells if cell.cpu > _NOTHING], 1.0 - evaluated)
+    cells, gpu = [cell for cell in cells if cell.cpu > _NOTHING], evidence.gpu.steps
+    if gpu is not None:
+        cells = list(_with_idle_time(evidence, gpu, cells, 1.0 - evaluated))
+    else:  # of a rank, time counts that it would not wait anyway
+        waits = sum(cell.cpu for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
+        ends = [(cell, cell.between.low - waits, cell.between.high) for cell in cells]
+        cells = [replace(cell, cost=Interval(max(0.0, low), high)) for cell, low, high in ends]
     return Cells([*beside, *scaled(cells, of_loop)])
 
 
@@ -557,15 +563,6 @@ def _most_frequent(samples: Samples) -> StackNode | None:
 
 
 # -- what it costs
-
-
-def _with_costs(evidence: Evidence, cells: Sequence[Cell], in_steps: float) -> list[Cell]:
-    """The cells with their costs: the GPU's idle time meanwhile; of a rank, time that it would not wait anyway."""
-    gpu = evidence.gpu.steps
-    if gpu is not None:
-        return list(_with_idle_time(evidence, gpu, cells, in_steps))
-    waits = sum(cell.cpu for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
-    return [replace(cell, cost=Interval(max(0.0, cell.between.low - waits), cell.between.high)) for cell in cells]
 
 
 def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in_steps: float) -> Iterator[Cell]:

@@ -91,6 +91,11 @@ class Fix(NamedTuple):
         return self.gain.low if self.gain is not None and is_known else None
 
     @property
+    def most(self) -> float:
+        """The most that the fix may gain; 1 if that is unknown."""
+        return self.gain.high if self.gain is not None else 1.0
+
+    @property
     def without_upper_end(self) -> Fix:
         """The fix with an open upper end: it may gain more than any evidence shows."""
         return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
@@ -225,15 +230,10 @@ def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
     def place(fix: Fix, at: int) -> tuple[int, bool]:
         if not fix.changes_training:
             return at, False
-        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and _most(each) >= _most(fix)]
+        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and each.most >= fix.most]
         return max([at, *as_good]), True
 
     return [fixes[at] for at in sorted(range(len(fixes)), key=lambda at: place(fixes[at], at))]
-
-
-def _most(fix: Fix) -> float:
-    """The most that a fix may gain; 1 if that is unknown."""
-    return fix.gain.high if fix.gain is not None else 1.0
 
 
 def likely_gain(finding: Finding) -> float:

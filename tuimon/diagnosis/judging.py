@@ -196,7 +196,11 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     is laid on calls by their length, but a wait may be why any of these calls comes late.
     """
     order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
-    claims = {each.rule: _claimed(each, room) for each in order}
+    claims = {
+        each.rule: [i for i, cell in enumerate(room.cells) if takes is not None and takes(cell, each)]
+        for each in order
+        for takes in [BY_NAME[each.rule].takes]
+    }
     claimants = Counter(i for claim in claims.values() for i in claim)
     held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # by cell and rule
     kept: dict[str, Finding] = {}
@@ -223,11 +227,6 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
 def _weight(finding: Finding) -> float:
     surely, rule = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule]
     return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rule.claims_rest else 1.0)
-
-
-def _claimed(finding: Finding, room: Room) -> list[int]:
-    takes = BY_NAME[finding.rule].takes
-    return [i for i, cell in enumerate(room.cells) if takes is not None and takes(cell, finding)]
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:

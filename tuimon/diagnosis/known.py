@@ -12,7 +12,6 @@ https://github.com/huggingface/datasets/issues/1755 (indices), https://github.co
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 from tuimon.diagnosis.threshold import LARGE, MOST
@@ -250,8 +249,14 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     ways: list[tuple[NativeUse, tuple[Kind, ...]]] = [(user, _UNPACKS)]
     if of_samples is None:
         ways += [(native, ("memory", "kernel")), (user, ("python",)), (user, ("arrays",))]
-        if (user.share("python", "memory") or 0.0) >= LARGE and _repeats(place, several):
-            ways.append((user, ("torch", "python")))  # its operations are small: calls and room for results take long
+        if (user.share("python", "memory") or 0.0) >= LARGE:
+            # a loop of its function that does not lead to backward, which would make it the training's
+            training = Samples.joined(several).where(phase="backward").through
+            looped = most_at(place, several, lambda node: (node.user_line is not None and node.user_line.loop) or None)
+            if looped is not None and (place.file, place.function) not in training:
+                ways.append(
+                    (user, ("torch", "python"))
+                )  # its operations are small: calls and room for results take long
     for use, kinds in ways:
         if (use.share(*kinds) or 0.0) >= MOST:
             shares = {name: share for name, share in use.by_library().items() if kind_of(name) in kinds}
@@ -267,13 +272,6 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
 
 def _the(library: str) -> str:
     return f"the {library}" if library in ("interpreter", KERNEL) else library
-
-
-def _repeats(place: Place, several: Sequence[Samples]) -> bool:
-    """True if a line is in a loop of its function, and that does not lead to backward: its loop is the training's."""
-    training = Samples.joined(several).where(phase="backward").through
-    looped = most_at(place, several, lambda node: (node.user_line is not None and node.user_line.loop) or None)
-    return looped is not None and (place.file, place.function) not in training
 
 
 def figures(native: NativeUse) -> dict[str, float | int | str | None]:

@@ -82,24 +82,19 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
     judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
-    found = [(setting, fix) for setting, fix in judged if _likely(fix) >= WARNING_GAIN]
+    likely = [(fix.estimated_speedup or fix.most, setting, fix) for setting, fix in judged]
+    found = sorted((each for each in likely if each[0] >= WARNING_GAIN), key=lambda each: -each[0])
     if not found:
         return None
-    found = sorted(found, key=lambda each: -_likely(each[1]))
-    best = found[0][0]
+    best = found[0][1]
     return verdict(
         best.headline,
-        *(fix for _, fix in found),
+        *(fix for *_, fix in found),
         cause=best.cause,
         share=best.share,
         at=best.place,
-        evidence={f"{setting.cause}_share": setting.share for setting, _ in found},
+        evidence={f"{setting.cause}_share": setting.share for _, setting, _ in found},
     )
-
-
-def _likely(fix: Fix) -> float:
-    """The likely gain; if that is unknown, the most that a fix may gain."""
-    return fix.estimated_speedup or (fix.gain.high if fix.gain is not None else 1.0)
 
 
 def _fix(evidence: Evidence, setting: _Setting) -> Fix:

@@ -219,8 +219,9 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
         evidence,
         "padding",
         f"{percent(padding)} of the positions in its batches are padding, which the model computes as well",
-        _without(evidence, action, share) if by_positions else Fix(action),
+        action,
         share,
+        is_known=by_positions,
         padding_share=padding,
     )
 
@@ -245,8 +246,9 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
         evidence,
         "repeated_backward",
         f"backward runs {passes:.0f} times for each batch",
-        _without(evidence, action, share) if keeps else Fix(action),
+        action,
         share,
+        is_known=keeps > 0,
         backwards_per_batch=passes,
     )
 
@@ -264,28 +266,29 @@ def _unused(evidence: Evidence, computes: float) -> Finding | None:
         evidence,
         "unused_gradients",
         f"gradients of {unused.tensors} of {unused.of_tensors} parameters are computed, and no optimizer holds these",
-        _without(evidence, action, share),
+        action,
         share,
         unused_share=unused.inputs / unused.of_inputs,
     )
 
 
-def _without(evidence: Evidence, action: str, share: float) -> Fix:
-    if evidence.gpu.steps is not None:
-        return without_cost(evidence, action, Interval(HALF * share, share))
-    return without(evidence, "model", action, Interval.around(share))
-
-
-def _finding(evidence: Evidence, cause: str, headline: str, fix: Fix, share: float, **figures: float | None) -> Finding:
+def _finding(
+    evidence: Evidence, cause: str, headline: str, action: str, share: float, is_known: bool = True, **figures: float
+) -> Finding:
+    """The finding about work of this share of the step; ``is_known``: whether its gain is."""
     makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
     pads = makers.hottest(below="collates") if cause == "padding" else None
-    hot = pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
+    fix = Fix(action)
+    if is_known and evidence.gpu.steps is not None:
+        fix = without_cost(evidence, action, Interval(HALF * share, share))
+    elif is_known:
+        fix = without(evidence, "model", action, Interval.around(share))
     return verdict(
         headline,
         fix,
         severity="warning" if fix.gain is not None else "info",
         cause=cause,
         share=share,
-        at=hot,
+        at=pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward"),
         evidence={**figures, "step_ms": evidence.steps.mean_ms},
     )
