@@ -277,8 +277,7 @@ class GpuTracker:
         self._windows = 0  # since the last records
         self._window_s = 0.0
         self._memory: dict[int, dict[int, int]] = {}  # by device: what was reported in this window
-        self._memory_recorded: dict[int, dict[int, int]] = {}  # in the latest record of it
-        self._memory_ns: dict[int, int] = {}
+        self._recorded: dict[int, tuple[dict[int, int], int]] = {}  # what the latest record of it has, and when
 
     def add_stretch(self, stretch: MarkedStretch, tid: int) -> None:
         """A stretch of any thread; nothing is kept before the first that ends with an event."""
@@ -339,11 +338,10 @@ class GpuTracker:
                     del self._sums[device]
             self._windows, self._window_s = 0, 0.0
         for device, figures in self._memory.items():
-            if figures and (
-                figures != self._memory_recorded.get(device) or end_ns - self._memory_ns[device] >= _REPEAT_NS
-            ):
+            recorded, recorded_ns = self._recorded.get(device, ({}, 0))
+            if figures and (figures != recorded or end_ns - recorded_ns >= _REPEAT_NS):
                 yield self._torch_memory(end_ns, device, figures)
-                self._memory_recorded[device], self._memory_ns[device] = figures, end_ns
+                self._recorded[device] = figures, end_ns
             self._memory[device] = {}
 
     def _torch_memory(self, end_ns: int, device: int, figures: dict[int, int]) -> TorchMemory:

@@ -110,7 +110,7 @@ class Pieces:
         self.drive = Drive.UNKNOWN
         self.optimizer_seen = False  # one of torch's has stepped, and is not gone
         self.optimizer_expected = False  # the program has one
-        self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
+        self.train_fetches = 0  # fetches that trained, in a row, with few pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
         self.ended: list[Step] = []  # steps that ended since they were last taken
         self.held: list[Step] = []  # pieces of steps that are not finished
@@ -136,8 +136,6 @@ class Pieces:
             if drive is Drive.UNKNOWN:
                 self._settle_unknown()
             else:
-                if self.bare > BARE_LIMIT:
-                    self.train_fetches = 0
                 self._end_rounds()
 
     def end_at_fetch(self, rest: Step, time_ns: int) -> bool:
@@ -245,10 +243,6 @@ class Pieces:
     def _end_rounds(self) -> None:
         """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
         held, size = self.held, self._rounds.size
-        if size == 1:
-            self.ended += [piece for piece in held if piece.counts]
-            self.held = []
-            return
         whole = len(held) - self._rounds.open
         alone = whole % size
         self.ended += [piece for piece in held[:alone] if piece.counts]

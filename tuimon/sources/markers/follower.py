@@ -332,11 +332,11 @@ class RingFollower:
         return self._recorder.record(
             loop,
             ended,
-            first_index,
-            begin_ns=self._begin_ns,
-            end_ns=end_ns,
+            self._begin_ns,
+            end_ns,
+            None if is_last else self._open_phase(loop, end_ns),
+            first_index=first_index,
             rank_steps=rank_steps(ended, end_ns, intervals) if several else [],
-            open_phase=None if is_last else self._open_phase(loop, end_ns),
             dropped=dropped,
             tid=self._tid_of(loop),
         )

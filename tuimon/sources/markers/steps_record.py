@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
@@ -173,16 +174,12 @@ class StepsRecorder:
         self,
         loop: ThreadLoop,
         ended: Sequence[Step],
-        first_index: int,
-        *,
         begin_ns: int,
         end_ns: int,
-        rank_steps: list[RankStep],
         open_phase: OpenPhase | None,
-        dropped: int,
-        tid: int | None,
+        **more: Any,  # noqa: ANN401  (fields of the record)
     ) -> Steps:
-        """The record of a window; ``first_index``: number of the first step; ``dropped``: markers since the last."""
+        """The record of a window, in which these steps have ended."""
         usual = [step for step in ended if step.usual]
         timed = [step for step in usual if step.timed]
         lengths = sorted(step.total_ns for step in timed)
@@ -204,7 +201,6 @@ class StepsRecorder:
             pid=self._pid,
             window_s=(end_ns - begin_ns) / 1e9,
             count=count,
-            first_index=first_index,
             total_ns=usual_ns,
             timed=len(lengths) if len(lengths) < count else None,
             min_ns=lengths[0] if lengths else None,
@@ -217,7 +213,6 @@ class StepsRecorder:
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
             slowest=SlowStep(slowest.index, slowest.total_ns, phase_times(slowest.phases)) if slowest else None,
-            rank_steps=rank_steps,
             eval_count=eval_count,
             backwards=backwards,
             updates=updates,
@@ -227,13 +222,12 @@ class StepsRecorder:
             first_backward_s=first_backward_s,
             first_step_s=first_step_s,
             last_step_s=last_ns / 1e9 if last_ns and last_ns < begin_ns else None,
-            dropped=dropped,
             gc_ns=sum(pauses_ns) if self._reports_gc else None,
             gc_count=len(pauses_ns),
             gc_longest_ns=max(pauses_ns, default=0),
             samples=sizes.get(layout.STEP_SAMPLES),
             tokens=sizes.get(layout.STEP_TOKENS),
-            tid=tid,
+            **more,
         )
 
 

@@ -195,9 +195,6 @@ class ThreadLoops:
         self._blocks = blocks
         self._loops: dict[int, ThreadLoop] = {}
 
-    def __len__(self) -> int:
-        return len(self._loops)
-
     def __iter__(self) -> Iterator[ThreadLoop]:
         return iter(self._loops.values())
 

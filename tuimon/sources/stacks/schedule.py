@@ -217,6 +217,13 @@ class _Rotation(Struct):
         self.order.append(pid)
 
 
+class _Sampled(Struct):
+    """One process."""
+
+    cost: CostModel
+    windows: int = 0  # that it has had, since it trains
+
+
 class WindowSchedule:
     """Divides the budget among the processes, and decides which of them may be sampled now."""
 
@@ -228,23 +235,21 @@ class WindowSchedule:
         self._focus = _Rotation(CpuBudget(shares.focus, now_s), first_windows=2)
         self._others = _Rotation(CpuBudget(0.0, now_s), first_windows=0)
         self._workers = _Rotation(CpuBudget(0.0, now_s), first_windows=1)
-        self._costs: dict[ProcessKey, CostModel] = {}
-        self._windows: dict[ProcessKey, int] = {}  # how many each process has had, since it trains
+        self._processes: dict[ProcessKey, _Sampled] = {}
         self._paid_anew_s = -math.inf
         self._began_s = now_s  # the latest training
         self.gil_ratio = shares.gil
 
     def restart_short_windows(self, key: ProcessKey) -> None:
         """Let this process begin with short windows again."""
-        self._windows.pop(key, None)
+        self._process(key).windows = 0
 
     def begin_training(self, key: ProcessKey, now_s: float) -> None:
         """This process has begun to train: short windows again, and none has to wait for what its set-up has cost.
 
         A sample of imports costs several times as much as one of the training, and does not predict its cost.
         """
-        self.restart_short_windows(key)
-        self._costs.pop(key, None)
+        self._processes.pop(key, None)
         self._began_s = now_s
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
@@ -284,40 +289,37 @@ class WindowSchedule:
             room = max(streams - (len(rotation) - len(waiting)), 0)
             may_begin = (key for key in map(key_of, waiting) if not waits_for_retry(key))
             for key in islice(may_begin, room):  # one of them is taken at a time: of many most must wait anyway
-                measured = self._windows.get(key, 0) > 0
+                process = self._process(key)
+                measured = process.windows > 0
                 longest_s = group.longest_s if measured else min(group.longest_s, _UNMEASURED_S)
-                plan = plan_window(self._cost(key), ratio / max(streams, 1), self._limit_hz, longest_s)
+                plan = plan_window(process.cost, ratio / max(streams, 1), self._limit_hz, longest_s)
                 if not group.bucket.allows_window(now_s, plan.continuous and measured):
                     break
-                yield self._begun(group, key, plan)
+                yield self._begun(group, key, process, plan)
 
-    def _begun(self, group: _Rotation, key: ProcessKey, plan: WindowPlan) -> PlannedWindow:
-        cost = self._cost(key)
-        begun = self._windows.get(key, 0)
-        if begun < group.first_windows:
-            plan = self._short(cost, plan, group.bucket.ratio, min(plan.window_s, FIRST_WINDOWS_S[begun]))
-        self._windows[key] = begun + 1
+    def _begun(self, group: _Rotation, key: ProcessKey, process: _Sampled, plan: WindowPlan) -> PlannedWindow:
+        cost = process.cost
+        if process.windows < group.first_windows:
+            window_s = min(plan.window_s, FIRST_WINDOWS_S[process.windows])
+            # at a rate high enough to show something unless that costs too much
+            bearable_hz = cost.affordable_hz(group.bucket.ratio * _FIRST_BURST_S, window_s)
+            rate_hz = min(max(plan.rate_hz, START_HZ), bearable_hz, self._limit_hz)
+            plan = plan._replace(rate_hz=max(int(rate_hz), 1), window_s=window_s)
+        process.windows += 1
         group.move_to_end(key[0])
         cpu_s = cost.window_cpu_s(plan.rate_hz, plan.window_s)
         group.bucket.spend(cpu_s)
         return PlannedWindow(key, plan, cpu_s, group.bucket, cost)
 
-    def _short(self, cost: CostModel, plan: WindowPlan, ratio: float, window_s: float) -> WindowPlan:
-        """A short window, at a rate high enough to show something unless that costs too much."""
-        bearable_hz = cost.affordable_hz(ratio * _FIRST_BURST_S, window_s)
-        rate_hz = min(max(plan.rate_hz, START_HZ), bearable_hz, self._limit_hz)
-        return plan._replace(rate_hz=max(int(rate_hz), 1), window_s=window_s)
-
-    def _cost(self, key: ProcessKey) -> CostModel:
-        if key not in self._costs:
-            self._costs[key] = CostModel(len(procfs.thread_ids(key[0])))
-        return self._costs[key]
+    def _process(self, key: ProcessKey) -> _Sampled:
+        if key not in self._processes:
+            self._processes[key] = _Sampled(CostModel(len(procfs.thread_ids(key[0]))))
+        return self._processes[key]
 
     def forget_ended(self, is_gone: Callable[[ProcessKey], bool]) -> None:
         """Drop what is held about processes that are no longer sampled."""
-        for held in (self._costs, self._windows):
-            for key in [key for key in held if is_gone(key)]:
-                del held[key]
+        for key in [key for key in self._processes if is_gone(key)]:
+            del self._processes[key]
 
 
 #: Seconds until processes are found again if the table has not changed: a rank may be reported later than its process.
