@@ -187,7 +187,7 @@ class LoaderTracker:
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
-        self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
+        self._loaders: dict[int, _Loader] = {}  # by the name id of their facts
         self._latest = 0  # key of the loader that was fetched from last
         self._trains = False  # a backward was seen
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
@@ -252,7 +252,7 @@ class LoaderTracker:
 
     def skip_past(self) -> None:
         """Drop what was added until now: it belongs to no window."""
-        for loader in self._known():
+        for loader in self._loaders.values():
             loader.clear_window()
 
     def records(
@@ -268,8 +268,6 @@ class LoaderTracker:
             return
         self._read_slots(now_ns)
         for key, loader in self._loaders.items():
-            if loader is None:
-                continue
             due = sorted(loader.workers.values(), key=lambda worker: (worker.listed_window, worker.number))
             workers = []
             for worker in due[:WORKERS_LISTED]:  # those not listed for longest
@@ -320,23 +318,18 @@ class LoaderTracker:
             length=loader.length if given else None,
         )
 
-    def _known(self) -> Iterator[_Loader]:
-        return (loader for loader in self._loaders.values() if loader is not None)
-
     def _loader(self, key: int) -> _Loader | None:
-        if key in self._loaders:
-            return self._loaders[key]
-        if not key or len(self._loaders) >= _LOADERS:
-            return None
-        found = parsed_facts(self._reader.name(key))
-        loader = self._loaders[key] = None if found is None else _Loader(*found)
-        return loader
+        if key and key not in self._loaders and len(self._loaders) < _LOADERS:
+            found = parsed_facts(self._reader.name(key))
+            if found is not None:
+                self._loaders[key] = _Loader(*found)
+        return self._loaders.get(key)
 
     # -- what uses its batches
 
     def _add_unused(self, loader: _Loader, count: int) -> None:
         """Add so many batches that came without a backward between them."""
-        for each in self._known():
+        for each in self._loaders.values():
             if each.has_ended:  # and no backward since: what an iterator has given until its end was evaluated
                 each.settle(trains=False)
         loader.unused += count
@@ -345,7 +338,7 @@ class LoaderTracker:
         """A backward trains on what was fetched last; of another loader on one batch at most."""
         self._trains = True
         for key, loader in self._loaders.items():
-            if loader is not None and loader.unused:
+            if loader.unused:
                 loader.settle(trains=key == self._latest or (loader.unused == 1 and not loader.has_ended))
 
     # -- its epochs and fetches
@@ -399,7 +392,7 @@ class LoaderTracker:
                     worker.listed = totals
             worker.slot = slot
         self._late = False
-        for loader in self._known():
+        for loader in self._loaders.values():
             for pid, worker in loader.workers.items():
                 ticks = procfs.start_ticks(pid)
                 worker.ended = ticks is None or (worker.slot is not None and worker.slot.start_ticks != ticks)
@@ -415,13 +408,13 @@ class LoaderTracker:
             if loader is None or slot.pid != self._reader.pid:
                 return None
             return loader.workers.setdefault(slot.pid, Worker(slot.pid, 0))
-        for loader in self._known():
+        for loader in self._loaders.values():
             if slot.pid in loader.workers:
                 return loader.workers[slot.pid]
         if procfs.start_ticks(slot.pid) != slot.start_ticks:
             self._gone.add((slot.pid, slot.start_ticks))
             return None
-        for loader in self._known():  # its marker is overwritten, or not written yet
+        for loader in self._loaders.values():  # its marker is overwritten, or not written yet
             fits = loader.facts.workers == slot.workers and zlib.crc32(loader.facts.dataset.encode()) == slot.dataset
             if fits and len(loader.workers) < slot.workers:
                 return loader.workers.setdefault(slot.pid, Worker(slot.pid, slot.worker))
