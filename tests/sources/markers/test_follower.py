@@ -165,7 +165,9 @@ def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
 
 def test_what_the_program_said_of_steps_before_the_first_window_is_in_no_record():
     long_ago = [(10 * SECOND, layout.STEP_SIZE, layout.STEP_SAMPLES, 32), (10 * SECOND + MS, layout.GC_PAUSE, 2, MS)]
-    _, records = follow(long_ago + markers(" ".join([PLAIN] * 130), start_ns=100 * SECOND), 102 * SECOND)
+    long_ago += markers(" ".join([PLAIN] * 5), start_ns=11 * SECOND)
+    _, records = follow(long_ago + markers(" ".join([PLAIN] * 130), start_ns=100 * SECOND), 103 * SECOND)
+    assert (records[0].first_index, sum(record.backwards for record in records)) == (4, 130)
     assert [record.samples for record in records] == [None] * len(records)
     assert [record.gc_count for record in records] == [0] * len(records)
 

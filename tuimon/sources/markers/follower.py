@@ -74,6 +74,8 @@ _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
+#: After these, the step under way is not timed by the GPU's clock.
+_INTERRUPT_GPU = layout.GAPS | {layout.PROFILER_ON, layout.PROFILER_OFF, layout.LOOP_LEFT}
 #: Boundaries that are of interest to a loader: its fetches, and what uses their batches.
 _OF_BATCHES = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
@@ -246,6 +248,8 @@ class RingFollower:
             for each in self._loops:
                 each.machine.lose_markers()
             return
+        if kind in _INTERRUPT_GPU:
+            self._gpu.interrupt()
         loop = self._loops.of(tid)
         steps = loop.steps
         if kind == layout.RANGE_PUSH:
@@ -254,21 +258,16 @@ class RingFollower:
             loop.ranges.end(time_ns, value, counts=not steps.is_slowed)
         elif kind == layout.PROFILER_ON:
             steps.begin_profiler(time_ns, traces=flag == layout.TRACED_STEPS)
-            self._gpu.interrupt()
         elif kind == layout.PROFILER_OFF:
             steps.end_profiler()
-            self._gpu.interrupt()
         elif kind == layout.LOOP_LEFT:
             loop.machine.leave_loop(time_ns)
-            self._gpu.interrupt()
         elif kind == layout.GAP_BEGIN:
             loop.ranges.add_stretch(loop.machine.begin_gap(time_ns, value))
-            self._gpu.interrupt()
         elif kind == layout.GAP_END:
             counted = layout.unpack_gap(value)
             loop.machine.end_gap(time_ns, counted, flag)
             self._loaders.add_counted(counted)
-            self._gpu.interrupt()
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
                 name = self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]
@@ -286,10 +285,8 @@ class RingFollower:
         """Count what ended before the first window, and drop the rest of it."""
         loop = self._loops.training()
         if loop is not None:
-            self.steps += sum(step.count for step in loop.steps.take_ended())
-            loop.steps.take_evaluation()
-            loop.steps.begins_anew = False
-            loop.ranges.take_sums()
+            loop.pass_window()
+            self.steps, loop.passed = self.steps + loop.passed, 0
         self._marks.clear()
         self._recorder.skip_past()
         self._compiler.skip_past()
