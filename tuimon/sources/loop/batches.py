@@ -41,7 +41,7 @@ class Batches:
         self._is_first = True  # no backward or update until now
         self.forward: list[Step] | None = []  # batches of a thread that has not trained, since they were taken
         self.forward_total = 0  # such batches since the beginning
-        self._are_known = self.are_told = False  # whether batches are steps; whether some were reported as steps
+        self.are_known = self.are_told = False  # whether batches are steps; whether some were reported as steps
         self.are_of_program = False  # tuimon.step() says which batches make a step of a thread that has not trained
         self.leave_loop()
 
@@ -195,7 +195,7 @@ class Batches:
         self.forward_total += 1
         self.forward.append(batch)
         first = self.forward[0]
-        self._are_known |= len(self.forward) >= _HELD or end_ns - (first.end_ns - first.total_ns) >= _HELD_NS
+        self.are_known |= len(self.forward) >= _HELD or end_ns - (first.end_ns - first.total_ns) >= _HELD_NS
 
     def _move(self, times: Times, step: Step) -> None:
         """Move these times of the step from training to evaluation."""
@@ -215,14 +215,10 @@ class Batches:
 
     def take_forward(self) -> list[Step]:
         """The batches since the last call, once they are known to be steps."""
-        if not self.forward or not self._are_known:
+        if not self.forward or not self.are_known:
             return []
         ended, self.forward, self.are_told = self.forward, [], True
         return ended
-
-    def finish(self) -> None:
-        """The thread has ended, and has never trained."""
-        self._are_known = True
 
     def begin_training(self) -> bool:
         """The first backward or update: batches before it were evaluated; whether some were told to be steps."""

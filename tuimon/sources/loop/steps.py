@@ -48,9 +48,8 @@ class StepFinder:
 
     def take_evaluation(self) -> tuple[int, int]:
         """The time (ns) and the batches evaluated between steps since the last call."""
-        batches = self.batches
-        taken = batches.eval_ns, batches.eval_count
-        batches.eval_ns = batches.eval_count = 0
+        taken = self.batches.eval_ns, self.batches.eval_count
+        self.batches.eval_ns = self.batches.eval_count = 0
         return taken
 
     def advance(self, label: str, time_ns: int) -> int:
@@ -63,8 +62,7 @@ class StepFinder:
         phases[label] = phases.get(label, 0) + duration_ns
         step.total_ns += duration_ns
         times[label] = times.get(label, 0) + duration_ns
-        if self.is_profiled:
-            step.slowed = True
+        step.slowed |= self.is_profiled
         return last_ns
 
     @property
@@ -205,7 +203,7 @@ class StepFinder:
         """The thread has ended: what was held back is as whole as it will get."""
         self.batches.settle(self.open)
         self._close_update()
-        self.batches.finish()
+        self.batches.are_known = True
         self.pieces.finish()
 
     # -- boundaries that were only counted

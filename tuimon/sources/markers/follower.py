@@ -73,7 +73,6 @@ _MARKS_PER_INTERVAL = 20
 _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
-_BOUNDARIES = layout.BOUNDARIES
 #: After these, the step under way is not timed by the GPU's clock.
 _INTERRUPT_GPU = layout.GAPS | {layout.PROFILER_ON, layout.PROFILER_OFF, layout.LOOP_LEFT}
 #: Boundaries that are of interest to a loader: its fetches, and what uses their batches.
@@ -214,7 +213,7 @@ class RingFollower:
                 gpu.interrupt()
                 self._stop_ns, self._stopped_ns, stop_ns = _NEVER, 0, _NEVER
             kind, flag, tid = head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT
-            if kind not in _BOUNDARIES:
+            if kind not in layout.BOUNDARIES:
                 loop = None
                 self._feed_other(time_ns, kind, flag, tid, value)
                 continue
