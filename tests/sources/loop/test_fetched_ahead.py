@@ -77,11 +77,6 @@ def test_a_validation_before_the_first_update_is_one(batches, use_ms, end):
     assert {ms(step.phases)["data"] for step in played.steps} == {5}
 
 
-def test_an_evaluation_before_the_first_update_is_the_phase_while_it_goes_on():
-    played = play(f"fetch@{iterator(8, 1)}:5 wait:20 ", 4, finish=False)
-    assert (len(played.steps), played.machine.open_phase.name) == (0, "eval")
-
-
 @pytest.mark.parametrize("forward_ms", [1.5, 3, 9])
 @pytest.mark.parametrize("end", ["stop@{0}:1 ", ""])
 @pytest.mark.parametrize("batches", [1, 4])

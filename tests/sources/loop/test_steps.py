@@ -165,16 +165,22 @@ def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
 
 
 @pytest.mark.parametrize(
-    ("script", "phase"),
+    ("before", "script", "phase"),
     [
-        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1", "eval"),
-        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1", "other"),
-        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 fetch@1:1", "forward"),
-        ("fetch@2:1 fetch@2:1", "forward"),  # one may be ahead
+        (0, "fetch:1", "forward"),
+        (0, "fetch:1 wait:1 bwd:1", "other"),
+        (0, "bwd(", "backward"),
+        # once it is known, what is open in an evaluation is evaluation
+        (0, "fetch@2:5 wait:20 " * 4, "eval"),
+        (4, "fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1", "eval"),
+        (4, "fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1", "other"),
+        (4, "fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 fetch@1:1", "forward"),
+        (4, "fetch@2:1 fetch@2:1", "forward"),  # one may be ahead
     ],
 )
-def test_what_is_open_in_an_evaluation_is_evaluation_once_that_is_known(script, phase):
-    machine = Played(markers((PLAIN + " ") * 4 + script), finish=False).machine
+def test_the_open_phase(before, script, phase):
+    assert LoopMachine().open_phase is None
+    machine = Played(markers((PLAIN + " ") * before + script), finish=False).machine
     assert machine.open_phase.name == phase
 
 
@@ -250,14 +256,6 @@ def test_the_stream_may_begin_anywhere():
         played = Played(whole[start:])
         assert set(lengths(played)[1:-1]) <= {16.0}, start
         assert len(played.steps) >= 2
-
-
-@pytest.mark.parametrize(
-    "script, phase", [("fetch:1", "forward"), ("fetch:1 wait:1 bwd:1", "other"), ("bwd(", "backward")]
-)
-def test_open_phase(script, phase):
-    assert LoopMachine().open_phase is None
-    assert Played(markers(script)).machine.open_phase.name == phase
 
 
 def test_held_back_pieces_are_bounded():

@@ -133,27 +133,11 @@ def test_a_script_of_the_users_that_calls_a_package_is_the_program(tmp_path: Pat
     assert counts_as_users(tmp_path, (str(script), 2, "<module>"), *NICE) == ["<module>"]
 
 
-class Sampled:
-    """Processes that were sampled before they train, and whose code counts as the user's."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.table, self.ids = ProcessTable(PID, None), FrameIds()
-        self._reports = LoopReports(self.table, self.ids)
-        self.command = str(tmp_path / "nice-train")
-        (tmp_path / "nice-train").write_text("import sys\nfrom nice.cli import main\nsys.exit(main())\n")
-
-    def window(self, *frames: tuple[str, int, str], start: int = 1) -> list[str]:
-        """The functions of the user's in a window of such samples of the main thread."""
-        stack = tuple(RawFrame(*frame) for frame in frames)
-        self._reports.path_of((PID, start), Counter({stack: 20}), FILES)
-        numbers = [self.ids.id_of(frame, FILES) for frame in stack]
-        first, new = self.ids.pop_new_frames()
-        assert all(number < first + len(new) for number in numbers)
-        return [frame.function for frame in stack if self.ids.traits(frame).user]
-
-
 def test_what_an_installed_script_reads_before_it_trains_is_at_its_own_line(tmp_path: Path) -> None:
     command, below = installed(tmp_path, "import nice.cli as cli\ncli.train()\ncli.read('a')\n")
-    run = Sampled(tmp_path)
-    assert run.window((command, 2, "<module>"), *below) == ["<module>", "main", "step"]
-    assert run.window((command, 3, "<module>"), *below) == ["<module>"]
+    ids = FrameIds()
+    reports = LoopReports(ProcessTable(PID, None), ids)
+    for line, users in ((2, ["<module>", "main", "step"]), (3, ["<module>"])):
+        stack = tuple(RawFrame(*frame) for frame in ((command, line, "<module>"), *below))
+        reports.path_of((PID, 1), Counter({stack: 20}), FILES)
+        assert [frame.function for frame in stack if ids.traits(frame).user] == users

@@ -22,7 +22,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.source import IdleWorkers, StackSource, WindowRecords
+from tuimon.sources.stacks.source import StackSource, WindowRecords, is_idle_worker
 from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples
 
 if pyspy.find() is None:
@@ -223,11 +223,11 @@ def window(idle: int, working: int) -> WindowSamples:
     return WindowSamples([SampledThread(201, "MainThread", stacks)], idle + working)
 
 
-def test_one_that_works_again_ends_their_rest() -> None:
-    workers = IdleWorkers()
-    workers.add_window(window(10, 0), 10.0)
-    workers.add_window(window(0, 10), 11.0)
-    assert workers.left((201,), (100,), 11.1) == (201,)
+@pytest.mark.parametrize(
+    ("idle", "working", "idles"), [(8, 0, True), (8, 2, True), (7, 3, False), (0, 10, False), (7, 0, None)]
+)
+def test_a_worker_idles_that_waits_for_indices_in_most_of_enough_samples(idle, working, idles):
+    assert is_idle_worker(window(idle, working)) is idles
 
 
 #: Of a core; at 0.025 CPU seconds a window, the time between two is 10 s.

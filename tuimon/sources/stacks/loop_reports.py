@@ -15,7 +15,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceFacts
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
 from tuimon.sources.stacks.schedule import ProcessKey
-from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, whole_path
+from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, shorten
 from tuimon.torch_code import is_backward_entry
 
 #: The only statement of a command that pip or another installer has made: ``sys.exit(main())``.
@@ -137,7 +137,7 @@ class LoopReports:
         if self._reported.get(key, ()) == loop:
             return []
         self._reported[key] = loop
-        paths = ((boundary, whole_path(list(_raw(frames)), self._ids)) for boundary, frames in loop)
+        paths = ((boundary, shorten(list(_raw(frames)), self._ids, whole=True)) for boundary, frames in loop)
         return [LoopStack(boundary, [self._ids.id_of(frame, files) for frame in path]) for boundary, path in paths]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:

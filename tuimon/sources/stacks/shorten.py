@@ -26,7 +26,9 @@ Function = tuple[str, str]  # file and bare name
 NO_PATH: tuple[Function, ...] = ()
 
 
-def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
+def shorten(
+    stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH, *, whole: bool = False
+) -> Stack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
     An import by a line of the user's keeps its outermost frame, which is in no phase wherever it is, and the outermost
@@ -36,6 +38,8 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
     the ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows
     if that is before the model; there also the object that the library iterates over. The DataLoader's callees among
     them are kept too: a data set's function.
+
+    With ``whole``, all frames of libraries are kept: for the one stack that shows how they lead to backward.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
@@ -51,31 +55,13 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
         if i in (last, package, leaves_path, imported, module)
         or trait.user
+        or (whole and trait.library)
         or (i and i - 1 == leaves_path and trait.library and is_iteration(frame.function))
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
         or (trait.library and (traits[i + 1].user or i + 1 == model))
         or (trait.library and i > 0 and loads_data(stack[i - 1].file, stack[i - 1].function))
     )
-    return _bounded(kept)
-
-
-def whole_path(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
-    """Like ``shorten``, with all frames of libraries: for the one stack that shows how they lead to backward."""
-    traits = [ids.traits(frame) for frame in stack]
-    return _bounded(
-        tuple(
-            frame
-            for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
-            if trait.user
-            or trait.library
-            or i == len(stack) - 1
-            or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))
-        )
-    )
-
-
-def _bounded(stack: Stack) -> Stack:
-    return stack if len(stack) <= _DEPTH else stack[: _DEPTH // 4] + stack[-(_DEPTH - _DEPTH // 4) :]
+    return kept if len(kept) <= _DEPTH else kept[: _DEPTH // 4] + kept[-(_DEPTH - _DEPTH // 4) :]
 
 
 def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
@@ -190,13 +176,13 @@ def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: Fra
     module = _module_at(stack, traits, _imported_at(traits))
     closure = _closure_at(stack, traits)
     for i, frame in enumerate(stack):
-        part = ids.traits(frame).part
+        part = traits[i].part
         if i == module or (closure is not None and i in (closure - 1, closure)):
             out.append(frame)
         elif part and (part not in parts or is_worker_loop(frame.file, frame.function)):
             parts.add(part)
             out.append(frame._replace(line=lines.setdefault(_function(frame), frame.line)))
-        elif not part and (i <= depth or (i == depth + 1 and ids.traits(stack[depth]).library)):
+        elif not part and (i <= depth or (i == depth + 1 and traits[depth].library)):
             out.append(frame)
     return tuple(out)
 

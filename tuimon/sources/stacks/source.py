@@ -89,7 +89,7 @@ class StackSource(Source):
         self._training: frozenset[int] = frozenset()
         self.sampled = SampledProcesses(table)
         self._records = WindowRecords(table)
-        self._idle = IdleWorkers()
+        self._rest_until_s = -math.inf  # workers are not sampled until then, as they idle
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
@@ -154,8 +154,8 @@ class StackSource(Source):
             return self._failed_window(ended, running.key, now_s)
         running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
-        if running.key[0] in self.sampled.workers:
-            self._idle.add_window(samples, now_s)
+        if running.key[0] in self.sampled.workers and (is_idle := is_idle_worker(samples)) is not None:
+            self._rest_until_s = now_s + _RESTS_S if is_idle else now_s
         return self._records.of_samples(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
@@ -190,7 +190,8 @@ class StackSource(Source):
             self._failures.clear_gone(lambda key: key not in wanted)
             self._records.forget_others(wanted)
         trainers, key = self.sampled.trainers, self.sampled.key
-        workers = self._idle.left(self.sampled.workers, trainers, now_s)
+        is_resting = now_s < self._rest_until_s and len(trainers) == 1  # the workers of several may differ
+        workers = () if is_resting else self.sampled.workers
         binary = self._usable_binary(now_s) if self.sampled.keys else None
         if binary is None:
             return
@@ -274,24 +275,12 @@ _IDLE_SHARE, _ENOUGH_SAMPLES = 0.8, 8
 _RESTS_S = 5.0
 
 
-class IdleWorkers:
-    """True if the workers of the run's one trainer idle, by their latest window."""
-
-    def __init__(self) -> None:
-        self._until_s = -math.inf
-
-    def add_window(self, samples: WindowSamples, now_s: float) -> None:
-        """Note what a window of a worker shows."""
-        main = samples.threads[0].stacks if samples.threads else None
-        total = main.total() if main is not None else 0
-        if main is None or total < _ENOUGH_SAMPLES:
-            return
-        idle = sum(count for stack, count in main.items() if _is_idle(stack))
-        self._until_s = now_s + _RESTS_S if idle >= _IDLE_SHARE * total else now_s
-
-    def left(self, workers: Sequence[int], trainers: Sequence[int], now_s: float) -> Sequence[int]:
-        """The workers to sample: none while they idle. Those of several trainers may differ."""
-        return () if now_s < self._until_s and len(trainers) == 1 else workers
+def is_idle_worker(samples: WindowSamples) -> bool | None:
+    """True if a worker idles, by a window of it; None if the window is of too few samples."""
+    main = samples.threads[0].stacks if samples.threads else Counter[tuple[RawFrame, ...]]()
+    if main.total() < _ENOUGH_SAMPLES:
+        return None
+    return sum(count for stack, count in main.items() if _is_idle(stack)) >= _IDLE_SHARE * main.total()
 
 
 def _is_idle(stack: Sequence[RawFrame]) -> bool:
