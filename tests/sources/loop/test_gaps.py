@@ -24,6 +24,8 @@ BATCHES = [
     (layout.OPTIMIZER_END, 25),
 ]
 BARE = BATCHES[2:]
+#: The next batch is fetched before the update.
+AHEAD = [*BATCHES[2:4], *BATCHES[:2], *BATCHES[4:]]
 #: Two models in turn.
 TWO = [*BARE, *((kind, us) for kind, us in BARE)]
 
@@ -99,7 +101,7 @@ def ended(script):
     return machine.steps.take_ended()
 
 
-@pytest.mark.parametrize("step", [BATCHES, BARE, TWO])
+@pytest.mark.parametrize("step", [BATCHES, BARE, AHEAD, TWO])
 def test_steps_and_time_are_exact(step):
     script = Script(step, 100, 20_000).run(3000)
     found = ended(script)

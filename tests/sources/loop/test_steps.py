@@ -184,6 +184,12 @@ def test_the_open_phase(before, script, phase):
     assert machine.open_phase.name == phase
 
 
+def test_a_batch_that_is_fetched_ahead_before_the_update_bounds_no_step():
+    played = play("fetch:5 " + "wait:3 bwd:4 fetch:5 opt:2 wait:1 " * 30, finish=False)
+    assert (played.drive, played.eval_count) == (Drive.UPDATE, 0)
+    assert lengths(played)[1:] == [15] * 28  # the last may go on
+
+
 def test_a_batch_for_show_before_a_loop_without_a_loader():
     played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
     assert played.drive is Drive.UPDATE

@@ -112,6 +112,7 @@ class Pieces:
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with few pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
+        self.at_fetch = True  # the latest piece has ended at a fetch
         self.ended: list[Step] = []  # steps that ended since they were last taken
         self.held: list[Step] = []  # pieces of steps that are not finished
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
@@ -119,6 +120,7 @@ class Pieces:
     def add(self, piece: Step, optimizers: Optimizers = frozenset()) -> None:
         """The next piece, which ends with an update; steps are made as far as the kind of loop is known."""
         self.held.append(piece)
+        self.at_fetch = piece.after_fetch
         if not piece.fetched:
             self.bare += 1
         drive = self.drive
@@ -144,13 +146,19 @@ class Pieces:
             return False
         piece = self.held[-1]
         piece.absorb(rest)
-        piece.after_fetch, piece.end_ns = True, time_ns
+        piece.after_fetch = self.at_fetch = True
+        piece.end_ns = time_ns
         if self.drive is Drive.FETCH:
             self.end_step()
         return True
 
     def train_on_batch(self) -> None:
-        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
+        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader.
+
+        Unless the batch was fetched before the update, ahead of its step: such a fetch bounds no steps.
+        """
+        if not self.at_fetch:
+            return
         if self.drive is Drive.UPDATE and self.bare > _UPDATES[0]:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
         self.train_fetches += 1
@@ -202,6 +210,7 @@ class Pieces:
         count = passed.steps
         if self.drive is Drive.UPDATE:
             count = self._rounds.pass_updates(passed.updates - is_open)
+        self.at_fetch = True
         if count:
             self.held.append(gap)
             # a step is timed from here on only if the gap has ended where one begins
