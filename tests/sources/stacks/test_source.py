@@ -143,20 +143,15 @@ before()
         reader.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
 
 
-def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_pyspy_that_was_stopped_or_killed_is_a_lost_window_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
         reader.until(lambda _: pyspies(), "py-spy to start")
-        os.kill(pyspies()[0], signal.SIGSTOP)
-        reader.until(lambda it: it.lost, "its window to be given up")
-        reader.until(lambda it: it.stacks, "the next one")
-
-
-def test_a_pyspy_that_was_killed_counts_as_a_lost_window(tmp_path: Path) -> None:
-    with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
-        reader.until(lambda _: pyspies(), "py-spy to start")
-        os.kill(pyspies()[0], signal.SIGKILL)
-        reader.until(lambda it: it.lost and it.stacks, "a lost window, then a good one")
+        os.kill(pyspies()[0], number)
+        reader.until(lambda it: it.lost and it.stacks, "its window to be given up, and the next one")
         assert reader.lost[0].pid == process.pid
         assert reader.notices == []
 
