@@ -158,6 +158,7 @@ class Pieces:
         Unless the batch was fetched before the update, ahead of its step: such a fetch bounds no steps.
         """
         if not self.at_fetch:
+            self.train_fetches = 0
             return
         if self.drive is Drive.UPDATE and self.bare > _UPDATES[0]:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
