@@ -79,17 +79,17 @@ def spans(step):
     return {name: times for name, times in sums.items() if times[0]}
 
 
-def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it():
-    (step,) = Play()(f"{PLAIN} fetch)=90*")
-    assert spans(step)["data"] == (25, 25, 0)
-    assert spans(step)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
-
-
-def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
-    play = Play()
-    script = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*"  # the CPU's update ended before 65
-    (step,) = play(script)
-    assert spans(step)["data"] == (10, 10, 0)
+@pytest.mark.parametrize(
+    ("script", "data", "other"),
+    [
+        (f"{PLAIN} fetch)=90*", (25, 25, 0), (15, 0, 5)),  # 50..60 on its own; 60..65 before the fetch
+        # the CPU's update ended before 65: the GPU came to the fetch late, and waited for less
+        ("fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*", (10, 10, 0), (10, 0, 0)),
+    ],
+)
+def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it(script, data, other):
+    (step,) = Play()(script)
+    assert (spans(step)["data"], spans(step)["other"]) == (data, other)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,7 @@ def test_a_lead_that_is_not_known_well_leaves_the_bound_loose():
 
 
 UPDATE = "opt(=0- opt)=0-"
+TRAINING = "bwd(@0={0} bwd)@0={1} opt(={1} opt)={2}"
 
 
 @pytest.mark.parametrize(
@@ -166,40 +167,28 @@ UPDATE = "opt(=0- opt)=0-"
             f"{UPDATE} fetch)=0 bwd(=10 bwd)=20 opt(@1=20 bwd(=30 bwd)=40 opt(@2=40 opt)@2=50 fetch)=50",
             "forward 20 backward 20 optimizer 10",
         ),
+        # a second batch of an iterator without a backward was evaluation
+        (
+            "fetch)=0 bwd(=10 bwd)=20 opt(=20 opt)=30 fetch)@9=40 fetch)@9=70 fetch)@9=100 stop@9=105 fetch)=120 "
+            "bwd(=130 bwd)=140 opt(=140 opt)=150 fetch)=150",
+            "eval 80 forward 10 backward 10 optimizer 10",
+        ),
+        # an evaluation that takes gradients is one with its backward passes
+        (
+            f"fetch)=0 {TRAINING.format(10, 20, 30)} fetch)=30 {TRAINING.format(40, 50, 60)} fetch)@9=70 bwd(=80 "
+            f"bwd)=90 fetch)@9=100 bwd(=110 bwd)=120 stop@9=125 fetch)=130 {TRAINING.format(140, 150, 160)} fetch)=160",
+            "eval 60 forward 10 backward 10 optimizer 10",
+        ),
+        # backwards that were not timed, after one that closed a step
+        (
+            "bwd(=0 bwd)=20 bwd(=50 bwd)=60- bwd(=70- bwd)=80- bwd(=90- bwd)=95- bwd(=100 bwd)=110 bwd(=130",
+            "backward 10 forward 20",
+        ),
     ],
 )
-def test_other_loops(script, expected):
-    (step,) = Play()(script)
+def test_the_last_step_of_other_loops(script, expected):
+    *_, step = Play()(script)
     assert " ".join(f"{name} {span}" for name, (span, _, _) in spans(step).items()) == expected
-
-
-def test_a_second_batch_of_an_iterator_without_a_backward_was_evaluation():
-    play = Play()
-    (step,) = play(
-        "fetch)=0 bwd(=10 bwd)=20 opt(=20 opt)=30 fetch)@9=40 fetch)@9=70 fetch)@9=100 stop@9=105 fetch)=120 "
-        "bwd(=130 bwd)=140 opt(=140 opt)=150 fetch)=150"
-    )[1:]
-    assert spans(step)["eval"][0] == 80
-    assert spans(step)["forward"][0] == 10
-
-
-def test_an_evaluation_that_takes_gradients_is_one_with_its_backward_passes():
-    play = Play()
-    training = "bwd(@0={0} bwd)@0={1} opt(={1} opt)={2}"
-    script = (
-        f"fetch)=0 {training.format(10, 20, 30)} fetch)=30 {training.format(40, 50, 60)} fetch)@9=70 bwd(=80 bwd)=90 "
-        f"fetch)@9=100 bwd(=110 bwd)=120 stop@9=125 fetch)=130 {training.format(140, 150, 160)} fetch)=160"
-    )
-    step = play(script)[-1]
-    found = {name: span for name, (span, _, _) in spans(step).items()}
-    assert found == {"forward": 10, "backward": 10, "optimizer": 10, "eval": 60}
-
-
-def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
-    play = Play()
-    assert len(play("bwd(=0 bwd)=20 bwd(=50 bwd)=60- bwd(=70- bwd)=80- bwd(=90- bwd)=95-")) == 1
-    (step,) = play("bwd(=100 bwd)=110 bwd(=130")
-    assert spans(step) == {"backward": (10, 0, 0), "forward": (20, 0, 0)}
 
 
 def test_a_step_without_one_of_its_times_is_given_up_when_a_later_one_is_known():
