@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from msgspec import Struct
 
@@ -158,19 +158,15 @@ class SamplingFailures:
         """Forget the failures of a process that was sampled, or has ended."""
         self._failures.pop(key, None)
 
-    def clear_gone(self, is_gone: Callable[[ProcessKey], bool]) -> None:
+    def forget_others(self, wanted: Set[ProcessKey]) -> None:
         """Forget the failures of processes that are no longer sampled."""
-        for key in [key for key in self._failures if key != NO_PROCESS and is_gone(key)]:
-            del self._failures[key]
+        kept = wanted | {NO_PROCESS}
+        self._failures = {key: failure for key, failure in self._failures.items() if key in kept}
 
     def waits(self, key: ProcessKey, now_s: float) -> bool:
         """True if it is too early to try this process again."""
         failure = self._failures.get(key)
         return failure is not None and now_s < failure.retry_s
-
-    def denied_of(self, keys: Iterable[ProcessKey]) -> list[ProcessKey]:
-        """The processes that py-spy may not read; all of them where there is no py-spy."""
-        return [key for key in keys if self.denied(key)] if self._failures else []
 
     def denied(self, key: ProcessKey) -> bool:
         """True if py-spy may not read this process, or there is none."""

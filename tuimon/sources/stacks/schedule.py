@@ -316,10 +316,9 @@ class WindowSchedule:
             self._processes[key] = _Sampled(CostModel(len(procfs.thread_ids(key[0]))))
         return self._processes[key]
 
-    def forget_ended(self, is_gone: Callable[[ProcessKey], bool]) -> None:
+    def forget_others(self, wanted: Container[ProcessKey]) -> None:
         """Drop what is held about processes that are no longer sampled."""
-        for key in [key for key in self._processes if is_gone(key)]:
-            del self._processes[key]
+        self._processes = {key: process for key, process in self._processes.items() if key in wanted}
 
 
 #: Seconds until processes are found again if the table has not changed: a rank may be reported later than its process.

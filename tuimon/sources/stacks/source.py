@@ -160,7 +160,8 @@ class StackSource(Source):
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
-        self._agents.choose(self._failures.denied_of(map(self.sampled.key, self._training)), now_s)
+        denied = [key for key in map(self.sampled.key, self._training) if self._failures.denied(key)]
+        self._agents.choose(denied, now_s)
         for key, ended in self._agents.windows(self._schedule.ratio(now_s), now_s):
             self.table.sampler_cpu_s += ended.cpu_s
             if ended.samples is not None:
@@ -186,9 +187,8 @@ class StackSource(Source):
             self._restart_new_trainers(now_s)
             self.sampled.find(now_s)
             wanted = set(self.sampled.keys.values())
-            self._schedule.forget_ended(lambda key: key not in wanted)
-            self._failures.clear_gone(lambda key: key not in wanted)
-            self._records.forget_others(wanted)
+            for holder in (self._schedule, self._failures, self._records):
+                holder.forget_others(wanted)
         trainers, key = self.sampled.trainers, self.sampled.key
         is_resting = now_s < self._rest_until_s and len(trainers) == 1  # the workers of several may differ
         workers = () if is_resting else self.sampled.workers
@@ -348,8 +348,7 @@ class WindowRecords:
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what is held of processes that are no longer sampled."""
-        for key in [key for key in self._parked if key not in wanted]:
-            del self._parked[key]
+        self._parked = {key: threads for key, threads in self._parked.items() if key in wanted}
         self._loops.forget_others(wanted)
 
 
