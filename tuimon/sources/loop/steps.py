@@ -1,10 +1,10 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
-or not gradients are inspected in between; without a DataLoader from the end of one update to the end of the next, or,
-where optimizers take turns, of one round of their updates to that of the next; without a torch optimizer from backward
-to backward; while nothing has trained, from batch to batch. An update is a run of optimizer steps with no fetch and no
-backward between them.
+or not gradients are inspected in between; without a DataLoader, or if each batch is fetched before the update, ahead of
+its step, from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
+updates to that of the next; without a torch optimizer from backward to backward; while nothing has trained, from batch
+to batch. An update is a run of optimizer steps with no fetch and no backward between them.
 
 The finder cuts time into *pieces*, each ending with an update; how many pieces make a step is decided in ``pieces.py``.
 """
