@@ -39,6 +39,13 @@ def test_the_cost_of_a_window_is_learnt() -> None:
     assert cost.affordable_hz(0.09, 2.0) == pytest.approx(20, rel=0.05)
 
 
+def test_a_window_whose_cost_cannot_be_measured_is_not_free() -> None:
+    cost = CostModel()
+    cost.add_window(12, 0.0)
+    assert cost.window_cpu_s(20, 2.0) > 0.001
+    assert plan_window(cost, 0.03) == (100, 2.0, True)
+
+
 def test_a_plan_follows_what_is_asked_and_what_it_costs() -> None:
     cheap, dear, too_dear = CostModel(1), CostModel(1), CostModel(1)
     for _ in range(60):

@@ -34,8 +34,9 @@ _SAMPLE_S = 0.00025
 _THREAD_SAMPLE_S = 0.00006
 _START_S = 0.02
 _THREAD_START_S = 0.0004
-#: Least weight of the latest window in what they cost.
-_NEWEST_WEIGHT = 0.2
+#: Least weight of the latest window in what they cost; they cost at least this part of what is usual, even if nothing
+#: could be measured, as where the kernel reaps children by itself.
+_NEWEST_WEIGHT, _LEAST_FACTOR = 0.2, 0.05
 #: More threads than this do not raise the expected cost of a process.
 _THREADS_COUNTED = 256
 
@@ -88,7 +89,7 @@ class CostModel:
     def add_window(self, samples: int, cpu_s: float) -> None:
         """Add the measured cost of a window."""
         self._windows += 1
-        factor = cpu_s / (self._start_s + samples * self._sample_s)
+        factor = max(cpu_s / (self._start_s + samples * self._sample_s), _LEAST_FACTOR)
         self._factor += max(1 / self._windows, _NEWEST_WEIGHT) * (factor - self._factor)
 
     def window_cpu_s(self, rate_hz: float, window_s: float) -> float:
