@@ -16,7 +16,7 @@ from tests.scenarios.streams import STREAMS, judged
 from tests.truth import causes
 from tests.truth.judging import BUSY_CORES, Judgement, judge
 from tests.truth.kind import of
-from tests.truth.programs import Leaks, Program, accuracy_results, labelled, leak_results
+from tests.truth.programs import Leaks, Program, Scenarios, labelled
 from tests.truth.running import Outcome, Truth
 
 #: Length of a simulated training: enough for verdicts to settle.
@@ -29,7 +29,7 @@ _HEADS = (
 
 def _scripts() -> Iterator[Judgement]:
     """As ``make accuracy`` recorded them; a program that it has not run yet is judged by its recorded log, if any."""
-    recorded = accuracy_results()
+    recorded = Scenarios().results()
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}  # some of their logs are there as well
     logs = {_name(path): path for path in LOGS if _name(path) not in simulated}
     for name, program in labelled(experiment="scenarios").items():
@@ -103,7 +103,7 @@ _MEASURED = ("scripts", "h100")
 
 def _causes() -> str:
     """As ``make truth KIND=causes ARGS=--record`` recorded them, in the order of the study."""
-    found = causes.results().values()
+    found = causes.Causes().results().values()
     lines = [
         f"**Told by name: {of(bool(row.told) for row in found)}. Line right: {of(row.place_right for row in found)}."
         f" Silent without it: {of(None if row.false is None else not row.false for row in found)}.**\n",
@@ -129,7 +129,8 @@ def _causes() -> str:
 
 def _leaks() -> str:
     """As ``make truth KIND=leaks ARGS=--record`` recorded them."""
-    kind, rows = Leaks(), leak_results()
+    kind = Leaks()
+    rows = kind.results()
     table = [[column.head for column in kind.columns], ["---"] * len(kind.columns)]
     table += [[str(column.text(row) or "–") for column in kind.columns] for row in rows.values()]
     missing = [f"`{name}`" for name in kind.programs() if name not in rows]

@@ -16,7 +16,7 @@ import pytest
 from docs.cases import CASES
 from tests.scenarios.streams import STREAMS
 from tests.truth.judging import BUSY_CORES, LEAST_GAIN
-from tests.truth.programs import accuracy_results
+from tests.truth.programs import Scenarios
 from tests.verdicts import accepted
 
 #: A gain is told too high if its lower end is above the measured one by more than this ratio.
@@ -53,7 +53,9 @@ def _told(name, report, measured, rule=None):
 def _of_programs():
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}
     measured = {
-        name: row.measured for name, row in accuracy_results().items() if row.measured and row.others_cores < BUSY_CORES
+        name: row.measured
+        for name, row in Scenarios().results().items()
+        if row.measured and row.others_cores < BUSY_CORES
     }
     measured |= {case.log: case.gain for case in CASES.values()}
     rules = {case.log: case.rule for case in CASES.values()}

@@ -1,13 +1,13 @@
 import pytest
 
-from tests.gpu_simulator import hardware
+from tests.gpu_simulator import machine
 from tuimon.sources.gpu_clock import offset
 
 
 @pytest.fixture(params=["quick", "slow"])
 def ends(request, monkeypatch):
     """GPUs at one end of what was recorded, or at both one after the other."""
-    monkeypatch.setattr(hardware, "current", {"quick": hardware.QUICK, "slow": hardware.SLOW}[request.param])
+    monkeypatch.setattr(machine, "current", {"quick": machine.QUICK, "slow": machine.SLOW}[request.param])
 
 
 @pytest.fixture

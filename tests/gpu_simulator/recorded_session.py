@@ -23,11 +23,10 @@ from tests.diagnosis.gpu import (
     TO_DEVICE,
     gpu,
 )
-from tests.gpu_simulator import hardware
+from tests.gpu_simulator import machine
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import SECOND, Cpu, Gpu
-from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies, timeline
-from tests.gpu_simulator.recorded_truth import truth
+from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies, timeline, truth
 from tests.gpu_simulator.recording import Mark
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
@@ -118,7 +117,7 @@ class RecordedStream:
         called_ns = self._cpu.now_ns
         self._cpu.work(cost_ns)
         reached_ns = self._timeline.reached_ns(called_ns - self._moved_ns) + self._moved_ns
-        return max(reached_ns, self._cpu.now_ns) + hardware.current.event_ns
+        return max(reached_ns, self._cpu.now_ns) + machine.current.event_ns
 
     def reached_ns(self) -> int:
         """When the GPU has done all that was launched until now."""

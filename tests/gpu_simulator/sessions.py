@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from tests.gpu_simulator import hardware
-from tests.gpu_simulator.hardware import Hardware
+from tests.gpu_simulator import machine
 from tests.gpu_simulator.loops import LOOPS
+from tests.gpu_simulator.machine import Hardware
 from tests.gpu_simulator.training import PID, Training
 from tests.session.records import header, process
 from tuimon.records import Record
@@ -17,7 +17,7 @@ UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 def simulated(kind: str, seconds: float = 20.0) -> tuple[Training, tuple[Record, ...]]:
     """A loop of ``loops.LOOPS`` after it has run for so long, and its records."""
-    return _simulated(kind, seconds, hardware.current)
+    return _simulated(kind, seconds, machine.current)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gpu_simulator import hardware, loops
+from tests.gpu_simulator import loops, machine
 from tests.gpu_simulator.comparison import lead_errors_us, shares, timed
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.training import Training
@@ -55,7 +55,7 @@ def test_turns_that_change_their_stream_are_left_out():
     records = training.run(turn, 30)
     assert shares(records).steps >= 50
     assert shares(records).of("backward").span == pytest.approx(
-        90 * (110 * US + hardware.current.gap_ns) / (31.1 * MS), rel=0.03
+        90 * (110 * US + machine.current.gap_ns) / (31.1 * MS), rel=0.03
     )
 
 

@@ -16,10 +16,10 @@ QUICK, SLOW = (pytest.mark.parametrize("ends", [end], indirect=True) for end in 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
-def assert_true(training, records, slack=OF_STEP):
+def assert_true(training, records, slack=OF_STEP, phases=PHASES):
     told = shares(records)
     assert told.steps >= 50
-    for name in PHASES:
+    for name in phases:
         true = training.truth.share(name)
         assert told.of(name).span == pytest.approx(true, rel=OF_PHASE, abs=slack), name
     return told
@@ -90,86 +90,76 @@ def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idl
     assert idle - OF_STEP <= told.idle_ratio <= idle + 2 / 30
 
 
-def test_accumulated_gradients():
-    def turn(run):
-        for _ in range(4):
-            run.fetch(1 * MS, 0.1)
-            run.kernels(20, 60 * US)
-            run.backward(lambda: run.kernels(30, 70 * US))
-        run.step(lambda: run.kernels(10, 50 * US))
-
-    assert_true(*run(turn, 20))
+# -- loops of other shapes: the phases that events can tell apart in each
 
 
-def test_two_optimizers_in_one_step():
-    def turn(run):
-        run.fetch(1 * MS)
-        for optimizer in (1, 2):
-            run.truth.enter("forward", run.stream)
-            run.kernels(20, 100 * US)
-            run.backward(lambda: run.kernels(30, 120 * US))
-            run.step(lambda: run.kernels(10, 50 * US), optimizer)
-
-    training, records = run(turn)
-    told = shares(records)
-    # of what lies between the first update and the second backward the events cannot tell side work from forward
-    for name in ("backward", "optimizer"):
-        assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.02)
-    assert told.of("forward").span == pytest.approx(training.truth.share("forward"), rel=0.02, abs=OF_STEP)
-
-
-def test_evaluation_is_beside_the_steps():
-    def turn(run):
-        for _ in range(30):
-            loops.data_starved(run)
-        for _ in range(20):
-            run.fetch(1 * MS, iterator=9, label="eval")
-            run.kernels(20, 60 * US)
-        run.truth.enter("eval", run.stream)
-        run.exhausted(iterator=9)
-
-    training, records = run(turn, seconds=40)
-    assert_true(training, records, slack=0.03)  # the wait for the first batch after an evaluation is the evaluation's
-
-
-def test_a_closure_within_the_update():
-    def turn(run):
-        def closure():
-            for _ in range(5):
-                run.truth.enter("forward", run.stream)
-                run.kernels(20, 60 * US)
-                run.backward(lambda: run.kernels(30, 70 * US), then="optimizer")
-
-        run.fetch(1 * MS)
-        run.step(lambda: (closure(), run.kernels(10, 50 * US)))
-
-    training, records = run(turn)
-    told = shares(records)
-    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.02)
-    assert told.of("forward").span == pytest.approx(training.truth.share("forward"), rel=0.02, abs=OF_STEP)
-
-
-def test_a_loop_without_an_optimizer_and_without_a_loader():
-    def turn(run):
-        run.truth.enter("forward", run.stream)
+def accumulated(run):
+    for _ in range(4):
+        run.fetch(1 * MS, 0.1)
         run.kernels(20, 60 * US)
-        run.backward(lambda: run.kernels(30, 70 * US), then="forward")
-        run.kernels(10, 40 * US)
-
-    training, records = run(turn)
-    told = shares(records)
-    assert told.steps >= 50
-    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.02)
+        run.backward(lambda: run.kernels(30, 70 * US))
+    run.step(lambda: run.kernels(10, 50 * US))
 
 
-def test_copies_on_a_side_stream():
-    def turn(run):
-        run.use(number=1)
-        run.stream.launch(4 * MS)
-        copied_ns = run.stream.record()
-        run.use(number=0)
-        run.fetch(0.5 * MS)
-        run.stream.wait(copied_ns)
-        run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
+def two_optimizers(run):
+    """Between the first update and the second backward, events cannot tell side work from forward."""
+    run.fetch(1 * MS)
+    for optimizer in (1, 2):
+        run.truth.enter("forward", run.stream)
+        run.kernels(20, 100 * US)
+        run.backward(lambda: run.kernels(30, 120 * US))
+        run.step(lambda: run.kernels(10, 50 * US), optimizer)
 
-    assert_true(*run(turn))
+
+def evaluated_beside(run):
+    """The wait for the first batch after an evaluation is the evaluation's."""
+    for _ in range(30):
+        loops.data_starved(run)
+    for _ in range(20):
+        run.fetch(1 * MS, iterator=9, label="eval")
+        run.kernels(20, 60 * US)
+    run.truth.enter("eval", run.stream)
+    run.exhausted(iterator=9)
+
+
+def with_a_closure(run):
+    def closure():
+        for _ in range(5):
+            run.truth.enter("forward", run.stream)
+            run.kernels(20, 60 * US)
+            run.backward(lambda: run.kernels(30, 70 * US), then="optimizer")
+
+    run.fetch(1 * MS)
+    run.step(lambda: (closure(), run.kernels(10, 50 * US)))
+
+
+def without_optimizer_and_loader(run):
+    run.truth.enter("forward", run.stream)
+    run.kernels(20, 60 * US)
+    run.backward(lambda: run.kernels(30, 70 * US), then="forward")
+    run.kernels(10, 40 * US)
+
+
+def copied_on_a_side_stream(run):
+    run.use(number=1)
+    run.stream.launch(4 * MS)
+    copied_ns = run.stream.record()
+    run.use(number=0)
+    run.fetch(0.5 * MS)
+    run.stream.wait(copied_ns)
+    run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
+
+
+@pytest.mark.parametrize(
+    ("turn", "phases", "slack"),
+    [
+        (accumulated, PHASES, OF_STEP),
+        (two_optimizers, ("forward", "backward", "optimizer"), OF_STEP),
+        (evaluated_beside, PHASES, 0.03),
+        (with_a_closure, ("forward", "backward"), OF_STEP),
+        (without_optimizer_and_loader, ("backward",), OF_STEP),
+        (copied_on_a_side_stream, PHASES, OF_STEP),
+    ],
+)
+def test_other_shapes_of_loops(turn, phases, slack):
+    assert_true(*run(turn, seconds=40 if turn is evaluated_beside else 20), slack, phases)

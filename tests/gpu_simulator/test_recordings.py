@@ -9,7 +9,7 @@ from tests.diagnosis.gpu import gpu
 from tests.gpu_simulator.comparison import event_errors_us, shares
 from tests.gpu_simulator.recorded_session import RecordedTraining, recorded, records, session
 from tests.gpu_simulator.recorded_timeline import timeline
-from tests.gpu_simulator.recorded_truth import truth as truth_of
+from tests.gpu_simulator.recorded_timeline import truth as truth_of
 from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run

@@ -20,13 +20,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.views.metrics.figures import FINDINGS, whole_session
+from tests.waiting import until
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
@@ -51,16 +52,8 @@ def _check(folder: Path, stack: ExitStack) -> int:
     ours, joined, made_up, prometheus = _free_ports(4)
     tuimon = [sys.executable, "-m", "tuimon"]
     run = [*tuimon, "run", "--headless", "--no-gpu", "--log", f"{folder}/logs/", "--run", "check"]
-    run += ["--prometheus", str(ours), "--", sys.executable]
-    run += [
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        str(_free_ports(1)[0]),
-        str(TRAINING),
-    ]
+    run += ["--prometheus", str(ours), "--", sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    run += ["--nproc-per-node=2", str(TRAINING)]
     stack.enter_context(_running(run, folder / "run.log"))
     stack.enter_context(_serving(made_up))
     targets = ", ".join(f'"127.0.0.1:{port}"' for port in (ours, joined, made_up))
@@ -71,7 +64,7 @@ def _check(folder: Path, stack: ExitStack) -> int:
     )
     serve = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     stack.enter_context(_running([*serve, f"--web.listen-address=127.0.0.1:{prometheus}"], folder / "prometheus.log"))
-    _wait_for(lambda: any((folder / "logs").glob("*.jsonl*")))
+    until(lambda: any((folder / "logs").glob("*.jsonl*")), "a log", LIMIT_S)
     view = [*tuimon, "view", "--headless", "--prometheus", str(joined), f"{folder}/logs"]
     stack.enter_context(_running(view, folder / "view.log"))
     names = {f"127.0.0.1:{ours}": "run", f"127.0.0.1:{joined}": "view", f"127.0.0.1:{made_up}": "made up", "all": "all"}
@@ -153,10 +146,8 @@ def _promtool(text: bytes, what: str) -> int:
 
 
 def _scraped(port: int) -> bytes:
-    done = subprocess.run(
-        ["curl", "-sf", f"http://127.0.0.1:{port}/metrics"], capture_output=True, timeout=30, check=True
-    )
-    return done.stdout
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return bytes(answer.read())
 
 
 def _free_ports(number: int) -> list[int]:
@@ -165,12 +156,6 @@ def _free_ports(number: int) -> list[int]:
     for each in held:
         each.close()
     return ports
-
-
-def _wait_for(is_there: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + LIMIT_S
-    while not is_there() and time.monotonic() < until_s:
-        time.sleep(0.5)
 
 
 @contextmanager

@@ -25,10 +25,10 @@ from tests.fake_nvml import Scenario, usual
 from tests.recorded_logs import log_path
 from tests.scenarios.streams import STREAMS, Stream, write
 from tests.truth.judging import LOUD, own_place
-from tests.truth.kind import Column, Kind, marked, read_rows, write_rows
+from tests.truth.kind import Column, Kind, marked
 from tests.truth.pairs import all_sides
-from tests.truth.programs import TESTS, Program, labelled
-from tests.truth.running import finished, under_tuimon
+from tests.truth.programs import Program, labelled
+from tests.truth.running import recorded
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.verdicts import fold
@@ -36,7 +36,6 @@ from tuimon.records import Record
 from tuimon.session.state import goodput, run_state, unseen_trainings
 from tuimon.sources.log.source import read_log
 
-RESULTS = TESTS / "data" / "causes.jsonl"
 #: By cause: its share of the study's issues in percent, and the programs of other experiments that have it.
 CAUSES: dict[str, tuple[float, tuple[str, ...]]] = {
     "host-GPU transfer": (27.9, ("pageable copies", "copies field by field", "copies by hand", "pageable_images")),
@@ -122,8 +121,7 @@ def _of_script(program: Program, fixed: bool, args: argparse.Namespace) -> Itera
             for index in indices:
                 scenario.set(**usual(index) | {f"gpu{index}_{key}": 0 for key in ("util", "memory_used_mib")})
             env |= scenario.environment | ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, indices))} if given else {})
-        if not log.exists():
-            finished([*under_tuimon(log), *command], env=env)
+        recorded(log, command, env=env)
     return read_log(str(log))
 
 
@@ -138,6 +136,7 @@ class Causes(Kind[Case, Told]):
     """Causes of low GPU utilization, as a study counts them: is each told by name, and only then? (40 minutes)"""
 
     seconds = 12.0
+    keeps = ("causes.jsonl", Told)
     columns: ClassVar = (
         Column("cause", 22, lambda row: row.category),
         Column("program", 26, lambda row: row.name),
@@ -167,16 +166,8 @@ class Causes(Kind[Case, Told]):
             false=tuple(sorted(false)) if twin is not None else None,
         )
 
-    def is_recorded(self, case: Case) -> bool:
-        return case.name in results()
-
-    def record(self, case: Case, rows: Sequence[Told], args: argparse.Namespace) -> None:
-        write_rows(RESULTS, results() | {row.name: row for row in rows}, [each.name for each in all_cases()])
-
-
-def results() -> dict[str, Told]:
-    """The recorded rows, by program."""
-    return read_rows(RESULTS, Told)
+    def names(self) -> Iterable[str]:
+        return (case.name for case in all_cases())
 
 
 def _says(finding: Finding | None, text: str) -> bool:

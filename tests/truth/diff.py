@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -21,7 +19,8 @@ from tests.gpu_simulator.recording import load, names
 from tests.session import records as literal
 from tests.session.records import session_of
 from tests.truth.kind import Column, Kind
-from tests.truth.running import finished, kept, under_tuimon
+from tests.truth.programs import labelled
+from tests.truth.running import recorded
 from tuimon.agent.ring import layout
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
@@ -30,8 +29,8 @@ from tuimon.views.comparison.compare import compare
 from tuimon.views.comparison.result import Comparison
 from tuimon.views.comparison.runs import RUN_DEVIATION, Run, run_of
 
-TRAINING = Path(__file__).with_name("trainings") / "diff.py"
-KINDS = ("compute", "loader", "storage")
+#: Labelled programs that do the same all the time: one computes, one makes batches, one waits for them.
+STEADY = ("healthy_compiled", "photos_without_workers", "remote_images")
 OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
 #: At most this share of pairs without a difference may be called different; at least the rest of planted ones is found.
 _ERROR = 0.05
@@ -157,13 +156,11 @@ def _widths(row: Group) -> list[float]:
 
 
 def long_runs(args: argparse.Namespace) -> list[list[Record]]:
-    """The records of a long run of each kind. Raises Failed."""
-    runs = []
-    for kind in KINDS:
-        log = args.folder / f"{kind}-long.jsonl"
-        training = [sys.executable, str(TRAINING), "--kind", kind, f"--seconds={args.long:g}"]
-        command = [*under_tuimon(log, "--no-gpu", "--interval", "0.5"), *training]
-        kept(log.with_suffix(".json"), lambda command=command: finished(command))
+    """The records of a long run of each steady program. Raises Failed."""
+    programs, runs = labelled(), []
+    for name in STEADY:
+        log = args.folder / f"{name}.jsonl"
+        recorded(log, programs[name].command(args.long), "--no-gpu", "--interval", "0.5")
         runs.append(list(read_log(str(log))))
     return runs
 

@@ -38,9 +38,11 @@ _END_S = 90
 
 @dataclass
 class Trial:
-    """One training with its injections; times in seconds."""
+    """One training with its injections, and what it came to; times in seconds."""
 
     shape: str
+    steps: int = 0
+    digest: int = 0
     faults: list[str] = field(default_factory=list)
     first_marker_s: list[float] = field(default_factory=list)
     pause_s: list[float] = field(default_factory=list)  # longest step at an injection, beyond the median step
@@ -109,9 +111,9 @@ class Inject(Kind[Shape, Stressed]):
         rounds = max(1, round(of_shape / _EACH))
         each = max(1, round(of_shape / rounds))
         found = [run_trial(case.name, case.seconds, each, args.seed + number, start) for number in range(rounds)]
-        digests = expected(max(1, *(steps for _, steps, _ in found)))
-        same = sum(steps > 0 and digests[steps - 1] == digest for _, steps, digest in found)
-        yield Stressed(case.name, [trial for trial, _, _ in found], same)
+        digests = expected(max(1, *(trial.steps for trial in found)))
+        same = sum(trial.steps > 0 and digests[trial.steps - 1] == trial.digest for trial in found)
+        yield Stressed(case.name, found, same)
 
     def totals(self, rows: Sequence[Stressed]) -> list[str]:
         return [f"{row.shape}: {fault}" for row in rows for fault in row.faults] or ["no faults"]
@@ -137,8 +139,7 @@ def start(words: list[str], streams: list[int]) -> Process:
     return subprocess.Popen([sys.executable, *words], env=environment(None), stdin=stdin, stdout=stdout, stderr=stderr)
 
 
-def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Start) -> tuple[Trial, int, int]:
-    """The trial, and the steps and the checksum that its training came to."""
+def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Start) -> Trial:
     trial, drawn = Trial(shape), random.Random(f"{seed} {shape}")
     windows: list[tuple[int, int]] = []
     with _training([str(SCRIPT), shape, str(seconds)], start) as (process, stdin, out, err):
@@ -153,16 +154,17 @@ def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Sta
             until(lambda: process.poll() is not None, "the end", _END_S)
         except AssertionError:
             trial.faults.append("hung")
-            return trial, 0, 0
+            return trial
         for file in (out, err):
             file.seek(0)  # until then the position was the training's, too
         errors = err.read()
         if process.poll() or errors:
             trial.faults.append(f"exit code {process.poll()}: {errors[-300:].decode()}")
-            return trial, 0, 0
+            return trial
         result = json.loads(out.read().splitlines()[-1])
     _judge_pauses(trial, result["ends_ns"], windows)
-    return trial, result["steps"], result["digest"]
+    trial.steps, trial.digest = result["steps"], result["digest"]
+    return trial
 
 
 @contextlib.contextmanager

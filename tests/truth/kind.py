@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -15,6 +15,7 @@ import msgspec
 
 from tests.truth.running import Failed
 
+DATA = Path(__file__).parents[1] / "data"
 #: Cases that are tried at the same time may go into one file.
 _RECORDING = Lock()
 Case = TypeVar("Case")
@@ -36,6 +37,7 @@ class Kind(Generic[Case, Row]):
     """
 
     columns: ClassVar[Sequence[Column]]
+    keeps: ClassVar[tuple[str, Any] | None] = None  # the file of tests/data that ``--record`` keeps rows in, their type
     seconds: ClassVar[float] = 20.0  # of each training
     jobs: ClassVar[int] = 1  # trainings at a time
 
@@ -50,13 +52,27 @@ class Kind(Generic[Case, Row]):
         """Rows of one case, whose logs belong into ``args.folder``. Raises Failed."""
         raise NotImplementedError
 
+    def names(self) -> Iterable[str]:
+        """Of all its cases, those included that cannot run here."""
+        raise NotImplementedError
+
+    def results(self) -> dict[str, Row]:
+        """The rows that are kept, by the names of their cases."""
+        assert self.keeps is not None
+        path, row_type = DATA / self.keeps[0], self.keeps[1]
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return {row.name: row for row in (msgspec.json.decode(line, type=row_type) for line in lines)}
+
     def is_recorded(self, case: Case) -> bool:
         """True if ``tests/data`` has what ``--record`` keeps of it."""
-        return False
+        return case.name in self.results()
 
     def record(self, case: Case, rows: Sequence[Row], args: argparse.Namespace) -> None:
-        """Keep a case in ``tests/data``."""
-        raise NotImplementedError
+        """Keep a case in ``tests/data``, and no longer those that there are no more."""
+        assert self.keeps is not None
+        found = self.results() | {row.name: row for row in rows}
+        kept = (found[name] for name in sorted(found.keys() & set(self.names())))
+        (DATA / self.keeps[0]).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
 
     def totals(self, rows: Sequence[Row]) -> Iterable[str]:
         return ()
@@ -68,7 +84,7 @@ class Kind(Generic[Case, Row]):
     @property
     def can_record(self) -> bool:
         """True if it has something to keep in ``tests/data``."""
-        return type(self).record is not Kind.record
+        return self.keeps is not None or type(self).record is not Kind.record
 
 
 def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
@@ -105,18 +121,6 @@ def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
     rows = [row for each in found if each is not None for row in each]
     print("", *kind.totals(rows), sep="\n")
     return 0 if None not in found and kind.passed(rows) else 1
-
-
-def read_rows(path: Path, row_type: type[Row]) -> dict[str, Row]:
-    """The rows that a kind has kept in a file, a line of JSON each, by their names."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return {row.name: row for row in (msgspec.json.decode(line, type=row_type) for line in lines)}  # type: ignore[attr-defined]
-
-
-def write_rows(path: Path, rows: Mapping[str, object], cases: Collection[str]) -> None:
-    """Keep the rows of those cases that there still are."""
-    kept = sorted(rows.keys() & set(cases))
-    path.write_bytes(b"".join(msgspec.json.encode(rows[name]) + b"\n" for name in kept))
 
 
 def _tried(kind: Kind[Case, Row], case: Case, args: argparse.Namespace) -> list[Row] | None:

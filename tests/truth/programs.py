@@ -12,7 +12,7 @@ import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +22,7 @@ from msgspec import structs
 
 from tests.truth import judging
 from tests.truth.judging import LOUD, Judgement, Label, fold, judge, of_best_fix, of_cheaper_line
-from tests.truth.kind import Column, Kind, marked, of, read_rows, whole_seconds, write_rows
+from tests.truth.kind import Column, Kind, marked, of, whole_seconds
 from tests.truth.running import attached, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
@@ -159,6 +159,9 @@ class Programs(Kind[Program, Judgement]):
         """All by name, whether they can run or not."""
         raise NotImplementedError
 
+    def names(self) -> Iterable[str]:
+        return self.programs()
+
     def judged(self, case: Program, args: argparse.Namespace) -> Iterator[Judgement]:
         yield tried(case, args)
 
@@ -202,12 +205,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
 
 
-#: The rows of docs/internals/accuracy.md: a line of JSON for each leak.
-LEAKS = TESTS / "data" / "leaks.jsonl"
-
-
 class LeakRow(msgspec.Struct):
-    """A leak, and its healthy twin."""
+    """A leak, and its healthy twin: a row of docs/internals/accuracy.md."""
 
     name: str
     found: str  # the latest while it trained: "memory_pressure/growing (info)"
@@ -218,15 +217,11 @@ class LeakRow(msgspec.Struct):
     false: tuple[str, ...]  # about memory, in the twin
 
 
-def leak_results() -> dict[str, LeakRow]:
-    """The recorded rows, by program."""
-    return read_rows(LEAKS, LeakRow)
-
-
 class Leaks(Programs):
     """Planted leaks, and the same trainings without them: is each named, with its line? (16 minutes)"""
 
     seconds = 35.0
+    keeps = ("leaks.jsonl", LeakRow)
     columns: ClassVar = (
         Column("program", 20, lambda row: row.name),
         Column("found", 36, lambda row: marked(row.found, row.right)),
@@ -237,12 +232,6 @@ class Leaks(Programs):
 
     def programs(self) -> dict[str, Program]:
         return labelled(experiment="leaks")
-
-    def is_recorded(self, case: Program) -> bool:
-        return case.name in leak_results()
-
-    def record(self, case: Program, rows: Sequence[LeakRow], args: argparse.Namespace) -> None:  # type: ignore[override]
-        write_rows(LEAKS, leak_results() | {row.name: row for row in rows}, self.programs())
 
     def judged(self, case: Program, args: argparse.Namespace) -> Iterator[LeakRow]:
         leak = fold(watched(case.name, case.command(args.seconds), args.folder).log)
@@ -270,23 +259,10 @@ class Leaks(Programs):
         ]
 
 
-#: The rows of docs/internals/accuracy.md: a line of JSON for each program.
-ACCURACY = TESTS / "data" / "accuracy.jsonl"
-
-
 class Scenarios(Programs):
     """Labelled trainings on a CPU: is the verdict right? (40 minutes; ``make accuracy`` keeps what comes of it.)"""
 
+    keeps = ("accuracy.jsonl", Judgement)
+
     def programs(self) -> dict[str, Program]:
         return labelled(experiment="scenarios")
-
-    def is_recorded(self, case: Program) -> bool:
-        return case.name in accuracy_results()
-
-    def record(self, case: Program, rows: Sequence[Judgement], args: argparse.Namespace) -> None:
-        write_rows(ACCURACY, accuracy_results() | {row.name: row for row in rows}, self.programs())
-
-
-def accuracy_results() -> dict[str, Judgement]:
-    """The recorded rows, by program."""
-    return read_rows(ACCURACY, Judgement)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.truth.kind import Column, Kind, of, percent
-from tests.truth.running import TUIMON, finished, kept, under_tuimon
+from tests.truth.running import TUIMON, finished, recorded
 
 TRAINING = Path(__file__).with_name("trainings") / "ranks.py"
 #: The phase of each kind of lateness; None: the process as a whole is late, whatever its code does.
@@ -122,8 +122,7 @@ class Rank(Kind[Case, Judged]):
 
     def judged(self, case: Case, args: argparse.Namespace) -> Iterator[Judged]:
         log = args.folder / f"{case.name}.jsonl"
-        words = [*under_tuimon(log), *case.command(args.seconds)]
-        lines = kept(args.folder / f"{case.name}.json", lambda: finished(words).splitlines())
+        lines = recorded(log, case.command(args.seconds)).output.splitlines()
         truth = next((json.loads(line) for line in lines if line.startswith('{"planted_')), None)
         yield of_report(case, truth, json.loads(finished([*TUIMON, "report", str(log), "--format", "json"])))
 

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TUIMON = (sys.executable, "-m", "tuimon")
 #: A program prints this, on a line of its own, when its first step has ended.
@@ -55,16 +55,28 @@ class Outcome:
     others_cores: float = 0.0
 
 
+class Ran(NamedTuple):
+    """What a program has printed, and how many cores other programs took meanwhile."""
+
+    output: str
+    others_cores: float
+
+
 def watched(name: str, command: Sequence[str], folder: Path) -> Outcome:
     """A program under ``tuimon run``. Raises Failed."""
     log = folder / f"{name}.jsonl"
+    return _outcome(recorded(log, command), log)
 
-    def measure() -> dict[str, Any]:
+
+def recorded(log: Path, command: Sequence[str], *options: str, **of_popen: Any) -> Ran:
+    """A program under ``tuimon run`` with this log, if that is not there yet. Raises Failed."""
+
+    def measure() -> Ran:
         with _others() as cores:
-            output = finished([*under_tuimon(log), *command])
-        return {"truth": asdict(truth_of(output)), "others_cores": cores[0]}
+            output = finished([*under_tuimon(log, *options), *command], **of_popen)
+        return Ran(output, cores[0])
 
-    return _outcome(kept(folder / f"{name}.json", measure), log)
+    return Ran(*kept(log.with_suffix(".json"), measure))
 
 
 def attached(
@@ -76,7 +88,7 @@ def attached(
     """
     log, output = folder / f"{name}.attached.jsonl", folder / f"{name}.attached.out"
 
-    def measure() -> dict[str, Any]:
+    def measure() -> Ran:
         with (
             _others() as cores,
             output.open("w") as file,
@@ -90,13 +102,13 @@ def attached(
             finished([*TUIMON, "attach", "--headless", "--force", *options, "--log", str(log), str(program.pid)])
             if program.wait(_LIMIT_S):
                 raise Failed(f"exit code {program.returncode}\n{output.read_text()[-3000:]}")
-        return {"truth": asdict(truth_of(output.read_text())), "others_cores": cores[0]}
+        return Ran(output.read_text(), cores[0])
 
-    return _outcome(kept(folder / f"{name}.attached.json", measure), log)
+    return _outcome(Ran(*kept(log.with_suffix(".json"), measure)), log)
 
 
-def _outcome(facts: dict[str, Any], log: Path) -> Outcome:
-    return Outcome(Truth(**facts["truth"]), log, facts["others_cores"])
+def _outcome(ran: Ran, log: Path) -> Outcome:
+    return Outcome(truth_of(ran.output), log, ran.others_cores)
 
 
 def gained_by(name: str, as_it_is: Sequence[str], changed: dict[str, Sequence[str]], folder: Path) -> dict[str, float]:

@@ -106,17 +106,15 @@ pytest.importorskip("torch")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    trial, steps, digest = run_trial(
-        shape,
-        min(SHAPES[shape], 0.5),
-        2,
-        1,
-        lambda words, streams: WarmProgram(words, environment(None), None, streams),
-    )
+
+    def start(words: list[str], streams: list[int]) -> WarmProgram:
+        return WarmProgram(words, environment(None), None, streams)
+
+    trial = run_trial(shape, min(SHAPES[shape], 0.5), 2, 1, start)
     assert trial.faults == []
     assert len(trial.first_marker_s) == 2
-    plain = warm_python(str(SCRIPT), "plain", str(steps), env=environment(None))
-    assert printed_json(plain)[steps - 1] == digest
+    plain = warm_python(str(SCRIPT), "plain", str(trial.steps), env=environment(None))
+    assert printed_json(plain)[trial.steps - 1] == trial.digest
 
 
 #: Fewer would be no training.
