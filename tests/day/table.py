@@ -42,14 +42,12 @@ def promises(day: Day) -> list[Promise]:
         out.append(Promise("its updates", day.logged.updates[own.pid], own.steps, exact=True))
     out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
     out.append(Promise("markers lost", day.logged.lost_markers, 0))
-    monitor = [(reading.at_s, reading.monitor_mb) for reading in day.readings]
-    training = [(reading.at_s, reading.training_mb) for reading in day.readings if reading.training_mb is not None]
-    for name, points in (("monitor's memory grows", monitor), ("training's memory grows", training[:-2])):
-        late = second_half(points)
-        out += growth(name, slope(late), late[-1][0] - late[0][0] if late else 0.0)
-    for name in ("monitor_files", "monitor_threads", "training_files"):
-        numbers = [(reading.at_s, getattr(reading, name)) for reading in day.readings]
-        out.append(_more(f"more {name.replace('_', ' ')}", [point for point in numbers if point[1] is not None]))
+    for name, field, less in (("monitor's", "monitor_mb", 0), ("training's", "training_mb", 2)):
+        by_event, by_window = _rise(day, field, less)
+        out.append(Promise(f"{name} memory grows, in an hour of events", *by_event, "MB"))
+        out.append(Promise(f"{name} memory grows, in 3,600 windows", *by_window, "MB"))
+    for field in ("monitor_files", "monitor_threads", "training_files"):
+        out.append(Promise(f"more {field.replace('_', ' ')}", *_rise(day, field)[0], "an hour"))
     out += _log(day)
     out.append(Promise("rings left behind", len(day.left_behind), 0))
     out.append(Promise("monitor's CPU, py-spy's with it, ten windows a second", _cpu_percent(day), unit="% of a core"))
@@ -59,13 +57,20 @@ def promises(day: Day) -> list[Promise]:
     return out
 
 
-def _more(name: str, points: Sequence[tuple[float, float]]) -> Promise:
-    """Handles or threads: judged like memory."""
-    late = second_half(points)
-    rise = slope(late)
-    long_enough = bool(late) and simulated_hours(late[-1][0] - late[0][0]) >= LEAST_HOURS
-    an_hour = None if rise is None else rise / simulated_hours(1.0)
-    return Promise(name, an_hour, HANDLES_LIMIT if long_enough else None, "an hour")
+def _rise(day: Day, field: str, less: int = 0) -> list[tuple[float | None, float | None]]:
+    """By how much a reading rises in the second half, in an hour of events and of windows, each with its limit.
+
+    ``less``: so many readings at the end do not count. There is no limit if too few hours have passed.
+    """
+    points = [(reading.at_s, getattr(reading, field)) for reading in day.readings]
+    points = [point for point in points if point[1] is not None]
+    late = second_half(points[: len(points) - less])
+    rise, passed_s = slope(late), late[-1][0] - late[0][0] if late else 0.0
+    most = GROWTH_LIMIT_MB if field.endswith("_mb") else HANDLES_LIMIT
+    return [
+        (None if rise is None else rise / hours(1.0), most if hours(passed_s) >= least else None)
+        for hours, least in ((simulated_hours, LEAST_HOURS), (window_hours, LEAST_WINDOW_HOURS))
+    ]
 
 
 def _log(day: Day) -> list[Promise]:
@@ -157,15 +162,3 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-
-
-def growth(name: str, mb_per_s: float | None, real_s: float) -> list[Promise]:
-    """Of a slope in MB a real second, seen over ``real_s``: by hours of events, and by hours of windows."""
-    by_event = None if mb_per_s is None else mb_per_s / simulated_hours(1.0)
-    by_window = None if mb_per_s is None else mb_per_s / window_hours(1.0)
-    event_limit = GROWTH_LIMIT_MB if simulated_hours(real_s) >= LEAST_HOURS else None
-    window_limit = GROWTH_LIMIT_MB if window_hours(real_s) >= LEAST_WINDOW_HOURS else None
-    return [
-        Promise(f"{name}, in an hour of events", by_event, event_limit, "MB"),
-        Promise(f"{name}, in 3,600 windows", by_window, window_limit, "MB"),
-    ]

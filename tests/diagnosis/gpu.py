@@ -41,6 +41,18 @@ def gpu(t, util=0.5, **figures):
     return Gpu(t=t, pid=0, index=0, util_ratio=util, **(facts | memory | figures))
 
 
+def beside_steps(records, util, *counted, cpu=0.99, autograd=0.0, cpu_ratio=None, samples=None, **figures):
+    """A training's records, each window of steps followed by NVML's counters (if any), its threads, and its samples."""
+    rows = [(PID, "python", cpu, "running", 0.0), (PID + 1, "pt_autograd_0", autograd, "running", 0.0)]
+    for record in records:
+        yield record
+        if isinstance(record, Steps):
+            if util is not None:
+                yield gpu(record.t, util, **figures)
+            yield threads(record.t, *rows, cpu_ratio=cpu_ratio or cpu + autograd)
+            yield stacks(record.t, *counted, **({"samples": samples} if samples else {}))
+
+
 def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), seconds=20.0, **figures):
     """A simulated loop, its samples (stack, count), and what NVML and the thread counters show beside it."""
     session = Session()

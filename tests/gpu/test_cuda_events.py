@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -26,6 +27,68 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")
 
 #: Of CPU time for the GPU clock in a step of the loop, on average: of the thread, because a record may wait.
 MOST_US = 15.0
+
+
+@pytest.fixture
+def gpu():
+    """torch, on a machine with a GPU."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip(f"no CUDA GPU for torch {torch.__version__}")
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    return torch
+
+
+class Clocked:
+    """The hooks of this process, and what they wrote."""
+
+    def __init__(self, runtime):
+        from tuimon.agent.ring.reader import RingReader
+
+        self.runtime = runtime
+        self._hole_reads = RingReader.HOLE_READS
+        self._reader = RingReader(runtime.writer().path)
+
+    @property
+    def clock(self):
+        """The GPU clock, which may pause; None before the first boundary."""
+        from tuimon.agent.gpu_clock import GpuClock
+
+        clock = self.runtime.clock or self.runtime.paused_clock
+        return clock if isinstance(clock, GpuClock) else None
+
+    def markers(self, *kinds):
+        """Of these kinds, since the last time."""
+        self.runtime.writer().flush()
+        read = [marker for _ in range(self._hole_reads) for marker in self._reader.read()]
+        return [marker for marker in read if not kinds or marker.kind in kinds]
+
+    def is_well(self):
+        """The clock is on and has reported events."""
+        kinds = {marker.kind for marker in self.markers()}
+        return self.clock is not None and self.clock.on and {GPU_TIME, TORCH_MEMORY} <= kinds
+
+
+@pytest.fixture
+def clocked(gpu, monkeypatch, tmp_path):
+    """Hooks installed as ``tuimon run`` does it, in this process; undone at the end."""
+    from tuimon.agent import install
+
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    install.uninstall()
+    install.install(gpu, lambda name, then: then(sys.modules[name]) if name in sys.modules else None)
+    yield Clocked(install.runtime)
+    install.uninstall()
+    gpu.cuda.synchronize()
+
+
+@pytest.fixture
+def every_step(monkeypatch):
+    """Every step of the loop is timed, whatever it costs."""
+    from tuimon.agent.steps import TokenBucket
+
+    monkeypatch.setattr(TokenBucket, "is_paid", True)
 
 
 class Training:
@@ -85,15 +148,6 @@ def test_nothing_synchronises(gpu, clocked, every_step):
             training.inputs[0, 0].item()  # it would have been seen
     training.settle()
     assert clocked.is_well()
-
-
-def test_weights_are_the_same(gpu, clocked, every_step):
-    from tuimon.agent import install
-
-    ours = Training(gpu).steps(50).weights()
-    assert clocked.is_well()
-    install.uninstall()
-    assert same(gpu, ours, Training(gpu).steps(50).weights())
 
 
 def test_it_costs_little(gpu, clocked):
@@ -230,23 +284,29 @@ def test_compiled_with_graphs(gpu, clocked, every_step):
     assert clocked.is_well()
 
 
-def test_side_streams(gpu, clocked, every_step):
+def on_one_stream(torch):
+    return Training(torch).steps(50)
+
+
+def on_side_streams(torch):
+    training = Training(torch)
+    side = torch.cuda.Stream()
+    for number in range(40):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side if number % 10 > 6 else torch.cuda.current_stream()):
+            training.step()
+        torch.cuda.current_stream().wait_stream(side)
+    return training.settle()
+
+
+@pytest.mark.parametrize("train", [on_one_stream, on_side_streams])
+def test_weights_are_the_same(gpu, clocked, every_step, train):
     from tuimon.agent import install
 
-    def train():
-        training = Training(gpu)
-        side = gpu.cuda.Stream()
-        for number in range(40):
-            side.wait_stream(gpu.cuda.current_stream())
-            with gpu.cuda.stream(side if number % 10 > 6 else gpu.cuda.current_stream()):
-                training.step()
-            gpu.cuda.current_stream().wait_stream(side)
-        return training.settle().weights()
-
-    ours = train()
+    ours = train(gpu).weights()
     assert clocked.is_well()
     install.uninstall()
-    assert same(gpu, ours, train())
+    assert same(gpu, ours, train(gpu).weights())
 
 
 def test_mixed_precision_with_a_scaler(gpu, clocked, every_step):

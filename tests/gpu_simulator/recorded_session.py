@@ -21,7 +21,7 @@ from tests.diagnosis.gpu import (
     MODULE,
     STEP,
     TO_DEVICE,
-    gpu,
+    beside_steps,
 )
 from tests.gpu_simulator import machine
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
@@ -30,10 +30,10 @@ from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies, tim
 from tests.gpu_simulator.recording import Mark
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
-from tests.session.records import header, process, session_of, stacks, threads
+from tests.session.records import header, process, session_of
 from tuimon.agent.gpu_clock import GpuClock
 from tuimon.agent.ring import layout
-from tuimon.records import Record, Steps
+from tuimon.records import Record
 from tuimon.session.session import Session
 
 #: Samples of a window: what py-spy takes in a second at its usual rate.
@@ -55,18 +55,15 @@ def records(name: str, *, counters: bool = True) -> list[Record]:
     training, marked = recorded(name)
     timeline = training.timeline
     busy = round(truth(name).kernel_ratio, 2)
-    sampled = samples(timeline)
     begun_s, world = marked[0].t - 1.0, timeline.recording.world_size
     ranks = {"rank": 0, "world_size": world} if world else {}
-    trains = process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID], **ranks)
-    out: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s), trains, LINES]
-    for record in marked:
-        out.append(record)
-        if isinstance(record, Steps):
-            out += [gpu(record.t, busy)] if counters else []
-            out.append(threads(record.t, (PID, "python", 0.99, "running", 0.0), cpu_ratio=0.99))
-            out.append(stacks(record.t, *((list(ids), count) for ids, count in sampled.items()), pid=PID))
-    return out
+    sampled = ((list(ids), count) for ids, count in samples(timeline).items())
+    return [
+        header(pid=PID, cpu_count=8, t=begun_s),
+        process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID], **ranks),
+        LINES,
+        *beside_steps(marked, busy if counters else None, *sampled),
+    ]
 
 
 @cache

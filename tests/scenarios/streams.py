@@ -23,23 +23,21 @@ from tests.diagnosis.gpu import (
     SAVE,
     STEP,
     TO_DEVICE,
-    gpu,
+    beside_steps,
 )
 from tests.gpu_simulator import loops
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
-from tests.session.records import header, process, stacks, threads
+from tests.session.records import header, process
 from tests.truth.judging import Judgement, judge
 from tests.truth.programs import Program
 from tests.truth.running import Outcome, Truth
-from tuimon.records import Record, StackCount, Steps, Throttle
+from tuimon.records import Record, Steps, Throttle
 
 Step = Callable[[Training], None]
 
 SECONDS = 20.0
-#: Samples of a window.
-_SAMPLES = 100
 #: Where the program's lines are: frames of the samples.
 _FETCHING, _FORWARD, _BACKWARD = [FETCH, IN_FETCH], [FORWARD, MODULE], [BACKWARD, IN_BACKWARD]
 _OPTIMIZER, _WAITING, _COPYING, _SAVING = [STEP, IN_STEP], [ITEM], [TO_DEVICE], [SAVE]
@@ -229,29 +227,21 @@ def write(stream: Stream, log: Path, seconds: float = SECONDS) -> Outcome:
     """The stream as a log, as it would have been recorded."""
     simulated, step_ms, busy = simulate(stream.step, seconds)
     begun_s = simulated[0].t - 1.0
-    records: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s)]
-    records += [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]), LINES]
-    for record in simulated:
-        records.append(record)
-        if isinstance(record, Steps):
-            records += _beside(stream, record.t, busy)
+    mhz = 1400 if stream.throttled else 1980
+    figures = {"throttled": list(stream.throttled), "sm_clock_mhz": mhz, "sm_clock_max_mhz": 1980}
+    figures |= {"pcie_rx_bytes_per_s": stream.copied_per_s, "pcie_tx_bytes_per_s": 0.0}
+    records = [
+        header(pid=PID, cpu_count=8, t=begun_s),
+        process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]),
+        LINES,
+        *beside_steps(
+            *(simulated, round(busy, 3), *stream.samples),
+            cpu=stream.cpu, autograd=stream.autograd, samples=100, **figures,
+        ),
+    ]  # fmt: skip
     log.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     steps = sum(record.count for record in simulated if isinstance(record, Steps))
     return Outcome(Truth(steps, step_ms, {}), log, 0.0)
-
-
-def _beside(stream: Stream, t: float, busy: float) -> list[Record]:
-    rows = [(PID, "python", stream.cpu, "running", 0.0), (PID + 1, "pt_autograd_0", stream.autograd, "running", 0.0)]
-    copied = {"pcie_rx_bytes_per_s": stream.copied_per_s, "pcie_tx_bytes_per_s": 0.0}
-    mhz = 1400 if stream.throttled else 1980
-    clocks = {"throttled": list(stream.throttled), "sm_clock_mhz": mhz, "sm_clock_max_mhz": 1980}
-    figures = gpu(t, round(busy, 3), **clocks, **copied)
-    window = msgspec.structs.replace(stacks(t), samples=_SAMPLES, stacks=_counts(stream))
-    return [figures, threads(t, *rows, cpu_ratio=stream.cpu + stream.autograd), window]
-
-
-def _counts(stream: Stream) -> list[StackCount]:
-    return [StackCount(PID, "MainThread", frames, percent * _SAMPLES // 100) for frames, percent in stream.samples]
 
 
 def judged(stream: Stream, folder: Path, seconds: float = SECONDS) -> Judgement:

@@ -24,19 +24,19 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tests.diagnosis.gpu import BACKWARD, FETCH, FORWARD, ITEM, LINES, STEP, TO_DEVICE, USUAL, gpu
+from tests.diagnosis.gpu import BACKWARD, FETCH, FORWARD, ITEM, LINES, STEP, TO_DEVICE, USUAL, beside_steps
 from tests.gpu_simulator import loops
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
 from tests.scenarios.streams import STREAMS, Step, simulate
-from tests.session.records import header, process, stacks, threads
+from tests.session.records import header, process
 from tests.truth.kind import Column, Kind, of
 from tests.truth.running import Failed, finished, started, under_tuimon
 from tuimon.diagnosis.explain.page import Code, all_pages
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Steps, Threads, TorchMemory
+from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Threads, TorchMemory
 from tuimon.sources.log.source import read_log
 
 When = Literal["before", "after"]
@@ -283,15 +283,13 @@ def _training(step: Step, lines: Frames, samples: Samples, *facts: Record, **fig
     simulated, _, busy = simulate(step, _SIMULATED_S)
     begun_s = simulated[0].t - 1.0
     known = [(ids, n) for ids, n in samples if all(lines.frames[i].line for i in ids)]
-    records: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s), lines]
-    records += facts or [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID])]
-    for record in simulated:
-        records.append(record)
-        if isinstance(record, Steps):
-            rows = [(PID, "python", 0.99, "running", 0.0), (PID + 1, "pt_autograd_0", 0.0, "running", 0.0)]
-            beside = {"pcie_rx_bytes_per_s": 2e9} | {"util": round(busy, 3)} | figures
-            records += [gpu(record.t, **beside), threads(record.t, *rows), stacks(record.t, *known)]
-    return records
+    seen = {"util": round(busy, 3), "pcie_rx_bytes_per_s": 2e9} | figures
+    return [
+        header(pid=PID, cpu_count=8, t=begun_s),
+        lines,
+        *(facts or [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID])]),
+        *beside_steps(simulated, seen.pop("util"), *known, cpu_ratio=1.0, **seen),
+    ]
 
 
 def _busy(*facts: Record, **figures: object) -> list[Record]:
