@@ -18,7 +18,6 @@ def add_to(matrix, guesses, labels):
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     accelerator = Accelerator(cpu=True)
     data = TensorDataset(torch.randn(20_000, 64), torch.randint(0, CLASSES, (20_000,)))

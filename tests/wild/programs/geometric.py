@@ -47,7 +47,6 @@ class Net(nn.Module):
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)

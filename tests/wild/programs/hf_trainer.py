@@ -42,7 +42,6 @@ class Stop(TrainerCallback):
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     config = BertConfig(
         vocab_size=1000, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256

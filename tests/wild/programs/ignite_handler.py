@@ -10,7 +10,6 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     net = nn.Sequential(nn.Linear(100, 500), nn.Tanh(), nn.Linear(500, 500), nn.Tanh(), nn.Linear(500, 5))
     optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-4)

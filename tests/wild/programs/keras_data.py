@@ -8,7 +8,6 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import keras
 import numpy as np
-import torch
 from planted import PLANTED, Clock
 
 
@@ -44,7 +43,6 @@ class Stop(keras.callbacks.Callback):
 
 
 def main():
-    torch.set_num_threads(1)
     layers = [keras.layers.Dense(400, activation="relu") for _ in range(3)]
     model = keras.Sequential([keras.Input((128,)), *layers, keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.SGD(1e-3), loss="mse")

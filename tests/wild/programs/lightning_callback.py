@@ -42,7 +42,6 @@ class Keep(lightning.Callback):
 
 
 def main():
-    torch.set_num_threads(1)
     keep = Keep()
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=-1, callbacks=[keep], logger=False, enable_checkpointing=False,

@@ -54,7 +54,6 @@ class Validation:
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     prepare = Compose(
         [EnsureChannelFirstd(("image", "label"), channel_dim="no_channel"), RandFlipd(("image", "label"), 0.5)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "scenarios" / "scripts"))
 
+import torch
 from laps import Laps
 
 parser = argparse.ArgumentParser()
@@ -18,3 +19,4 @@ args = parser.parse_args()
 #: Whether the slow work is done.
 PLANTED = args.planted
 Clock = partial(Laps, args.seconds)
+torch.set_num_threads(1)

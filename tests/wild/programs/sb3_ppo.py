@@ -4,7 +4,6 @@
 
 import gymnasium
 import numpy as np
-import torch
 from planted import PLANTED, Clock
 from stable_baselines3 import PPO
 
@@ -36,7 +35,6 @@ class Stop(Exception):
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     agent = PPO("MlpPolicy", Pendulum(), n_steps=256, batch_size=64, n_epochs=4, device="cpu")
     optimizer_step = agent.policy.optimizer.step

@@ -78,7 +78,6 @@ def update_rows(tables, ids, grads, state, t):
 
 
 def main():
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     dense, tables = init()
     dense_state, table_state = moments(dense), moments(tables)

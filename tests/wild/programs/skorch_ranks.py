@@ -36,7 +36,6 @@ class Stop(Callback):
 
 
 def main():
-    torch.set_num_threads(1)
     clock = Clock()
     module = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 48))
     net = NeuralNetRegressor(
