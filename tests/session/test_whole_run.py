@@ -111,6 +111,7 @@ def test_a_view_holds_until_the_session_moves_on(span):
     view = session.over(span)
     table = view.phases(100)
     assert session.over(span) is view and view.phases(100) is table
+    assert (view.phases(pid=100), view.phases(pid=7)) == (table, None)
     session.add(process(ended=True, t=153.0))
     with pytest.raises(RuntimeError, match="out of date"):
         view.phases(100)

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
+from tuimon.session.steps import STACKED
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
@@ -80,8 +81,6 @@ _STEPS = 8
 _LONGEST_S = 1200.0
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
-#: The phases of a step.
-_PHASES = ("data", "forward", "backward", "optimizer", "other")
 #: The order in which boundaries are listed.
 _ORDER = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
@@ -137,7 +136,7 @@ class DeviceTimes:
         self.device = device
         self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
-        self._phases = Keys[str](3, len(_PHASES))
+        self._phases = Keys[str](3, len(STACKED))
         self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
@@ -148,7 +147,7 @@ class DeviceTimes:
             self._phases.counts(
                 (each.name, each.span_ns, each.idle_ns, each.maybe_idle_ns)
                 for each in record.phases
-                if each.name in _PHASES
+                if each.name in STACKED
             ),
             unbounded=not record.bounded,
             accumulated_steps=accumulated.steps,
@@ -190,7 +189,7 @@ class DeviceTimes:
         exchanges = (
             (each, None if math.isnan(each.forward_ns) else int(each.forward_ns)) for each in self._exchanges.over(span)
         )
-        shares = [GpuShare(*(ns / (sums.total_ns or 1.0) for ns in phases.get(name, (0, 0, 0)))) for name in _PHASES]
+        shares = [GpuShare(*(ns / (sums.total_ns or 1.0) for ns in phases.get(name, (0, 0, 0)))) for name in STACKED]
         return GpuTimeRow(
             device=self.device,
             steps=int(sums.steps),
@@ -205,7 +204,7 @@ class DeviceTimes:
                 for each, forward_ns in exchanges
             ),
             accumulation=GpuAccumulation(*accumulated) if sums.accumulated_steps else None,
-            phases=dict(zip(_PHASES, shares, strict=True)) if sums.total_ns else {},
+            phases=dict(zip(STACKED, shares, strict=True)) if sums.total_ns else {},
         )
 
     @property

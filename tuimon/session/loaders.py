@@ -156,27 +156,21 @@ class LoaderStats:
         self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
         if record.epochs and self._first_end_s is None:
             self._first_end_s = record.t
-        for report in record.workers:
-            self.workers.pop(report.pid, None)
-            self.workers[report.pid] = record.t, report.number  # the latest last
+        reports = []
+        for each in record.workers:
+            self.workers.pop(each.pid, None)
+            self.workers[each.pid] = record.t, each.number  # the latest last
+            if each.batches is not None:
+                times_ms = each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms
+                times_us = [round(1e3 * (ms or 0.0)) for ms in times_ms]
+                reports.append((each.number, each.batches, *times_us, each.hand_over_ms is not None))
         while self.workers:
             pid, (silent_s, _) = next(iter(self.workers.items()))
             if silent_s >= record.t - _WORKER_SILENT_S and len(self.workers) <= _WORKERS:
                 break
             del self.workers[pid]
         if record.workers:
-            known = [each for each in record.workers if each.batches is not None]
-            times = ((each, (each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms)) for each in known)
-            figures = (
-                (
-                    each.number,
-                    each.batches,
-                    *[round(1e3 * (ms or 0.0)) for ms in times_ms],
-                    each.hand_over_ms is not None,
-                )
-                for each, times_ms in times
-            )
-            self._reported.fold(record, self._figures.counts(figures))
+            self._reported.fold(record, self._figures.counts(reports))
 
     @property
     def epoch(self) -> EpochRow | None:

@@ -68,10 +68,6 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
 
 
-#: The phases of a step if only samples show them.
-_INFERRED = ("data", "forward", "backward", "optimizer", "other")
-
-
 def phase_table(
     pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None
 ) -> PhaseTable | None:
@@ -180,7 +176,7 @@ def inferred_phases(
     inside = total - counts["eval"]  # evaluation is no part of a step
     other = unsure.get("other", 0)
     may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
-    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in _INFERRED]
+    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STACKED]
     if counts["eval"]:
         rows.append(_inferred_row("eval", counts["eval"], total))
     return PhaseTable(pid, window_s, 0, True, tuple(rows))

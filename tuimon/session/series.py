@@ -297,10 +297,6 @@ class Series(Generic[R]):
         at = row * self._width
         return (self._numbers[at] + self._numbers[at + 1]) / 2
 
-    def _columns(self, begin: int, end: int) -> list[array[float]]:
-        numbers, width = self._numbers, self._width
-        return [numbers[at : end * width : width] for at in range(begin * width, (begin + 1) * width)]
-
     def _held_over(self, begin: int, end: int, *, are_counts: bool) -> Any:  # noqa: ANN401  (a row or counts)
         if begin == end:
             return None
@@ -310,7 +306,8 @@ class Series(Generic[R]):
         if until < end and are_counts:
             sums = _added(sums or {}, self._counts[until:end])
         elif until < end:
-            columns = self._columns(until, end)
+            numbers, width = self._numbers, self._width
+            columns = [numbers[at : end * width : width] for at in range(until * width, (until + 1) * width)]
             for column, value in zip(columns, sums or (), strict=False):
                 column.insert(0, value)
             sums = self._make(join(column) for join, column in zip(self._how, columns, strict=True))

@@ -161,7 +161,7 @@ def once(query: Callable[Concatenate[SessionView, P], T]) -> Callable[Concatenat
 
     @wraps(query)
     def answered(view: SessionView, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = query, *args
+        key = query, *args, *kwargs.items()
         if key not in view.answers:
             view.answers[key] = query(view, *args, **kwargs)
         return view.answers[key]  # type: ignore[no-any-return]  # of whatever query

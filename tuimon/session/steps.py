@@ -190,7 +190,7 @@ def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[Ste
 
 
 #: The phases of ``SharedStep.parts_us``.
-SHARED_PARTS = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+SHARED_PARTS = (*STACKED, BETWEEN)
 
 
 class SharedStep(NamedTuple):
@@ -389,14 +389,12 @@ class StepStats:
         """
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
-        columns = self._series.columns(self._last_span(span.last_s))
-        begins_s = columns["begin_s"]
-        with_any = map(max, columns["steps"], columns["eval_count"])
-        begin_s = next((begin_s for begin_s, number in zip(begins_s, with_any, strict=True) if number), None)
-        if begin_s is None:
+        rows = self._series.rows(self._last_span(span.last_s))
+        earliest = next((row for row in rows if row.steps or row.eval_count), None)
+        if earliest is None:
             return Totals()
-        totals = self.totals(Span(begin_s, self._loop_end_s))
-        since_s = sum(s for begin_s, s in zip(begins_s, columns["span_s"], strict=True) if begin_s >= self._loop_end_s)
+        totals = self.totals(Span(earliest.begin_s, self._loop_end_s))
+        since_s = sum(row.span_s for row in rows if row.begin_s >= self._loop_end_s)
         return totals._replace(sums=totals.sums._replace(span_s=totals.sums.span_s + since_s))
 
     def _last_span(self, last_s: float) -> Span:
@@ -416,8 +414,7 @@ class StepStats:
 
     def has_stepped_since(self, t: float) -> bool:
         """True if a step ended in a window that began after a moment."""
-        columns = self._series.columns(Span(t))
-        return any(steps and begin_s >= t for begin_s, steps in zip(columns["begin_s"], columns["steps"], strict=True))
+        return any(row.steps and row.begin_s >= t for row in self._series.rows(Span(t)))
 
     def windows(self, last: int | None = None) -> list[StepStretch]:
         """Stretches of equal length, also those without a step; the ``last`` ones as they were recorded."""

@@ -229,13 +229,7 @@ class Tables:
         stats.add_window(record, on_cores, processes)
         if (stats.trains, stats.has_loop) != before:
             self.held = Held()
-        if stats.has_loop:
-            stacks.note_training_thread(record.tid or record.pid)
-            stacks.end_steps(record)
-        if record.outside_s:
-            stacks.leave_out_outside(record)
-        if record.range_places:
-            stacks.add_range_places(record.range_places)
+        stacks.add_steps(record, has_loop=stats.has_loop)
         if not begun and stats.begin_s is not None:
             stacks.leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)

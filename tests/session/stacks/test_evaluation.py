@@ -3,7 +3,6 @@
 import pytest
 
 from tests.session.records import counted, frames, loop, one_process
-from tuimon.diagnosis import diagnose
 from tuimon.records import Loader, LoaderFacts
 
 TORCH = "/lib/site-packages/torch"
@@ -86,15 +85,6 @@ def test_a_function_that_runs_the_model_without_gradients_and_is_named_so_evalua
 )
 def test_what_else_runs_without_gradients_is_no_evaluation(beside):
     assert "eval" not in shares(session_of(beside))
-
-
-def test_its_lines_are_named():
-    (finding, *_) = diagnose(session_of({name: 4 * n for name, n in EVALUATION.items()}, phases=LONG))
-    assert (finding.rule, finding.cause) == ("side_work", "evaluation")
-    assert [(place.function, place.line) for place in finding.where] == [("estimate_loss", 43)]
-
-
-LONG = {"between": 7.5, "backward": 2, "optimizer": 0.5}
 
 
 def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.records import Frame, Place, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
@@ -216,12 +216,24 @@ class ProcessStacks:
             if self.forward_only and not was_forward_only:
                 self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
             return
-        self.note_training_thread(tid)
+        self._note_training_thread(tid)
         if not had_begun:
             self.leave_out_before(max(self.begin_s, window.t if is_mixed else window.begin_s))
 
-    def end_steps(self, record: Steps) -> None:
-        """Markers show steps that have ended, or what was evaluated in the one under way."""
+    def add_steps(self, record: Steps, *, has_loop: bool) -> None:
+        """Fold what markers show in a window; ``has_loop``: whether they have shown a loop so far."""
+        if has_loop:
+            self._note_training_thread(record.tid or record.pid)
+            self._end_steps(record)
+        if record.outside_s:
+            self._windows.leave_out_outside(record)
+            self._answers.clear()
+        if record.range_places:
+            self._ranges.add_places(record.range_places)
+            self._answers.clear()
+
+    def _end_steps(self, record: Steps) -> None:
+        """Steps have ended, or what was evaluated in the one under way."""
         was_long, end_s = self._windows.step_is_long, self._windows.end_s
         self.spent.end_steps(record)
         shown: dict[Fact, bool] = {
@@ -245,24 +257,14 @@ class ProcessStacks:
         self._windows.leave_out_before(t)
         self._answers.clear()
 
-    def leave_out_outside(self, record: Steps) -> None:
-        """Leave out the samples of the time in which the program was outside its loop."""
-        self._windows.leave_out_outside(record)
-        self._answers.clear()
-
     def learn(self, *facts: Fact) -> None:
         if not self._facts.issuperset(facts):
             self._facts = self._facts.union(facts)
             self._answers.clear()
 
-    def note_training_thread(self, tid: int) -> None:
+    def _note_training_thread(self, tid: int) -> None:
         if tid != self.tid:
             self.tid = tid
-            self._answers.clear()
-
-    def add_range_places(self, places: Sequence[RangePlace]) -> None:
-        if places:
-            self._ranges.add_places(places)
             self._answers.clear()
 
     # ---- what is known of the loop

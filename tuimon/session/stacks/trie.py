@@ -106,8 +106,8 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
 @lru_cache(_FUNCTIONS_HELD)
 def _named(file: str, function: str) -> frozenset[Role]:
     found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
-    # no part of torch that the views name
-    return frozenset(found - {"library"} if torch_code.marked_part(file) else found)
+    is_named_part = torch_code.marked_part(file)  # of torch, by the views
+    return frozenset(found - {"library"} if is_named_part else found)
 
 
 #: Boundaries of the training loop, and imports, by the files and functions of torch, of our hooks and of Python.
@@ -119,13 +119,6 @@ _KINDS: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
     ("optimizer", torch_code.is_optimizer_step),
     ("module", torch_code.is_module_run),
 )
-
-
-def frame_kind(frame: Frame) -> FrameKind:
-    """Which boundary of the training loop a frame is."""
-    if not frame.user and torch_code.is_module_body(frame.file, frame.function):
-        return "import"
-    return next((kind for kind, is_one in _KINDS if is_one(frame.file, frame.function)), "none")
 
 
 class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
@@ -147,7 +140,10 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
             roles |= {"collates"}
         if frame.no_grad is not None or library_code.is_evaluator(file, function):
             block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
-        return cls(*astuple(frame), code=code, kind=frame_kind(frame), roles=roles, block=block)
+        kind: FrameKind = next((kind for kind, is_one in _KINDS if is_one(file, function)), "none")
+        if not frame.user and torch_code.is_module_body(file, function):
+            kind = "import"
+        return cls(*astuple(frame), code=code, kind=kind, roles=roles, block=block)
 
 
 #: A frame of which nothing is known.
