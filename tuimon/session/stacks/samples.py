@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
@@ -323,18 +323,6 @@ class LineTable(NamedTuple):
     activities: tuple[tuple[Activity, int], ...]  # all samples by what the thread was doing, most first
 
 
-class _Tally(Struct):
-    frame: Frame
-    own: Counter[Activity] = field(default_factory=Counter)
-    total: Counter[Activity] = field(default_factory=Counter)
-
-    @property
-    def share(self) -> LineShare:
-        frame, doing = self.frame, self.own or self.total
-        place = Place(frame.file, frame.line, frame.function, frame.source)
-        return LineShare(place, frame.user, self.own.total(), self.total.total(), doing.most_common(1)[0][0])
-
-
 def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
     """Own and total samples of each line.
 
@@ -342,15 +330,15 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
     itself; without user code as that of the innermost of a package, torch last. A line counts once for a stack,
     however often it recurses.
     """
-    tallies: dict[tuple[str, int, str], _Tally] = {}
+    frames: dict[tuple[str, int, str], Frame] = {}  # by line: the function there, not what is within it
+    own, total = (defaultdict[tuple[str, int, str], Counter[Activity]](Counter) for _ in range(2))
     everything: Counter[Activity] = Counter()
 
-    def tally(frame: Frame) -> _Tally:
-        key = frame.file, frame.line, "" if frame.line else frame.function  # without a number, a function
-        found = tallies.setdefault(key, _Tally(frame))
-        if found.frame.function in WITHIN:
-            found.frame = frame  # the row is called by the function, not by what is within it
-        return found
+    def line_of(frame: Frame) -> tuple[str, int, str]:
+        line = frame.file, frame.line, "" if frame.line else frame.function  # without a number, a function
+        if frames.setdefault(line, frame).function in WITHIN:
+            frames[line] = frame
+        return line
 
     for row in rows:
         stack = program_part(row.node.frames)
@@ -359,10 +347,19 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
         innermost = stack[-1] if stack and libraries else next((f for f in reversed(stack) if f.user), None)
         if innermost is None and stack:
             innermost = stack[innermost_work([frame.file for frame in stack])]
-        passed = {id(found): found for f in stack if libraries or f.user or f is innermost for found in (tally(f),)}
-        for found in passed.values():
-            found.total[doing] += row.count
+        for line in {line_of(frame) for frame in stack if libraries or frame.user or frame is innermost}:
+            total[line][doing] += row.count
         if innermost is not None:
-            tally(innermost).own[doing] += row.count
-    lines = sorted((each.share for each in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
+            own[line_of(innermost)][doing] += row.count
+    lines = [
+        LineShare(
+            place=Place(frame.file, frame.line, frame.function, frame.source),
+            user=frame.user,
+            own=own[line].total(),
+            total=total[line].total(),
+            activity=(own[line] or total[line]).most_common(1)[0][0],
+        )
+        for line, frame in frames.items()
+    ]
+    lines.sort(key=lambda x: (-x.own, -x.total, x.place))
     return LineTable(tuple(lines[:_TABLE_LINES]), everything.total(), tuple(everything.most_common()))
