@@ -72,13 +72,11 @@ class ImportWatch:
 
 def arm() -> None:
     """Instrument torch as soon as it is imported, unless ``TUIMON_MARKERS=0``."""
-    if variable("TUIMON_MARKERS") == "0" or _armed:
-        return
-    _armed.append(ImportWatch())
-    _armed[0].when_imported("torch", instrument)
+    if variable("TUIMON_MARKERS") != "0":
+        _watch.when_imported("torch", instrument)
 
 
-_armed: "list[ImportWatch]" = []
+_watch = ImportWatch()
 
 
 def instrument(torch: "Any") -> None:
@@ -86,10 +84,8 @@ def instrument(torch: "Any") -> None:
     from . import install
     from .torch_compat import rebinding
 
-    if not _armed:
-        _armed.append(ImportWatch())
-    rebinding.on_undo(_armed[0].forget)
-    install.install(torch, _armed[0].when_imported)
+    rebinding.on_undo(_watch.forget)
+    install.install(torch, _watch.when_imported)
 
 
 #: The answers of ``install_now``. RETRY: not at this moment; try again in some milliseconds.

@@ -23,7 +23,7 @@ def ring_directory(tmp_path, monkeypatch):
 
 
 def write(directory, run, steps=5):
-    writer = RingWriter(files.ring_path(os.getpid(), str(directory)))
+    writer = RingWriter(str(directory / files.ring_name(os.getpid())))
     writer.set_meta({"run": run, "pid": os.getpid(), "torch": "2.13.0"})
     more(writer, steps)
     return writer

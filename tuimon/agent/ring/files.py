@@ -93,14 +93,12 @@ def ring_name(pid: int) -> str:
     return "%d-%d.ring" % (pid, start_ticks(pid))
 
 
-def ring_path(pid: int, directory: Optional[str] = None) -> str:
+def ring_path(pid: int) -> str:
     """Path of the ring of a live process, if it has one. Raises OSError when there is no such process, or no folder."""
-    name = ring_name(pid)
-    refused = () if directory else refused_directories()
-    directories = [directory] if directory else [folder for folder in ring_directories() if folder not in refused]
-    if not directories:
+    name, refused = ring_name(pid), refused_directories()
+    paths = [os.path.join(folder, name) for folder in ring_directories() if folder not in refused]
+    if not paths:
         raise FileNotFoundError("no folder may hold rings")
-    paths = [os.path.join(folder, name) for folder in directories]
     for path in paths:
         if os.access(path, os.F_OK):
             return path
