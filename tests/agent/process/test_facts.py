@@ -267,29 +267,6 @@ def test_nothing_of_an_optimizer_is_kept_alive(hooked):
     assert [reference() for reference in left] == [None, None]
 
 
-def test_a_wrapper_does_not_hide_the_optimizer(hooked, weight):
-    class Wrapper(torch.optim.Optimizer):
-        """As accelerate's: it is an optimizer, and never was made as one."""
-
-        def __init__(self, optimizer):
-            self.optimizer = optimizer
-
-        @property
-        def param_groups(self):
-            return self.optimizer.param_groups
-
-        def step(self, closure=None):
-            self.optimizer.step(closure)
-
-    scaler = torch.amp.GradScaler("cpu")
-    wrapped = Wrapper(torch.optim.SGD([weight], lr=0.1))
-    weight.sum().backward()
-    wrapped.step()
-    scaler.scale(weight.sum()).backward()
-    scaler.step(wrapped.optimizer)
-    assert [found["name"] for found in described(hooked)] == ["SGD"]
-
-
 def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
     monkeypatch.setattr(training_facts, "TENSORS_LIMIT", 1)
     optimizer = torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1)
@@ -394,17 +371,6 @@ def test_a_long_graph_is_walked_in_part():
     training_facts.read_products((torch.autograd.graph.get_gradient_edge(near),))
     assert training_facts.precision_facts() == {"matmul_dtypes": ["float32"]}
     training_facts.forget()
-
-
-def test_no_graph_is_kept_alive(hooked):
-    model = torch.nn.Linear(4, 1)
-    loss = model(torch.ones(2, 4)).sum()
-    left = weakref.ref(loss)
-    loss.backward()
-    assert published(hooked)[0] == ["float32"]
-    del loss
-    gc.collect()
-    assert left() is None
 
 
 class Cpu:
