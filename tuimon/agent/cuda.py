@@ -143,33 +143,6 @@ class CudaDevice:
         return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
 
 
-class WaitingClock:
-    """Stands in for the GPU clock until the program has initialised CUDA, which it may do late."""
-
-    def __init__(self, cuda: Any, start_clock: Callable[[], None]) -> None:
-        self._cuda = cuda
-        self._start_clock = start_clock
-
-    def event_number(self, kind: int, key: int = 0) -> int:
-        """0, as there are no events yet; starts the clock once CUDA is initialised."""
-        if getattr(self._cuda, "_initialized", True) and self._cuda.is_initialized():
-            self._start_clock()
-        return 0
-
-    def record_event(self, number: int) -> None:
-        """Nothing to record."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def wait_for_release(self) -> None:
-        """Nothing touches the device."""
-
-    def in_child(self) -> "Optional[WaitingClock]":
-        """The clock of a forked child: CUDA works there only if the parent had not initialised it."""
-        return None if getattr(self._cuda, "_initialized", True) else self
-
-
 def is_built(torch: Any) -> bool:
     """True if this torch has CUDA at all."""
     return hasattr(getattr(torch, "_C", None), "_cuda_getDevice")

@@ -363,10 +363,6 @@ class GpuClock:
         self.events.silence()
         abandoned.append(self.events)
 
-    def in_child(self) -> None:
-        """The clock of a forked child: none. The parent's events stay as they are."""
-        self.close()
-
     def wait_for_release(self) -> None:
         """Wait until no other thread touches the device, but briefly: a record may be waiting for the device itself."""
         until_ns = time.monotonic_ns() + RELEASE_TIMEOUT_NS

@@ -33,8 +33,10 @@ on = False
 is_compiling: Callable[[], bool] = _nothing
 #: True if facts that are known only once the training runs (rank, GPUs) have still to be published.
 facts_due = False
-#: The GPU clock, or its stand-in that waits for CUDA: boundaries go through ``emit_timed``. None: none, or a pause.
+#: The GPU clock: boundaries go through ``emit_timed``. None: there is none, or it pauses.
 clock: Any = None
+#: True if the GPU clock starts once the program has initialised CUDA, which it may do late (``start_clock``).
+clock_due = False
 #: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
 paused_backwards = 0
 #: Functions that let go of the parent's loop, orders and loading slots in a forked child.
@@ -96,13 +98,13 @@ def wait_for_gpu_clock() -> None:
 
 
 def has_clock() -> bool:
-    """True if a GPU clock needs the boundaries, now or after its pause; one that waits for CUDA needs them seldom."""
-    return paused_backwards > 0 or not (clock is None or isinstance(clock, cuda.WaitingClock))
+    """True if a GPU clock needs the boundaries, now or after its pause."""
+    return paused_backwards > 0 or clock is not None
 
 
 def start(torch: Any) -> None:
     """Make the ring now that torch has been imported, or get ready to make it at the first marker of a training."""
-    global on, is_compiling, clock, _fork_hooked, _start_pid
+    global on, is_compiling, clock_due, _fork_hooked, _start_pid
     if on:
         return
     compiler = getattr(torch, "compiler", None)
@@ -114,8 +116,7 @@ def start(torch: Any) -> None:
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
         atexit.register(_at_exit)
     facts.allow_tracers()
-    if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
-        clock = cuda.WaitingClock(torch.cuda, start_clock)
+    clock_due = cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0"
     if facts.is_auxiliary():
         open_at_first_marker()
     else:
@@ -124,10 +125,10 @@ def start(torch: Any) -> None:
 
 def stop() -> None:
     """Write no more markers from this process."""
-    global on, emit, facts_due, clock, _writer, names
+    global on, emit, facts_due, clock, clock_due, _writer, names
     end_orders()
     end_gap()
-    on = False
+    on = clock_due = False
     resume_clock()
     timing, clock = clock, None
     if timing is not None:
@@ -272,14 +273,17 @@ def publish_facts_anew() -> None:
 
 
 def start_clock() -> None:
-    """Start the GPU clock, once the program has initialised CUDA."""
-    global clock
+    """Start the GPU clock if the program has initialised CUDA by now. A forked child of one that had never does."""
+    global clock, clock_due
+    if not sys.modules["torch.cuda"].is_initialized():
+        return
 
     def made() -> GpuClock:
         device = cuda.CudaDevice(sys.modules["torch"], cuda.any_capture)
         return GpuClock(device, emit_current, pause=pause_clock)
 
     clock = attempt(made)  # None with a torch that has other names for what the clock needs
+    clock_due = False
 
 
 def pause_clock(backwards: int) -> None:
@@ -313,7 +317,8 @@ def _after_fork() -> None:
         let_go()
     resume_clock()
     if clock is not None:
-        clock = clock.in_child()
+        clock.close()
+        clock = None
     _writer = None
     names = None
     facts_due = False

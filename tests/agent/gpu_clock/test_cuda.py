@@ -10,7 +10,7 @@ import pytest
 from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent import cuda as cuda_events
 from tuimon.agent import gpu_clock
-from tuimon.agent.cuda import CudaDevice, WaitingClock
+from tuimon.agent.cuda import CudaDevice
 from tuimon.agent.ring import layout
 
 
@@ -203,34 +203,6 @@ def test_a_capture_does_not_wait_for_ever(monkeypatch):
     go_on.set()
     thread.join(30)
     assert not thread.is_alive()
-
-
-class LateCuda:
-    def __init__(self):
-        self._initialized = False
-        self.bad_fork = False
-
-    def is_initialized(self):
-        return self._initialized and not self.bad_fork
-
-
-def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
-    cuda, begun = LateCuda(), []
-    waiting = WaitingClock(cuda, lambda: begun.append(True))
-    assert waiting.in_child() is waiting
-    cuda._initialized = cuda.bad_fork = True
-    waiting.event_number(layout.BACKWARD_BEGIN)
-    assert not begun
-    assert waiting.in_child() is None
-
-
-def test_a_clock_leaves_its_events_to_its_parent():
-    loop = FakeLoop(FakeGpu())
-    loop.steps(4)
-    loop.gpu.calls.clear()
-    assert loop.clock.in_child() is None
-    assert loop.steps(3) == [0, 0, 0]
-    assert loop.gpu.calls == []
 
 
 def test_a_torch_without_cuda():

@@ -126,6 +126,8 @@ def hook_backward(autograd: Any) -> None:
             if state.thread == thread:
                 state.is_inside = is_inside
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
+        if runtime.clock_due:
+            runtime.start_clock()
         if runtime.facts_due:
             runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=args[0])
         if orders.bell[0] != orders.heard:
@@ -194,7 +196,7 @@ def hook_scaler(grad_scaler: Any) -> None:
 
 def hook_captures(graphs: Any) -> None:
     """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
-    if runtime.clock is not None:
+    if runtime.clock_due or runtime.has_clock():
         cuda.hook_captures(graphs, runtime.wait_for_gpu_clock)
 
 
