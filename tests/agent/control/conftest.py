@@ -9,7 +9,6 @@ from tests.agent.ring.markers import SLOTS
 from tuimon.agent import pace, runtime
 from tuimon.agent.control import orders
 from tuimon.agent.ring import control_words
-from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.sources.control_channel import Channel, open_channel
@@ -63,8 +62,6 @@ class Clock:
 def command(monkeypatch):
     """Takes the place of every command."""
     recorded = Recorded()
-    monkeypatch.setattr(orders, "KNOWN", tuple(Command))
-    monkeypatch.setattr(orders, "KNOWN_BITS", sum(1 << number for number in Command))
     monkeypatch.setattr(orders, "begin_of", lambda number: recorded.begin)
     return recorded
 

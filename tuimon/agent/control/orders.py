@@ -7,7 +7,7 @@ Only the command that was being carried out fails.
 import importlib
 import sys
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional
 
 from .. import runtime
 from ..outside import is_programs, undisturbed, variable
@@ -28,14 +28,9 @@ from ..ring.control_words import (
     slot_word,
 )
 
-#: The commands that are modules of this folder, each imported on first use.
-_MODULES: Dict[int, str] = {
-    Command.SAMPLE: "sample",
-    Command.MEMORY: "memory",
-    Command.TRACE: "trace",
-}
-#: The numbers of all commands that are known, and the same as bits.
-KNOWN: Tuple[int, ...] = (*_MODULES, Command.HOLD, Command.WITHDRAW)
+#: All commands that are known, and the same as bits.
+KNOWN = tuple(Command)
+_NAMES = {command: command.name.lower() for command in KNOWN}
 KNOWN_BITS = sum(1 << number for number in KNOWN)
 #: A value that no bell has: with it, the next hook takes orders again.
 _NEVER = -1
@@ -57,7 +52,7 @@ class Work:
 class Task:
     """An order that a command carries out. Its answers go into the ring; it belongs to the thread that reports."""
 
-    def __init__(self, words: Any, name_id: Callable[[str], int], command: int, number: int, argument: int) -> None:
+    def __init__(self, words: Any, name_id: Callable[[str], int], command: Command, number: int, argument: int) -> None:
         """``words``: the control words of this process's ring; ``name_id`` interns a string there."""
         self._words = words
         self._name_id = name_id
@@ -121,8 +116,8 @@ class Orders:
         self.rung = 0  # the bell at which orders were last read
         self.words: Any = None
         self.name_id: Any = None
-        self.taken: Dict[int, int] = {}  # command -> number of its latest order
-        self.tasks: Dict[int, Task] = {}  # command -> task that is not over
+        self.taken: Dict[Command, int] = {}  # command -> number of its latest order
+        self.tasks: Dict[Command, Task] = {}  # command -> task that is not over
         self.watch_memory = False  # watch out-of-memory errors from the next backward pass on
 
 
@@ -196,7 +191,7 @@ def _attend() -> None:
     if orders.watch_memory:
         orders.watch_memory = False  # enabled by the environment, not by an order
         try:
-            _imported(_MODULES[Command.MEMORY]).watch_errors()
+            _imported("memory").watch_errors()
         except Exception as error:  # a torch with other names for it
             if is_programs(error):
                 raise
@@ -238,7 +233,7 @@ def _go_on() -> bool:
     return True
 
 
-def _take(command: int) -> None:
+def _take(command: Command) -> None:
     """Begin the order in a command's slot, if it is new, completely written, and its monitor is alive."""
     order = order_in(orders.words, command)
     if order.number == orders.taken.get(command, 0) or not is_whole(order, command):
@@ -258,7 +253,7 @@ def _take(command: int) -> None:
         _call(task, lambda: _begin(task))
 
 
-def _stop(command: int, task: Task) -> None:
+def _stop(command: Command, task: Task) -> None:
     orders.tasks.pop(command, None)
     if not task.is_over:
         _call(task, task.work.end)
@@ -301,12 +296,12 @@ def _withdraw(task: Task) -> None:
 
 
 #: The commands that have no module of their own.
-_HERE: Dict[int, Callable[[Task], None]] = {Command.HOLD: _hold, Command.WITHDRAW: _withdraw}
+_HERE: Dict[Command, Callable[[Task], None]] = {Command.HOLD: _hold, Command.WITHDRAW: _withdraw}
 
 
-def begin_of(command: int) -> Callable[[Task], Optional[Work]]:
-    """The function that begins to carry out a known command."""
-    return _HERE.get(command) or _imported(_MODULES[command]).begin
+def begin_of(command: Command) -> Callable[[Task], Optional[Work]]:
+    """The function that begins to carry out a command: of a module of this folder, imported on first use, or here."""
+    return _HERE.get(command) or _imported(_NAMES[command]).begin
 
 
 def _imported(name: str) -> Any:
