@@ -22,8 +22,8 @@ def push(name: object, frame: FrameType) -> None:
 
 def push_function(name: object, code: Optional[CodeType]) -> None:
     """Begin a range that is a whole function."""
-    names = runtime.names or runtime.open_names()
-    runtime.emit(layout.RANGE_PUSH, names.function_id(name, code) if names is not None else 0)
+    writer = runtime.opened_writer()
+    runtime.emit(layout.RANGE_PUSH, writer.function_id(name, code) if writer is not None else 0)
 
 
 def pop(frame: Optional[FrameType] = None) -> None:
@@ -50,8 +50,8 @@ def mark(name: object, frame: FrameType) -> None:
 
 def name_id(name: object, frame: FrameType) -> int:
     """Id of a name at the current place of ``frame``; 0 without a ring or room for the name."""
-    names = runtime.names or runtime.open_names()
-    return names.place_id(name, frame) if names is not None else 0
+    writer = runtime.opened_writer()
+    return writer.place_id(name, frame) if writer is not None else 0
 
 
 _GENERATOR = 0x20  # flags of code objects, as in ``inspect``, which takes milliseconds to import

@@ -17,7 +17,7 @@ from .outside import attempt, shielded_at_fork, variable
 from .own_threads import Turn
 from .process import facts, loop_stacks, training_facts
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
-from .ring.writer import YOUNG_S, RangeNames, RingWriter, make_ring
+from .ring.writer import YOUNG_S, RingWriter, make_ring
 from .torch_compat import compilations, dynamo
 
 
@@ -48,8 +48,6 @@ listen: Callable[[Any], None] = _nothing
 end_orders: Callable[[], None] = _nothing
 #: Undo all hooks (``install``).
 withdraw: Callable[[], None] = _nothing
-#: The names of user ranges in this process's ring.
-names: Optional[RangeNames] = None
 
 paused_clock: Any = None
 _writer: Optional[RingWriter] = None
@@ -125,7 +123,7 @@ def start(torch: Any) -> None:
 
 def stop() -> None:
     """Write no more markers from this process."""
-    global on, emit, facts_due, clock, clock_due, _writer, names
+    global on, emit, facts_due, clock, clock_due, _writer
     end_orders()
     end_gap()
     on = clock_due = False
@@ -135,7 +133,6 @@ def stop() -> None:
         timing.close()
     emit = _nothing
     facts_due = False
-    names = None
     writer, _writer = _writer, None
     if writer is not None and writer.pid == os.getpid():
         writer.flush()
@@ -176,10 +173,8 @@ def _made_ring() -> Optional[RingWriter]:
 
 def _use_ring(writer: RingWriter) -> None:
     """Write to this ring from now on; ``emit`` comes last, so that what an exception cuts short is done again."""
-    global emit, facts_due, _writer, names, _boundaries, _optimizer_marked, _made_ns
-    if _writer is not writer or names is None:
-        _writer = writer
-        names = RangeNames(writer)
+    global emit, facts_due, _writer, _boundaries, _optimizer_marked, _made_ns
+    if _writer is not writer:
         _boundaries = 0
         _optimizer_marked = False
         _made_ns = time.monotonic_ns()
@@ -190,15 +185,16 @@ def _use_ring(writer: RingWriter) -> None:
         util = sys.modules.get("multiprocessing.util")
         if util is not None and _start_pid != os.getpid():  # forked by multiprocessing: ``atexit`` does not run
             util.Finalize(None, write_waiting, exitpriority=0)
+        _writer = writer
     listen(writer)
     emit = writer.emit
 
 
-def open_names() -> Optional[RangeNames]:
-    """``names``, making the ring if the process has waited for its first marker until now."""
-    if names is None and on:
+def opened_writer() -> Optional[RingWriter]:
+    """The ring of this process, made now if the process has waited for its first marker until now."""
+    if _writer is None and on:
         open_ring()
-    return names
+    return _writer
 
 
 def mark_optimizer() -> None:
@@ -312,7 +308,7 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 
 def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
-    global facts_due, clock, _writer, names
+    global facts_due, clock, _writer
     for let_go in in_child:
         let_go()
     resume_clock()
@@ -320,7 +316,6 @@ def _after_fork() -> None:
         clock.close()
         clock = None
     _writer = None
-    names = None
     facts_due = False
     if on:
         open_at_first_marker()

@@ -113,5 +113,5 @@ from _tuimon_agent import install
 install.uninstall()
 shell.compile = None
 reinstall()
-print(json.dumps(runtime.on and runtime.names is not None))
+print(json.dumps(runtime.on and runtime.writer() is not None))
 """)

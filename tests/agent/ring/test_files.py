@@ -315,7 +315,7 @@ def test_counters_in_names_do_not_fill_the_table(monitored):
         with tuimon.phase(f"iteration {i}"):
             pass
         if i % 500 == 499:
-            sizes.append(size_of(runtime.names))
+            sizes.append(size_of(runtime.writer()))
     assert max(sizes) <= 1.1 * sizes[0]
     assert names_in(monitored.reader) <= 66
     assert monitored()[-2][1][0] == "iteration #"

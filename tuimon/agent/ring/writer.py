@@ -47,6 +47,14 @@ _WORD = (1 << 64) - 1
 RING_BYTES = layout.SLOTS_OFFSET + layout.SLOT_COUNT * layout.SLOT_BYTES
 
 
+#: After this many distinct names, digits are taken for a counter: "iter 1043" becomes "iter #".
+_DISTINCT_LIMIT = 64
+_NAMES_LIMIT = 1024
+_CACHE_LIMIT = 4096
+_NAME_CHARACTERS = 200
+_OVERFLOW = "(more names)"
+
+
 class RingWriter:
     """Writes one ring. ``emit`` and ``flush`` are closures: ``emit`` takes no lock, waits for nothing, never raises."""
 
@@ -74,6 +82,9 @@ class RingWriter:
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, layout.NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
+        self._seen: Set[str] = set()  # names of user ranges
+        # their ids by name and place, with the code, so that its ``id()`` is not reused (its hash hashes its constants)
+        self._ids: Dict[Tuple[object, int, int], Tuple[int, Optional[CodeType]]] = {}
         self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
         self._words = memoryview(self._map)[layout.SLOTS_OFFSET :].cast("Q")
         #: ``emit_of(time_ns, thread, kind, value, flag)`` emits for another moment and thread.
@@ -226,6 +237,32 @@ class RingWriter:
         """Publish further facts beside those that are published."""
         self.set_meta({**self._meta, **more})
 
+    def place_id(self, name: object, frame: FrameType) -> int:
+        """Name id of a range opened by the current instruction of ``frame``; 0 when there is no room for its name."""
+        known = self._ids.get((name, id(frame.f_code), frame.f_lasti)) if name.__class__ is str else None
+        return known[0] if known else attempt(self._remember, name, frame.f_code, frame.f_lasti, frame.f_lineno) or 0
+
+    def function_id(self, name: object, code: Optional[CodeType]) -> int:
+        """Name id of a range that is a whole function; 0 when there is no room for its name."""
+        known = self._ids.get((name, id(code), -1)) if name.__class__ is str else None
+        return known[0] if known else attempt(self._remember, name, code, -1, code.co_firstlineno if code else 0) or 0
+
+    def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
+        # the text of a name, which a class of the program's may give
+        text = str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), layout.PLACE_SEPARATOR, "?")
+        seen = self._seen
+        if text not in seen and len(seen) >= _DISTINCT_LIMIT:
+            text = re.sub(r"\d+", "#", text)
+        if text not in seen and len(seen) >= _NAMES_LIMIT:
+            text = _OVERFLOW
+        else:
+            seen.add(text)
+        parts = (text, code.co_filename, code.co_name, str(line)) if code else (text,)
+        number = self.name_id(layout.PLACE_SEPARATOR.join(parts))
+        if number and name.__class__ is str and text == name and len(self._ids) < _CACHE_LIMIT:
+            self._ids[name, id(code), instruction] = (number, code)
+        return number
+
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._put(layout.CLOSED_OFFSET, layout.U32.pack(1))
@@ -307,47 +344,3 @@ def _remove_unlocked(path: str) -> None:
             os.unlink(path)
     finally:
         os.close(handle)
-
-
-#: After this many distinct names, digits are taken for a counter: "iter 1043" becomes "iter #".
-_DISTINCT_LIMIT = 64
-_NAMES_LIMIT = 1024
-_CACHE_LIMIT = 4096
-_NAME_CHARACTERS = 200
-_OVERFLOW = "(more names)"
-
-
-class RangeNames:
-    """Interns the names of one ring; a known name at a known place costs one lookup."""
-
-    def __init__(self, writer: RingWriter) -> None:
-        self._writer = writer
-        self._seen: Set[str] = set()
-        # Keeps the code object beside the name id, so that its ``id()`` is not reused. (Its hash hashes its constants.)
-        self._ids: Dict[Tuple[object, int, int], Tuple[int, Optional[CodeType]]] = {}
-
-    def place_id(self, name: object, frame: FrameType) -> int:
-        """Name id of a range opened by the current instruction of ``frame``; 0 when there is no room for its name."""
-        known = self._ids.get((name, id(frame.f_code), frame.f_lasti)) if name.__class__ is str else None
-        return known[0] if known else attempt(self._remember, name, frame.f_code, frame.f_lasti, frame.f_lineno) or 0
-
-    def function_id(self, name: object, code: Optional[CodeType]) -> int:
-        """Name id of a range that is a whole function; 0 when there is no room for its name."""
-        known = self._ids.get((name, id(code), -1)) if name.__class__ is str else None
-        return known[0] if known else attempt(self._remember, name, code, -1, code.co_firstlineno if code else 0) or 0
-
-    def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
-        # the text of a name, which a class of the program's may give
-        text = str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), layout.PLACE_SEPARATOR, "?")
-        seen = self._seen
-        if text not in seen and len(seen) >= _DISTINCT_LIMIT:
-            text = re.sub(r"\d+", "#", text)
-        if text not in seen and len(seen) >= _NAMES_LIMIT:
-            text = _OVERFLOW
-        else:
-            seen.add(text)
-        parts = (text, code.co_filename, code.co_name, str(line)) if code else (text,)
-        number = self._writer.name_id(layout.PLACE_SEPARATOR.join(parts))
-        if number and name.__class__ is str and text == name and len(self._ids) < _CACHE_LIMIT:
-            self._ids[name, id(code), instruction] = (number, code)
-        return number
