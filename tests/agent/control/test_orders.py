@@ -11,15 +11,7 @@ from tests.agent.ring.markers import SLOTS
 from tuimon.agent.control import orders
 from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
-from tuimon.agent.ring.control_words import (
-    BELL_WORD,
-    CONTROL_OFFSET,
-    CONTROL_WORDS,
-    FIRST_SLOT_WORD,
-    Command,
-    State,
-    slot_word,
-)
+from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.sources.control_channel import Busy, Channel, Failed, NoAgent, NoAnswer, Refused, TooOld
@@ -179,8 +171,10 @@ def test_words_that_no_monitor_has_written_begin_nothing(channel, step, command,
     values = (0, 1, 5, 2**53, 2**63, 2**64 - 1)
     for _ in range(2000):
         for _ in range(rng.randint(1, 8)):
-            words[rng.randrange(FIRST_SLOT_WORD, CONTROL_WORDS)] = rng.choice((*values, rng.getrandbits(64)))
-        words[BELL_WORD] = rng.getrandbits(64)
+            words[rng.randrange(control_words.FIRST_SLOT_WORD, control_words.CONTROL_WORDS)] = rng.choice(
+                (*values, rng.getrandbits(64))
+            )
+        words[control_words.BELL_WORD] = rng.getrandbits(64)
         step()
         request = channel.order(rng.choice(list(Command)), 0)
         request.poll()
@@ -191,11 +185,11 @@ def test_words_that_no_monitor_has_written_begin_nothing(channel, step, command,
 def test_a_half_written_order_is_taken_once_it_is_whole(channel, step, command, writer):
     words = writer.control_words()
     channel.order(Command.TRACE, 5)
-    at = slot_word(Command.TRACE) + 1
+    at = control_words.slot_word(Command.TRACE) + 1
     words[at] = 77  # the argument of another order
     assert step() and command.calls == []
     words[at] = 5
-    words[BELL_WORD] += 1
+    words[control_words.BELL_WORD] += 1
     step()
     assert command.calls == [("begin", 5)]
 
@@ -224,5 +218,5 @@ def test_a_forked_child_is_not_asked(channel, step, command):
 
 
 def test_orders_lie_where_nothing_else_is():
-    assert layout.CLOSED_OFFSET + 8 <= CONTROL_OFFSET
-    assert CONTROL_OFFSET + 8 * CONTROL_WORDS <= layout.META_OFFSET
+    assert layout.CLOSED_OFFSET + 8 <= control_words.CONTROL_OFFSET
+    assert control_words.CONTROL_OFFSET + 8 * control_words.CONTROL_WORDS <= layout.META_OFFSET

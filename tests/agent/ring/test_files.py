@@ -14,7 +14,7 @@ from tests.agent.programs import as_agents, environment, fake_torch, file_names,
 from tests.state_size import size_of
 from tuimon.agent import runtime
 from tuimon.agent.outside import attempt
-from tuimon.agent.ring import files, layout, writer
+from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.files import own_reason, reason_left_by
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RING_BYTES, RingWriter, make_ring, remove_stale
@@ -73,7 +73,6 @@ def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkey
     squatted, ours = tmp_path / "squatted", tmp_path / "ours"
     squatted.mkdir(mode=0o755)
     monkeypatch.setattr(files, "ring_directories", lambda: [str(squatted), str(ours)])
-    monkeypatch.setattr(writer, "ring_directories", files.ring_directories)
     real = os.lstat
 
     def lstat(path, **more):
@@ -108,7 +107,7 @@ def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
 
 def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
-    monkeypatch.setattr(writer, "ring_directories", lambda: places)
+    monkeypatch.setattr(files, "ring_directories", lambda: places)
     real = os.write
 
     def write(handle, data):

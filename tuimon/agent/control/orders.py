@@ -13,20 +13,8 @@ from .. import runtime
 from ..outside import is_programs, undisturbed, variable
 from ..own_threads import Turn
 from ..pace import pace
-from ..ring.control_words import (
-    ABANDONED_NS,
-    ANSWER_WORD,
-    BELL_WORD,
-    COMMANDS_WORD,
-    CONTROL_VERSION,
-    VERSION_WORD,
-    Command,
-    State,
-    is_alive,
-    is_whole,
-    order_in,
-    slot_word,
-)
+from ..ring import control_words
+from ..ring.control_words import Command, State
 
 #: All commands that are known, and the same as bits.
 KNOWN = tuple(Command)
@@ -67,8 +55,8 @@ class Task:
 
     def is_wanted(self) -> bool:
         """True if its monitor is alive and still wants the order carried out."""
-        order = order_in(self._words, self.command)
-        return order.number == self.number and is_alive(order.alive_ns, time.monotonic_ns())
+        order = control_words.order_in(self._words, self.command)
+        return order.number == self.number and control_words.is_alive(order.alive_ns, time.monotonic_ns())
 
     def report(self, value: int) -> None:
         """Report how much has been done, in the command's own unit."""
@@ -96,7 +84,7 @@ class Task:
             self._answer(state, text)
 
     def _answer(self, state: State, text: str) -> None:
-        words, at = self._words, slot_word(self.command) + ANSWER_WORD
+        words, at = self._words, control_words.slot_word(self.command) + control_words.ANSWER_WORD
         words[at + 3] = self._name_id(text) if text else 0
         words[at + 2] = min(max(0, self.value), (1 << 63) - 1)
         words[at + 1] = int(state)
@@ -133,12 +121,12 @@ def listen(writer: Any) -> None:
     orders.name_id = writer.name_id
     orders.taken = {}
     orders.tasks = {}
-    words[COMMANDS_WORD] = KNOWN_BITS
-    words[VERSION_WORD] = CONTROL_VERSION  # last: from now on orders are taken
+    words[control_words.COMMANDS_WORD] = KNOWN_BITS
+    words[control_words.VERSION_WORD] = control_words.CONTROL_VERSION  # last: from now on orders are taken
     orders.watch_memory = variable("TUIMON_MEMORY") == "1"
     orders.rung = 0
     orders.heard = _NEVER if orders.watch_memory else 0
-    orders.bell = words[BELL_WORD : BELL_WORD + 1]
+    orders.bell = words[control_words.BELL_WORD : control_words.BELL_WORD + 1]
 
 
 def forget() -> None:
@@ -221,8 +209,9 @@ def _go_on() -> bool:
         if task.is_over:
             orders.tasks.pop(command, None)
         elif task.is_held:
-            order = order_in(orders.words, command)
-            if order.number == task.number and not is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
+            order = control_words.order_in(orders.words, command)
+            alive = control_words.is_alive(order.alive_ns, time.monotonic_ns(), control_words.ABANDONED_NS)
+            if order.number == task.number and not alive:
                 task.stop()
                 runtime.withdraw()
                 return False
@@ -235,15 +224,15 @@ def _go_on() -> bool:
 
 def _take(command: Command) -> None:
     """Begin the order in a command's slot, if it is new, completely written, and its monitor is alive."""
-    order = order_in(orders.words, command)
-    if order.number == orders.taken.get(command, 0) or not is_whole(order, command):
+    order = control_words.order_in(orders.words, command)
+    if order.number == orders.taken.get(command, 0) or not control_words.is_whole(order, command):
         return
     orders.taken[command] = order.number
     earlier = orders.tasks.get(command)
     if earlier is not None:
         _stop(command, earlier)
     task = Task(orders.words, orders.name_id, command, order.number, order.argument)
-    if not is_alive(order.alive_ns, time.monotonic_ns()):
+    if not control_words.is_alive(order.alive_ns, time.monotonic_ns()):
         task.stop()
     elif order.argument == 0:
         task.finish(0)

@@ -14,21 +14,8 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 from ..outside import attempt, is_surely_ours
 from ..own_threads import Turn
 from ..private import make_private
-from . import layout
+from . import files, layout
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
-from .files import (
-    file_size_limit,
-    fill,
-    is_running,
-    leave_reason,
-    lock,
-    map_file,
-    remove_file,
-    ring_directories,
-    ring_name,
-    shortage,
-    start_ticks,
-)
 
 #: sequence, time_ns, kind, value, flag, thread ident
 Waiting = Tuple[int, int, int, int, int, int]
@@ -62,19 +49,19 @@ class RingWriter:
         """Create the file and reserve its space: no write raises SIGBUS later. Raises OSError when there is none."""
         self.path = path
         self.pid = os.getpid()
-        ticks = start_ticks(self.pid)
+        ticks = files.start_ticks(self.pid)
         size = layout.SLOTS_OFFSET + slot_count * layout.SLOT_BYTES
         unborn = "%s.%d" % (path, time.monotonic_ns())  # a reader sees the file whole or not at all
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fill(handle, size)
-            attempt(lock, handle)  # held by the map (see ``map_file``); there are file systems without locks
-            self._map = map_file(handle, size)
+            files.fill(handle, size)
+            attempt(files.lock, handle)  # held by the map (see ``map_file``); there are file systems without locks
+            self._map = files.map_file(handle, size)
             header = layout.HEADER.pack(layout.MAGIC, layout.VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
             self._put(0, header)
             os.rename(unborn, path)
         except BaseException:
-            remove_file(unborn)
+            files.remove_file(unborn)
             raise
         finally:
             os.close(handle)
@@ -266,7 +253,7 @@ class RingWriter:
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._put(layout.CLOSED_OFFSET, layout.U32.pack(1))
-        remove_file(self.path)
+        files.remove_file(self.path)
 
     def _put(self, offset: int, raw: bytes) -> None:
         self._map[offset : offset + len(raw)] = raw
@@ -304,16 +291,16 @@ def make_ring() -> Optional[RingWriter]:
 
 
 def _make_ring() -> Optional[RingWriter]:
-    directories = ring_directories()
-    name = ring_name(os.getpid())
-    limit = file_size_limit()
+    directories = files.ring_directories()
+    name = files.ring_name(os.getpid())
+    limit = files.file_size_limit()
     if limit < RING_BYTES:
-        leave_reason("a ring has %d bytes, files may have %d (ulimit -f)" % (RING_BYTES, limit))
+        files.leave_reason("a ring has %d bytes, files may have %d (ulimit -f)" % (RING_BYTES, limit))
         return None
     reasons = []
     for directory in directories:
         try:
-            refused = shortage(directory) or make_private(directory)
+            refused = files.shortage(directory) or make_private(directory)
             if refused is None:
                 remove_stale(directory)
                 return RingWriter(os.path.join(directory, name))
@@ -322,7 +309,7 @@ def _make_ring() -> Optional[RingWriter]:
             if not is_surely_ours(error):
                 raise
             reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
-    leave_reason("; ".join(reasons))
+    files.leave_reason("; ".join(reasons))
     return None
 
 
@@ -331,7 +318,8 @@ def remove_stale(directory: str) -> None:
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]
-        if dash and ".ring" in rest and pid.isdecimal() and ticks.isdecimal() and not is_running(int(pid), int(ticks)):
+        is_ring = dash and ".ring" in rest and pid.isdecimal() and ticks.isdecimal()
+        if is_ring and not files.is_running(int(pid), int(ticks)):
             attempt(_remove_unlocked, os.path.join(directory, name))
 
 
@@ -340,7 +328,7 @@ def _remove_unlocked(path: str) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
-            lock(handle)
+            files.lock(handle)
             os.unlink(path)
     finally:
         os.close(handle)
