@@ -269,9 +269,10 @@ def publish_facts_anew() -> None:
 
 
 def start_clock() -> None:
-    """Start the GPU clock if the program has initialised CUDA by now. A forked child of one that had never does."""
+    """Start the GPU clock if the program has initialised CUDA by now; never in a child that was forked after that."""
     global clock, clock_due
-    if not sys.modules["torch.cuda"].is_initialized():
+    torch_cuda = sys.modules.get("torch.cuda")
+    if torch_cuda is None or not torch_cuda.is_initialized():
         return
 
     def made() -> GpuClock:

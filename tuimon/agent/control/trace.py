@@ -274,8 +274,8 @@ def begin(task: Task) -> Optional[Work]:
     runtime.end_gap()
     tracing = Tracing(task, torch, writer)
     dynamo.skip_with_callees(tracing.watch)
-    tracing.see(BACKWARD_END)
     runtime.emit = tracing.watch
+    tracing.see(BACKWARD_END)
     return tracing
 
 
