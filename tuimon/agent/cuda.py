@@ -33,7 +33,7 @@ class CudaStream:
 
 
 class Memory(NamedTuple):
-    """torch's allocator on one device."""
+    """torch's allocator on one device: figures in the order of ``layout.MEMORY_*``."""
 
     allocated_bytes: int
     reserved_bytes: int

@@ -29,27 +29,8 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
 from .outside import attempt
 from .own_threads import Turn
-from .ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    FETCH_END,
-    FIRST_EVENT,
-    GPU_ANCHOR,
-    GPU_TIME,
-    LAST_EVENT,
-    MAX_GAP_US,
-    MEMORY_ALLOCATED,
-    MEMORY_FREES,
-    MEMORY_OOMS,
-    MEMORY_PEAK,
-    MEMORY_PINNED,
-    MEMORY_RESERVED,
-    MEMORY_RETRIES,
-    OPTIMIZER_BEGIN,
-    TORCH_MEMORY,
-    pack_gpu_anchor,
-    pack_gpu_time,
-)
+from .ring import layout
+from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_END, OPTIMIZER_BEGIN
 from .steps import StepCounter, TokenBucket
 
 Emit = Callable[[int, int, int], None]
@@ -89,7 +70,7 @@ class EventChain:
         self._now_ns = now_ns
         self._stream: Any = None
         self._free: List[Any] = []
-        self.latest_number = LAST_EVENT
+        self.latest_number = layout.LAST_EVENT
         self._anchor: Any = None
         # When an event was last found pending: events that were queued behind it by then were pending, too.
         self._busy_ns = 0
@@ -112,7 +93,7 @@ class EventChain:
         used = len(self.pending) + (self._anchor is not None)  # an event lost to an interruption no longer counts
         if not self._free and used >= POOL:
             return 0
-        self.latest_number = FIRST_EVENT if self.latest_number >= LAST_EVENT else self.latest_number + 1
+        self.latest_number = layout.FIRST_EVENT if self.latest_number >= layout.LAST_EVENT else self.latest_number + 1
         return self.latest_number
 
     def pooled_event(self) -> Any:
@@ -144,12 +125,12 @@ class EventChain:
         if begins_count or (elapsed_ns or 0) >= ANCHOR_NS:
             spare, self._anchor = self._anchor, spare
         if begins_count:
-            self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, None), done.number)
+            self._emit(layout.GPU_ANCHOR, layout.pack_gpu_anchor(done.stream.device_index, None), done.number)
             self._emit_time(done, 0)
         elif elapsed_ns is not None and elapsed_ns >= 0:
             self._emit_time(done, elapsed_ns)
             if spare is not done.event:
-                self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
+                self._emit(layout.GPU_ANCHOR, layout.pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
         # else it is of another stream, which got to it before the anchor's stream got to the anchor
         if spare is not None:
             self._free.append(spare)
@@ -160,9 +141,9 @@ class EventChain:
             gap_us = done.took_us
         elif done.recorded_ns < self._busy_ns and done.stream == self._busy_stream:
             gap_us = (self._now_ns() - self._busy_ns) // 1000 + _EMIT_US
-        if gap_us is not None and gap_us > MAX_GAP_US:
+        if gap_us is not None and gap_us > layout.MAX_GAP_US:
             gap_us = None
-        self._emit(GPU_TIME, pack_gpu_time(elapsed_ns, gap_us, done.stream_idle), done.number)
+        self._emit(layout.GPU_TIME, layout.pack_gpu_time(elapsed_ns, gap_us, done.stream_idle), done.number)
 
 
 #: Fewest steps timed in a row, so that a loop whose steps alternate is seen whole. If each step pays for its timing,
@@ -183,16 +164,6 @@ MAX_POLL_COST_NS = 300_000
 #: Longest time for which a capture that begins in another thread waits for a record to end.
 RELEASE_TIMEOUT_NS = 100_000_000
 _RELEASE_POLL_S = 0.0002
-
-_MEMORY_CODES = (
-    MEMORY_ALLOCATED,
-    MEMORY_RESERVED,
-    MEMORY_RETRIES,
-    MEMORY_OOMS,
-    MEMORY_FREES,
-    MEMORY_PINNED,
-    MEMORY_PEAK,
-)
 
 #: Events that must never be freed: those of a failed device, and those of the process that this one was forked from.
 abandoned: List[Any] = []
@@ -430,9 +401,9 @@ class GpuClock:
             if memory_due:
                 stream: Optional[Any] = self._device.stream()
                 figures = () if stream is None else self._device.memory() or ()
-                for code, figure in zip(_MEMORY_CODES, figures):
+                for code, figure in enumerate(figures):  # see ``cuda.Memory``
                     if figure is not None and stream is not None:
-                        self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)
+                        self._emit(layout.TORCH_MEMORY, figure, stream.device_index << 4 | code)
                 self._memory_due_ns = begun_ns + MEMORY_NS
         self._poll_due = False  # only here: an error of the device comes again
         self._bucket.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))

@@ -18,19 +18,8 @@ from ..loading import batches, loader_facts, worker
 from ..outside import attempt, hide_frame
 from ..pace import LOOK_UPDATES, pace
 from ..process import loop_stacks
-from ..ring.layout import (
-    BACKWARD_BEGIN,
-    BACKWARD_END,
-    EXHAUSTED,
-    FETCH_BEGIN,
-    FETCH_END,
-    FETCH_FAILED,
-    ITER_BEGIN,
-    ITER_END,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
-    RETURNED,
-)
+from ..ring import layout
+from ..ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END, RETURNED
 from ..torch_compat import compilations, dynamo, rebinding
 
 
@@ -58,7 +47,8 @@ def hook_fetch(dataloader: Any) -> None:
             if is_counted:
                 number = iterator_id(self)
                 pace.fail_fetch(number)
-            runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
+            flag = layout.EXHAUSTED if isinstance(error, StopIteration) else layout.FETCH_FAILED
+            runtime.emit(FETCH_END, number, flag)
             worker.end_fetch(self)
             hide_frame(error)
             raise
@@ -219,14 +209,14 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_iter(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("first_iter") or not runtime.on:  # ``__init__`` calls ``_reset``
             return original(self, *args, **kwargs)
-        runtime.emit(ITER_BEGIN)
+        runtime.emit(layout.ITER_BEGIN)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            runtime.emit(ITER_END)
+            runtime.emit(layout.ITER_END)
             hide_frame(error)
             raise
-        runtime.emit(ITER_END, iterator_id(self))
+        runtime.emit(layout.ITER_END, iterator_id(self))
         return result
 
     dynamo.skip(tuimon_iter)
@@ -242,7 +232,7 @@ def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
         number = not is_finalizing() and not self.__dict__.get("_shutdown", True) and numbers.get(id(self))
         marked = bool(number) and runtime.on
         if marked:
-            runtime.emit(ITER_BEGIN, number)
+            runtime.emit(layout.ITER_BEGIN, number)
         try:
             return original(self)
         except BaseException as error:  # of an iterator that could not be made: Python prints it
@@ -250,7 +240,7 @@ def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             if marked:
-                runtime.emit(ITER_END)
+                runtime.emit(layout.ITER_END)
 
     dynamo.skip(tuimon_del)
     return tuimon_del
