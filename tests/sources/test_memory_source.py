@@ -69,7 +69,7 @@ class FakeChannel:
         self.pid = os.getpid()
         self.path = str(folder / "1-1.ring")
         self.channel, self.quiet_s = self, 0.0
-        self.is_closed = self.is_cancelled = self.is_over = False
+        self.is_closed = self.is_over = False
         self.answer: Answer | None = None
         self.orders: list[tuple[Command, int]] = []
         self.failure: Exception | None = None
@@ -90,9 +90,6 @@ class FakeChannel:
     def no_answer(self) -> NoAnswer:
         return NoAnswer("no backward pass has ended")
 
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
     def close(self) -> None:
         self.is_closed = True
 
@@ -100,7 +97,7 @@ class FakeChannel:
 @pytest.fixture
 def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeChannel:
     channel = FakeChannel(tmp_path)
-    monkeypatch.setattr(memory_source, "open_channel", lambda pid: channel)
+    monkeypatch.setattr(memory_source, "give_order", lambda pid, *order: channel.order(*order))
     return channel
 
 
@@ -147,7 +144,7 @@ def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
     assert list(source.read()) == []
     channel.quiet_s = 11.0
     assert "no backward pass" in notice(list(source.read())).message
-    assert channel.is_cancelled and channel.is_closed
+    assert channel.is_closed
 
 
 def test_with_the_option_it_records_once_and_finds_what_an_error_left(

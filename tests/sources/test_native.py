@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -33,18 +32,6 @@ LOOPS = {
     "kernel": "import os\nzeros = os.open('/dev/zero', os.O_RDONLY)\nwhile True: os.read(zeros, 1 << 20)",
     "libc": "large = bytes(1 << 22)\nwhile True: bytearray(large)",
 }
-#: Two threads: the first has all the work, and the other spins until it is done.
-UNEVEN = """
-#include <stdio.h>
-int main(void) {
-    puts("begun"); fflush(stdout);
-    for (;;) {
-        #pragma omp parallel for schedule(static) num_threads(2)
-        for (int part = 0; part < 2; part++)
-            for (volatile long at = 0; part == 0 && at < 20000000; at++) {}
-    }
-}
-"""
 
 
 @contextlib.contextmanager
@@ -87,29 +74,6 @@ def test_a_thread_is_sampled_in_the_library_that_it_runs(library: str, tmp_path:
     ):
         counts = code_of(source, table, program.pid)[program.pid]
     assert counts[library, ""] >= 0.6 * counts.total(), counts
-
-
-@sampled
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-def test_a_thread_of_a_pool_that_waits_is_in_openmp(tmp_path: Path) -> None:
-    (tmp_path / "uneven.c").write_text(UNEVEN)
-    built = subprocess.run(
-        ["gcc", "-O1", "-fopenmp", "uneven.c", "-o", "uneven"], cwd=tmp_path, capture_output=True, check=False
-    )
-    if built.returncode:
-        pytest.skip("gcc has no OpenMP")
-    environment = {**os.environ, "OMP_WAIT_POLICY": "active", "OMP_PROC_BIND": "false"}
-    with subprocess.Popen([tmp_path / "uneven"], stdout=subprocess.PIPE, env=environment) as program:
-        try:
-            assert program.stdout is not None and program.stdout.readline()
-            with source_of(program.pid) as (source, table):
-                found = code_of(source, table, program.pid, enough=40)
-        finally:
-            program.kill()
-    works = found.pop(program.pid)
-    (waits,) = found.values()
-    assert works["uneven", ""] > 0  # and it waits, too, where the other has no core
-    assert waits["OpenMP", ""] > 0.8 * waits.total()
 
 
 @sampled

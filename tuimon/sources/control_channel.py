@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from array import array
@@ -66,7 +67,7 @@ class Holding:
     """Beats for the agents of any number of trainings, on a thread of its own; ends with ``close`` or the process."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Channel, Request]] = {}
+        self._held: dict[int, Request] = {}  # by process
         self._changing = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -76,14 +77,19 @@ class Holding:
 
         ``only_left``: only if the monitor that held them is gone.
         """
-        try:
-            channel = open_channel(pid)
-        except ControlError:
-            return False
-        if only_left and not (channel.knows(Command.HOLD) and channel.is_abandoned(Command.HOLD)):
-            channel.close()
-            return False
-        return self._order(channel)
+        with contextlib.suppress(ControlError), contextlib.ExitStack() as undo:
+            channel = undo.enter_context(open_channel(pid))
+            if only_left and not (channel.knows(Command.HOLD) and channel.is_abandoned(Command.HOLD)):
+                return False
+            request = channel.order(Command.HOLD)
+            undo.pop_all()
+            with self._changing:
+                self._held[pid] = request
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat_on, name="tuimon hold", daemon=True)
+                self._thread.start()
+            return True
+        return False
 
     def pids(self) -> set[int]:
         """The processes whose hooks are held."""
@@ -93,10 +99,10 @@ class Holding:
     def beat(self) -> None:
         """Show all agents that this process is alive; let go of those that no longer hold hooks."""
         with self._changing:
-            for pid, (channel, request) in list(self._held.items()):
+            for pid, request in list(self._held.items()):
                 request.poll()
                 if request.is_over:
-                    channel.close()
+                    request.channel.close()
                     del self._held[pid]
 
     def close(self) -> None:
@@ -105,22 +111,9 @@ class Holding:
         if self._thread is not None:
             self._thread.join()
         with self._changing:
-            for channel, _ in self._held.values():
-                channel.close()
+            for request in self._held.values():
+                request.channel.close()
             self._held.clear()
-
-    def _order(self, channel: Channel) -> bool:
-        try:
-            request = channel.order(Command.HOLD)
-        except ControlError:
-            channel.close()
-            return False
-        with self._changing:
-            self._held[channel.pid] = channel, request
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._beat_on, name="tuimon hold", daemon=True)
-            self._thread.start()
-        return True
 
     def _beat_on(self) -> None:
         while not self._over.wait(_PERIOD_S):
@@ -174,6 +167,14 @@ def open_channel(pid: int) -> Channel:
         return Channel(reader)
     finally:
         reader.close()
+
+
+def give_order(pid: int, command: Command, argument: int) -> Request:
+    """Give an order to the agent in a process, over a channel of its own. Raises ControlError."""
+    with contextlib.ExitStack() as undo:
+        request = undo.enter_context(open_channel(pid)).order(command, argument)
+        undo.pop_all()
+        return request
 
 
 class Channel:
@@ -338,6 +339,11 @@ class Request:
             self.channel.order(self.command, 0)
         except (Busy, NoAgent):  # it ends when the heartbeat stops
             return
+
+    def close(self) -> None:
+        """Take the order back if it is not over, and let go of the ring."""
+        self.cancel()
+        self.channel.close()
 
     def result(self) -> Answer:
         """The answer to an order that was carried out. Raises Refused, Failed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from tuimon.proc.ring_facts import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
-from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, open_channel
+from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, give_order
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
 
@@ -153,19 +152,14 @@ class MemorySource(Source):
     def close(self) -> None:
         """Take back the order."""
         if self._request is not None:
-            self._request.cancel()
-            self._request.channel.close()
+            self._request.close()
             self._request = None
 
     def _begun(self, pid: int | None) -> Notice:
         if pid is None:
             return self._notice("warning", "no process trains yet", "try again once there are steps")
         try:
-            with contextlib.ExitStack() as undo:
-                channel = open_channel(pid)
-                undo.callback(channel.close)
-                self._request = channel.order(Command.MEMORY, STEPS)
-                undo.pop_all()
+            self._request = give_order(pid, Command.MEMORY, STEPS)
         except ControlError as error:
             return self._notice("warning", error.message, error.hint)
         return self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")

@@ -26,8 +26,6 @@ from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from tuimon.sources.flight_recorders import Recorders
 
 # -- the stacks of many processes at once: by py-spy, or from what their agents have sampled
@@ -62,31 +60,19 @@ def take_stacks(
     take: Callable[[str, int, float], list[pyspy.DumpThread]] = pyspy.dump,
 ) -> Mapping[int, TakenStacks]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
-    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
+    from concurrent.futures import ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
 
-    until_s = time.monotonic() + ALL_S
     pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
-    open_: dict[Future[TakenStacks], int] = {
-        pool.submit(_stacks_of, binary, pid, since_s, take, until_s): pid for pid in pids
-    }
-    found: dict[int, TakenStacks] = {}
-    while open_ and time.monotonic() < until_s:
-        done, _ = wait(open_, max(until_s - time.monotonic(), 0.0), FIRST_COMPLETED)
-        found.update({open_.pop(future): future.result() for future in done})
+    futures = {pid: pool.submit(_stacks_of, binary, pid, since_s, take) for pid in pids}
+    done, _ = wait(futures.values(), ALL_S)
     pool.shutdown(wait=False, cancel_futures=True)
     late = TakenStacks(unknown="there was no time: too many processes, or a busy machine")
-    return found | dict.fromkeys(open_.values(), late)
+    return {pid: future.result() if future in done else late for pid, future in futures.items()}
 
 
 def _stacks_of(
-    binary: str | None,
-    pid: int,
-    since_s: float,
-    take: Callable[[str, int, float], list[pyspy.DumpThread]],
-    until_s: float,
+    binary: str | None, pid: int, since_s: float, take: Callable[[str, int, float], list[pyspy.DumpThread]]
 ) -> TakenStacks:
-    if time.monotonic() >= until_s:
-        return TakenStacks(unknown="there was no time")
     if binary is None:
         unknown = failures.no_binary().message
     else:

@@ -23,7 +23,7 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
 from tuimon.proc.ring_facts import read_side_file
-from tuimon.sources.control_channel import NoAgent, Request, open_channel
+from tuimon.sources.control_channel import NoAgent, give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.trace_records import leave_record
@@ -65,20 +65,14 @@ class Taking:
     def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
         """Order the trace. Raises ControlError if the agent cannot take it."""
         self.pid = pid
-        self.wanted = steps
-        self.channel = open_channel(pid)
-        self.ring_path = self.channel.path
+        self.request = give_order(pid, Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
+        self.ring_path = self.request.channel.path
         try:
-            self._reader = RingReader(self.channel.path)
+            self._reader = RingReader(self.ring_path)
         except (OSError, RingError) as error:
-            self.channel.close()
+            self.request.close()
             raise NoAgent(f"the ring of process {pid} cannot be read") from error
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
-        try:
-            self.request: Request = self.channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
-        except BaseException:
-            self.close()
-            raise
         self._since_s = time.monotonic()
 
     @property
@@ -138,14 +132,14 @@ class Taking:
 
     def _answer(self) -> TraceAnswer:
         result = self.request.result()
-        answer = _decoded(self.channel.text(result.text), TraceAnswer) if result.state == State.DONE else None
+        answer = _decoded(self.request.channel.text(result.text), TraceAnswer) if result.state == State.DONE else None
         if answer is None:
             raise TraceError("the agent's answer cannot be understood")
         return answer
 
     @property
     def _raw_path(self) -> str:
-        return side_file(self.channel.path, TRACE)
+        return side_file(self.ring_path, TRACE)
 
     def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
         """Leave a record of what was written to ``path``, for the log of the run."""
@@ -156,7 +150,7 @@ class Taking:
     def close(self) -> None:
         """Let go of the ring."""
         self._reader.close()
-        self.channel.close()
+        self.request.channel.close()
 
 
 #: Boundaries of both clocks are compared with this tolerance: the agent reads the clock once more for itself (ns).

@@ -242,8 +242,8 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     monkeypatch.undo()
-    assert "could not be written" in str(taking.channel.text(taking.request.answer.text))
-    path = taking.channel.path + ".trace"
+    assert "could not be written" in str(taking.request.channel.text(taking.request.answer.text))
+    path = taking.request.channel.path + ".trace"
     taking.close()
     os.unlink(path)
 
@@ -251,7 +251,7 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
 def test_a_damaged_answer(training, tmp_path):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
-    taking.channel.text = lambda number: json.dumps({"steps": -4})
+    taking.request.channel.text = lambda number: json.dumps({"steps": -4})
     assert "cannot be understood" in reason_of(taking, tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,13 +13,7 @@ from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Throttle
 GB = 1_000_000_000
 
 
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
-    fake = FakeNvml(tmp_path)
-    fake.set(devices=1, driver="580.65.06", **usual(0))
-    fake.set(modern(0))
-    yield fake
-    fake.close()
+SCENARIO = {"devices": 1, "driver": "580.65.06", **usual(0), **modern(0)}
 
 
 def read_one(nvml: FakeNvml, now_s: float) -> Gpu:

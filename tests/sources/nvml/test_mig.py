@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, modern, usual
@@ -26,14 +23,9 @@ def instance(gpu: int, place: int) -> dict[str, object]:
     return {f"{gpu}.mig.{place}.{key}": value for key, value in lines.items()}
 
 
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
-    fake = FakeNvml(tmp_path)
-    fake.set(devices=1, driver="580.65.06", **usual(0))
-    # what a GPU that is cut does not tell: utilisation, who computes
-    fake.set({**modern(0), "0.mig": 2, "0.util": None, "0.pids": None, **instance(0, 0), **instance(0, 1)})
-    yield fake
-    fake.close()
+#: A GPU that is cut does not tell its utilisation, nor who computes.
+CUT = {"0.mig": 2, "0.util": None, "0.pids": None, **instance(0, 0), **instance(0, 1)}
+SCENARIO = {"devices": 1, "driver": "580.65.06", **usual(0), **modern(0), **CUT}
 
 
 def test_instances_follow_their_gpu(nvml: FakeNvml) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,7 @@ from tests.fake_nvml import FakeNvml, gpus, notices, usual
 from tests.waiting import until
 from tuimon.records import Gpu, GpuProcess, Notice
 
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
-    fake = FakeNvml(tmp_path)
-    fake.set(devices=1, **usual(0))
-    yield fake
-    fake.close()
+SCENARIO = {"devices": 1, **usual(0)}
 
 
 def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +15,7 @@ from tuimon.sources.gpus.driver import VisibleGpu
 from tuimon.sources.gpus.nvml_device import ComputeProcesses, PidTrust, pid_trust
 from tuimon.sources.gpus.source import named
 
-FOUR = {"devices": 4, "driver": "580.65.06", **usual(0), **usual(1), **usual(2), **usual(3)}
-
-
-@pytest.fixture
-def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
-    fake = FakeNvml(tmp_path)
-    fake.set(**FOUR)
-    yield fake
-    fake.close()
+SCENARIO = {"devices": 4, "driver": "580.65.06", **usual(0), **usual(1), **usual(2), **usual(3)}
 
 
 def uuid(index: int) -> str:
@@ -48,7 +39,7 @@ def test_visible_devices_choose(
     visible_devices: str | None, reads: list[tuple[dict[str, Any], list[int]]], tmp_path: Path
 ) -> None:
     nvml = FakeNvml(tmp_path, visible_devices=visible_devices)
-    nvml.set(**FOUR)
+    nvml.set(**SCENARIO)
     for at, (facts, chosen) in enumerate(reads):
         assert [gpu.index for gpu in gpus(nvml.read(1.0 + 9 * at, **facts)) if gpu.chosen] == chosen
     nvml.close()

@@ -12,7 +12,7 @@ import pytest
 from tuimon.records import RankCollective
 from tuimon.session.standing import stuck
 from tuimon.sources.base import Suspect
-from tuimon.sources.flight_recorders import NotPlain, Recorders, plain_value, rank_collectives
+from tuimon.sources.flight_recorders import NotPlain, Recorders, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
 #: of them a fourth.
@@ -157,14 +157,6 @@ def test_what_is_no_dump_is_refused_and_runs_nothing(
     with pytest.raises(NotPlain):
         rank_collectives(data, 0)
     assert not list(tmp_path.iterdir())
-
-
-def test_plain_values_come_out_as_they_went_in() -> None:
-    value = {"a": [1, 2.5, None, True, "x", (1, {2})]}
-    with pytest.raises(NotPlain):
-        plain_value(pickle.dumps(value, protocol=2))  # a set is made by its class there
-    del value["a"][-1]
-    assert plain_value(pickle.dumps(value, protocol=2)) == value
 
 
 class TestRecorders:

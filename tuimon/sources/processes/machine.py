@@ -24,7 +24,7 @@ from tuimon.sources.timeouts import CallWithTimeout
 _PERIOD_S = 5.0
 #: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
-_CORE = re.compile(r"cpu\d+$")
+_CORE = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
 #: Most training processes whose place a record gives: more than a machine has GPUs.
 _PLACED = 64
 #: Processes whose threads are counted: 10 us each.
@@ -68,10 +68,7 @@ class ControlGroups:
         """The use and limit of each group that has a limit."""
         for folder, is_old in self._folders(controller):
             limit_name, used_name, cache_name = _FILES[controller][is_old]
-            limit, used = (
-                procfs.read_text(f"{folder}/{limit_name}").strip(),
-                procfs.read_text(f"{folder}/{used_name}").strip(),
-            )
+            limit, used = (procfs.read_text(f"{folder}/{name}").strip() for name in (limit_name, used_name))
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
                 cache = fields(procfs.read_text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
                 yield ResourceUse(controller, max(0, int(used) - cache), int(limit))
@@ -209,15 +206,13 @@ class MachineSource(Source):
         yield from ((name, counts[name]) for name in ("pswpin", "pswpout") if name in counts)
         if limit is not None:
             yield "held", limit.throttled_s
-        lines = self._text("/proc/stat").splitlines()
-        cores = [line.split()[1:] for line in lines if line.startswith("cpu") and line[3:4].isdecimal()]
-        if len(cores) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
-            cores = [core for number, core in enumerate(cores) if number in allowed]
+        cores = self._cores()
+        counted = allowed if allowed <= cores.keys() else cores.keys()  # a container may number its cores anew
         try:
-            ticks = [[int(core[place]) for place in (*_BUSY, _STOLEN)] for core in cores]
+            ticks = [[int(cores[number][place]) for place in (*_BUSY, _STOLEN)] for number in counted]
         except (ValueError, IndexError):
             return
-        if lines:
+        if cores:
             yield ("busy", allowed), sum(sum(core[:-1]) for core in ticks) / procfs.TICKS_PER_S
             yield ("stolen", allowed), sum(core[-1] for core in ticks) / procfs.TICKS_PER_S
 
@@ -239,15 +234,15 @@ class MachineSource(Source):
         """The cores that any of its training processes and workers may use; empty where that is not known."""
         roles = self._table.roles.items()
         allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
-        lines = self._text("/proc/stat").splitlines()  # a mask may have cores that are offline
-        return frozenset().union(*allowed) & {int(name[3:]) for name, *_ in map(str.split, lines) if _CORE.match(name)}
+        return frozenset().union(*allowed).intersection(self._cores())  # a mask may have cores that are offline
+
+    def _cores(self) -> dict[int, list[str]]:
+        """The counters of each core."""
+        return {int(core[1]): core[2].split() for core in _CORE.finditer(self._text("/proc/stat"))}
 
     def _allowed(self, pid: int) -> frozenset[int]:
         """The cores that a process's main thread may use, by its affinity and cpuset."""
-        for line in self._text(f"/proc/{pid}/status").splitlines():
-            if line.startswith("Cpus_allowed_list:"):
-                return core_numbers(line.partition(":")[2])
-        return frozenset()
+        return core_numbers(procfs.read_fields(f"{self._root}/proc/{pid}/status").get("Cpus_allowed_list", ""))
 
     def _placed(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
@@ -271,12 +266,8 @@ class MachineSource(Source):
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
-        for line in self._text("/proc/pressure/memory").splitlines():
-            kind, *pairs = line.split()
-            share = dict(pair.split("=", 1) for pair in pairs if "=" in pair).get("avg10") if kind == "some" else None
-            if share is not None:
-                return round(float(share) / 100, 4)
-        return None
+        share = re.search(r"^some avg10=(\d+\.\d+)", self._text("/proc/pressure/memory"), re.MULTILINE)
+        return round(float(share[1]) / 100, 4) if share is not None else None
 
     def _fields(self, path: str) -> dict[str, int]:
         return fields(self._text(path))
