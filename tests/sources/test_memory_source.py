@@ -15,7 +15,7 @@ from tuimon.agent.ring.files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
-from tuimon.sources.control_channel import NoAnswer, Refused
+from tuimon.sources.control_channel import ControlError
 from tuimon.sources.memory import STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
@@ -87,8 +87,8 @@ class FakeChannel:
             raise self.failure
         return self.answer
 
-    def no_answer(self) -> NoAnswer:
-        return NoAnswer("no backward pass has ended")
+    def no_answer(self) -> ControlError:
+        return ControlError("no backward pass has ended")
 
     def close(self) -> None:
         self.is_closed = True
@@ -130,7 +130,7 @@ def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
 def test_what_is_refused_is_said(channel: FakeChannel) -> None:
     source = MemorySource(training(), clock=Clock())
     source.record_memory()
-    channel.answer, channel.failure = Answer(1, State.REFUSED, 0, 1), Refused("a profiler is on already")
+    channel.answer, channel.failure = Answer(1, State.REFUSED, 0, 1), ControlError("a profiler is on already")
     *_, said = source.read()
     assert isinstance(said, Notice) and said.level == "warning" and "profiler is on" in said.message
     assert channel.is_closed

@@ -7,7 +7,7 @@
         while not request.is_over:
             request.poll()                               # at least twice a second: it is the heartbeat as well
         ...
-        channel.order_and_wait(Command.WITHDRAW)         # or in one call: waits for the end, raises Refused ...
+        channel.order_and_wait(Command.WITHDRAW)         # or in one call: waits for the end, or raises ControlError
 """
 
 from __future__ import annotations
@@ -124,30 +124,6 @@ class ControlError(TuimonError):
     """The agent in the training does not carry out an order."""
 
 
-class NoAgent(ControlError):
-    """There is no agent in the process that takes orders."""
-
-
-class TooOld(NoAgent):
-    """The agent in the process is of an older tuimon."""
-
-
-class Busy(ControlError):
-    """The agent does this already, for another monitor."""
-
-
-class NoAnswer(ControlError):
-    """The training has not come to the end of a backward pass since the order."""
-
-
-class Refused(ControlError):
-    """The agent cannot carry out the order in that training."""
-
-
-class Failed(ControlError):
-    """The agent has tried, and something went wrong; or the process has ended meanwhile."""
-
-
 def open_channel(pid: int) -> Channel:
     """The channel to the agent in a live process. Raises ControlError."""
     try:
@@ -155,14 +131,14 @@ def open_channel(pid: int) -> Channel:
         reader = RingReader(path)
     except (OSError, ValueError, IndexError) as error:
         if procfs.start_ticks(pid) is None:
-            raise NoAgent(f"there is no process {pid}", "List the running trainings: tuimon ps") from error
-        raise NoAgent(
+            raise ControlError(f"there is no process {pid}", "List the running trainings: tuimon ps") from error
+        raise ControlError(
             f"there is no agent of tuimon in process {pid}",
             "Start the training with tuimon run, or attach with --inject; one that has just started has an agent once "
             "it has imported torch",
         ) from error
     except RingError as error:
-        raise TooOld(f"{plain(str(error))}: the training was started by another version of tuimon") from error
+        raise ControlError(f"{plain(str(error))}: the training was started by another version of tuimon") from error
     try:
         return Channel(reader)
     finally:
@@ -189,14 +165,14 @@ class Channel:
         try:
             self._bytes = RingBytes(reader.path, writable=True)
         except (OSError, RingError) as error:
-            raise NoAgent(f"the ring of process {self.pid} cannot be written: {plain(str(error))}") from error
+            raise ControlError(f"the ring of process {self.pid} cannot be written: {plain(str(error))}") from error
         if self._bytes.number(layout.CREATED_OFFSET) != reader.created_ns:
             self.close()
-            raise NoAgent(f"process {self.pid} has just replaced its ring", "try again")
+            raise ControlError(f"process {self.pid} has just replaced its ring", "try again")
         words = self.words()
         if words[VERSION_WORD] != CONTROL_VERSION:
             self.close()
-            raise TooOld(
+            raise ControlError(
                 f"the agent in process {self.pid} takes no orders: it is of another version of tuimon",
                 "restart the training with this one",
             )
@@ -230,17 +206,19 @@ class Channel:
         return files.is_running(self.pid, self._ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
-        """Give an order. Raises ControlError: TooOld where the agent does not know it, Busy, NoAgent."""
+        """Give an order. Raises ControlError, as where another monitor has given the same."""
         if not 0 <= argument < 1 << 64:
             raise ValueError(f"{argument} is no argument of an order")
         if not self.knows(command):
-            raise TooOld(f"the agent in process {self.pid} is of an older tuimon and does not know {WORK[command]}")
+            raise ControlError(
+                f"the agent in process {self.pid} is of an older tuimon and does not know {WORK[command]}"
+            )
         if not self._bytes.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
-            raise Busy(f"another tuimon is giving an order to process {self.pid}", "try again")
+            raise ControlError(f"another tuimon is giving an order to process {self.pid}", "try again")
         try:
             return self._order(command, argument, instead_of)
         except OSError as error:
-            raise NoAgent(f"the ring of process {self.pid} cannot be written: {error}") from error
+            raise ControlError(f"the ring of process {self.pid} cannot be written: {error}") from error
         finally:
             self._bytes.unlock(CONTROL_OFFSET, CONTROL_BYTES)
 
@@ -289,7 +267,9 @@ class Channel:
             and is_whole(latest, command)
             and is_alive(latest.alive_ns, self._clock_ns())
         ):
-            raise Busy(f"another tuimon has ordered {WORK[command]} from process {self.pid}", "wait for its end")
+            raise ControlError(
+                f"another tuimon has ordered {WORK[command]} from process {self.pid}", "wait for its end"
+            )
         number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
         order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
         self._bytes.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
@@ -337,7 +317,7 @@ class Request:
         self._lost = "it was taken back"
         try:
             self.channel.order(self.command, 0)
-        except (Busy, NoAgent):  # it ends when the heartbeat stops
+        except ControlError:  # it ends when the heartbeat stops
             return
 
     def close(self) -> None:
@@ -346,32 +326,32 @@ class Request:
         self.channel.close()
 
     def result(self) -> Answer:
-        """The answer to an order that was carried out. Raises Refused, Failed."""
+        """The answer to an order that was carried out. Raises ControlError."""
         answer, work, pid = self.answer, WORK[self.command], self.channel.pid
         if answer is None or self._lost:
             lost = self._lost or "there is no answer yet"
-            raise Failed(f"{work}: nothing came from process {pid}: {lost}", _TRY_WHILE_IT_RUNS)
+            raise ControlError(f"{work}: nothing came from process {pid}: {lost}", _TRY_WHILE_IT_RUNS)
         reason = self.channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
-            raise Refused(
+            raise ControlError(
                 f"process {pid} refuses {work}: {reason}", "Try again once that is no longer so; nothing was changed"
             )
         if answer.state == State.STOPPED:
             why = f"process {pid} ends or had no heartbeat of this monitor"
-            raise Failed(f"{work}: stopped before the end, as {why}", _TRY_WHILE_IT_RUNS)
+            raise ControlError(f"{work}: stopped before the end, as {why}", _TRY_WHILE_IT_RUNS)
         if answer.state != State.DONE:
-            raise Failed(f"{work} went wrong in process {pid}: {reason}")
+            raise ControlError(f"{work} went wrong in process {pid}: {reason}")
         return answer
 
-    def no_answer(self) -> NoAnswer:
+    def no_answer(self) -> ControlError:
         """The error to raise, or show, when nothing has happened for too long."""
         pid, work = self.channel.pid, WORK[self.command]
         if self.answer is None:
-            return NoAnswer(
+            return ControlError(
                 f"process {pid} has not come to {work}: no backward pass has ended since the order",
                 "it may be in set-up, in a long evaluation, or stuck; the request ends with this tuimon",
             )
-        return NoAnswer(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
+        return ControlError(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
 
     def _go_on(self, order: Order) -> None:
         if order.number != self.number:

@@ -23,7 +23,7 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
 from tuimon.proc.ring_facts import read_side_file
-from tuimon.sources.control_channel import NoAgent, give_order
+from tuimon.sources.control_channel import ControlError, give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.trace_records import leave_record
@@ -71,7 +71,7 @@ class Taking:
             self._reader = RingReader(self.ring_path)
         except (OSError, RingError) as error:
             self.request.close()
-            raise NoAgent(f"the ring of process {pid} cannot be read") from error
+            raise ControlError(f"the ring of process {pid} cannot be read") from error
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
         self._since_s = time.monotonic()
 

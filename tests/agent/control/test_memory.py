@@ -14,7 +14,7 @@ from tuimon.agent.control import memory, orders
 from tuimon.agent.control.memory import Blocks, CudaRecording
 from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.sources.control_channel import Refused
+from tuimon.sources.control_channel import ControlError
 
 HERE = (("train.py", 7, "log"), ("train.py", 20, "main"))
 THERE = (("train.py", 12, "main"),)
@@ -149,7 +149,7 @@ def test_refusals(own_channel, monkeypatch, steps, used, own, reason):
     request = own_channel.order(Command.MEMORY, steps)
     orders.attend()
     request.poll()
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(ControlError, match=reason):
         request.result()
     assert torch.cuda.calls == []
 

@@ -14,7 +14,7 @@ from tuimon.agent.control import orders, sample
 from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.sources.control_channel import Refused
+from tuimon.sources.control_channel import ControlError
 from tuimon.sources.stacks.speedscope import parse_speedscope
 
 FAST = files.pack_sampling(20, 200)
@@ -121,7 +121,7 @@ def test_without_a_gil_it_is_refused_where_a_dump_may_crash(own_channel, monkeyp
     request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     request.poll()
-    with pytest.raises(Refused, match="this Python has no GIL"):
+    with pytest.raises(ControlError, match="this Python has no GIL"):
         request.result()
 
 

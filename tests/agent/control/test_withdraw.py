@@ -14,13 +14,13 @@ from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, Stat
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
 from tuimon.sources import control_channel as monitor
-from tuimon.sources.control_channel import Channel, NoAgent, open_channel
+from tuimon.sources.control_channel import Channel, ControlError, open_channel
 
 
 @pytest.mark.trust
 def test_a_process_without_an_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    with pytest.raises(NoAgent, match="no agent of tuimon"):
+    with pytest.raises(ControlError, match="no agent of tuimon"):
         open_channel(os.getpid())
 
 

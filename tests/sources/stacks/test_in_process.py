@@ -26,7 +26,7 @@ from tuimon.agent.ring.files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.sources.base import Problem
-from tuimon.sources.control_channel import NoAnswer
+from tuimon.sources.control_channel import ControlError
 from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_log
 from tuimon.sources.process_table import ProcessTable
@@ -107,7 +107,7 @@ class Agent:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = str(folder / "1-1.ring")
         self.request = types.SimpleNamespace(
-            number=1, answer=None, is_over=False, no_answer=lambda: NoAnswer("no backward pass has ended")
+            number=1, answer=None, is_over=False, no_answer=lambda: ControlError("no backward pass has ended")
         )
         self.request.poll = lambda: self.request.answer
         monkeypatch.setattr(in_process, "open_channel", lambda pid: self)
