@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -44,30 +43,16 @@ class SourceReader:
         self.records: list[Record] = []
         self.pause_s = 0.0
 
-    def __call__(self) -> list[Record]:
-        time.sleep(self.pause_s)
-        self.records += self.source.read()
-        return self.records
+    def when(self, pid, condition, kind=Process):
+        """The latest record of a process that fulfils a condition, once there is one."""
 
-    def latest(self, pid: int) -> Process | None:
-        records = [r for r in self.records if isinstance(r, Process) and r.pid == pid]
-        return records[-1] if records else None
-
-    def when(self, pid: int, condition: Callable[[Process], bool]) -> Process:
-        def found() -> Process | None:
-            self()
-            process = self.latest(pid)
-            return process if process and condition(process) else None
-
-        return until(found, f"process {pid}")
-
-    def threads(self, pid: int, condition: Callable[[Threads], bool] = lambda _: True) -> Threads:
-        def found() -> Threads | None:
-            self()
-            records = [r for r in self.records if isinstance(r, Threads) and r.pid == pid and condition(r)]
+        def found():
+            time.sleep(self.pause_s)
+            self.records += self.source.read()
+            records = [r for r in self.records if isinstance(r, kind) and r.pid == pid and condition(r)]
             return records[-1] if records else None
 
-        return until(found, f"threads of {pid}")
+        return until(found, f"{kind.__name__} of {pid}")
 
 
 def test_a_family_appears_and_ends(tmp_path: Path) -> None:
@@ -83,8 +68,8 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert reader.when(child, lambda p: p.role == "child").ppid == root.pid
         table.note_sampled(child, "loading")
         reader.when(child, lambda p: p.role == "worker")
-        assert reader.threads(child, lambda row: bool(row.private_bytes)).own_bytes
-        opened = reader.threads(root.pid, lambda row: row.open_files is not None).open_files
+        assert reader.when(child, lambda row: bool(row.private_bytes), Threads).own_bytes
+        opened = reader.when(root.pid, lambda row: row.open_files is not None, Threads).open_files
         assert opened is not None and 3 <= opened[0] < opened[1]
         assert reader.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
         assert set(table.pids()) == {root.pid, child, sleep}
@@ -169,13 +154,13 @@ def test_threads_of_a_process(tmp_path: Path) -> None:
     with running(tmp_path, THREADS) as root:
         reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.2))
         named = {") R 1 (\n", "pt_autograd_*", "\ufffd[bold]"}
-        record = reader.threads(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01)
+        record = reader.when(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01, Threads)
         rows = {row.name: row for row in record.threads}
         assert record.threads[0].tid == root.pid
         assert rows["pt_autograd_*"].count == 5
         assert rows["pt_autograd_*"].state == "waiting"
         reader.pause_s = 0.3  # the kernel counts in ticks of a few milliseconds
-        busy = reader.threads(root.pid, lambda r: r.window_s > 0.25 and (r.cpu_ratio or 0) > 0.1)
+        busy = reader.when(root.pid, lambda r: r.window_s > 0.25 and (r.cpu_ratio or 0) > 0.1, Threads)
         name, ratio = max(((row.name, row.cpu_ratio or 0.0) for row in busy.threads), key=lambda pair: pair[1])
         assert name == ") R 1 (\n"
         assert 0.1 < ratio < 1.3

@@ -21,7 +21,7 @@ from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
 ROWS = 32
 #: Most ended threads that a record names.
 _ENDED = 16
-#: The share of a core below which threads may share a row.
+#: The share of a core below which threads may share a row, and an "other" process is idle.
 IDLE_RATIO = 0.01
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
 #: A thread that slept through so many reads rests: it is read only in every so many reads, unless some thread that was
@@ -274,8 +274,6 @@ class ChildrensCpu(Struct):
 
 #: A program may replace itself by another of the same name: checked after this many reads.
 _REREAD_AFTER = 10
-#: The share of a core below which an "other" process is idle.
-_IDLE_RATIO = 0.01
 #: Between two readings of what a process shares with no other, in seconds.
 _PRIVATE_EVERY_S = 1.9
 #: Most of a core for reading private memory, for which the kernel walks all pages of a process.
@@ -376,4 +374,4 @@ class Followed(Struct):
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
         used = self.meter.process
-        return used is not None and used.cpu_s - self.window_cpu_s < _IDLE_RATIO * (now_s - self.window_from_s)
+        return used is not None and used.cpu_s - self.window_cpu_s < IDLE_RATIO * (now_s - self.window_from_s)

@@ -213,7 +213,7 @@ class ProcessSource(Source):
         facts = read_facts(pid, main.name) if main is not None else None
         if main is None or facts is None:
             meter.close()
-            self._add_ended(pid, start)
+            self._add_ended(followed)
             return False
         followed.facts = facts
         followed.reported_s = main.cpu_s
@@ -224,22 +224,14 @@ class ProcessSource(Source):
         self.known[pid] = followed
         return True
 
-    def _add_ended(self, pid: int, start: int) -> None:
+    def _add_ended(self, followed: Followed) -> None:
         """Note a worker that has ended: torch waits for those whose part of a stream is at its end with the others."""
+        pid = followed.facts.pid
         stat = read_process_stat(pid)
         if stat is not None and stat.state == "Z" and stat.name == WORKER_THREAD:
-            begun, now_s = round(start_unix_s(start), 2), round(self._clock(), 3)
-            ended = Process(
-                t=now_s,
-                pid=pid,
-                ppid=stat.ppid,
-                start_unix_s=begun,
-                command=[],
-                role="worker",
-                markers=False,
-                ended=True,
-            )
-            self._found_ended.append(ended)
+            followed.facts = ProcessFacts(pid, stat.ppid, stat.name, (), True)
+            ended = self._describe(pid, followed, "worker", self._clock())
+            self._found_ended.append(msgspec.structs.replace(ended, ended=True))
 
     def _is_ours(self, pid: int, start: int) -> bool:
         """True if it is of the run: root and named ones by pid and start time; any other was found as a child."""
