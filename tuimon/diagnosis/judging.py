@@ -196,11 +196,10 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     is laid on calls by their length, but a wait may be why any of these calls comes late.
     """
     order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
-    claims = {
-        each.rule: [i for i, cell in enumerate(room.cells) if takes is not None and takes(cell, each)]
-        for each in order
-        for takes in [BY_NAME[each.rule].takes]
-    }
+    claims = dict[str, list[int]]()
+    for each in order:
+        takes = BY_NAME[each.rule].takes
+        claims[each.rule] = [i for i, cell in enumerate(room.cells) if takes is not None and takes(cell, each)]
     claimants = Counter(i for claim in claims.values() for i in claim)
     held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # by cell and rule
     kept: dict[str, Finding] = {}

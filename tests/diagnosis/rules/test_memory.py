@@ -58,6 +58,11 @@ def test_who_grows_is_reported_with_when_memory_is_full():
     assert finding.evidence["full_in_s"] == pytest.approx(25.6)
 
 
+def test_who_grows_is_named_before_the_first_step_as_well():
+    session = one_process(growing(), machine(available=GB // 2))
+    assert ": the training (100) grows by 1.17 GiB a minute" in by_rule(session)["memory_pressure"].headline
+
+
 def test_swapping_is_reported_and_a_little_is_not():
     finding = found(machine(swap_in_bytes_per_s=2.0 * (1 << 20), swap_out_bytes_per_s=0.0))
     assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MiB/s")

@@ -118,9 +118,7 @@ class Facts(Struct, frozen=True, dict=True):
             "do": blocked if workers.waiting else f"{busy} busy",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": "runs the model to generate the data"
-            if self.rollout.is_by_policy
-            else f"waits for environments in {senders} processes"
+            "makes": f"waits for environments in {senders} processes"
             if self.is_by_processes
             else "steps the environment",
             "spare": evidence.cores - 1,
@@ -315,12 +313,11 @@ def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
     """The model in which the loop itself makes batches of what it has fetched, whatever other processes do."""
     if not facts.workers.number and not facts.evidence.data.senders.number:
         return model
-    parts_ms = [max(0.0, part) * model.step_ms for part in (facts.claim.lost.middle, facts.claim.lost.low)]
     here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
-    likely, certain = (
-        replace(step, batch_ms=ms, own_ms=model.step_ms - ms) for step, ms in zip(here, parts_ms, strict=True)
-    )
-    return model._replace(likely=likely, certain=certain)
+    for n, lost in enumerate((facts.claim.lost.middle, facts.claim.lost.low)):
+        batch_ms = max(0.0, lost) * model.step_ms
+        here[n] = replace(here[n], batch_ms=batch_ms, own_ms=model.step_ms - batch_ms)
+    return model._replace(likely=here[0], certain=here[1])
 
 
 def _in_thread(model: StepModel, _: Facts) -> StepModel:
@@ -351,37 +348,6 @@ _WHOLE_BATCHES = Remedy(
     part=lambda f: Interval.around(f.loaders_own),
     when=lambda f: f.loaders_own >= MOST,
 )
-_ROLLOUT = Cause(
-    "rollout",
-    ": the loop {makes}{at}",
-    (
-        Remedy(
-            "run the model for more environments or prompts at once: each call costs about the same",
-            when=lambda f: f.rollout.is_by_policy,
-        ),
-        _cheaper(when=lambda f: not f.rollout.is_by_policy),
-        Remedy(
-            "step {spare} environments at once, each in a process of its own ({vectorised})",
-            "items",
-            to=lambda f: 1.0 / (f.evidence.cores - 1),
-            part=lambda f: Interval.around(f.rollout.environment),
-            when=lambda f: (
-                f.evidence.cores > 2 and not (f.rollout.is_by_policy or f.evidence.data.senders.number or f.is_held_up)
-            ),
-        ),
-        Remedy(
-            "step the environments in the training process (a synchronous vectorised environment): messages to their"
-            " processes cost more than they compute",
-            "items",
-            to=lambda f: f.in_this_process,
-            part=lambda f: Interval.around(f.rollout.environment),
-            when=lambda f: not f.rollout.is_by_policy,
-        ),
-    ),
-    when=lambda f: f.evidence.data.rollout is not None,
-    at=lambda f: (f.evidence.data.senders.making.hottest() if f.is_by_processes else None) or f.own,
-    model=_after_the_fetch,
-)
 CAUSES = (
     Cause(
         None,
@@ -396,7 +362,38 @@ CAUSES = (
         lambda cell: cell.doing == "start",
         at=lambda f: None,
     ),
-    _ROLLOUT,
+    Cause(
+        "rollout",
+        ": the loop runs the model to generate the data{at}",
+        (Remedy("run the model for more environments or prompts at once: each call costs about the same"),),
+        when=lambda f: f.rollout.is_by_policy,
+        model=_after_the_fetch,
+        severity="info",
+    ),
+    Cause(
+        "rollout",
+        ": the loop {makes}{at}",
+        (
+            _cheaper(),
+            Remedy(
+                "step {spare} environments at once, each in a process of its own ({vectorised})",
+                "items",
+                to=lambda f: 1.0 / (f.evidence.cores - 1),
+                part=lambda f: Interval.around(f.rollout.environment),
+                when=lambda f: f.evidence.cores > 2 and not (f.evidence.data.senders.number or f.is_held_up),
+            ),
+            Remedy(
+                "step the environments in the training process (a synchronous vectorised environment): messages to"
+                " their processes cost more than they compute",
+                "items",
+                to=lambda f: f.in_this_process,
+                part=lambda f: Interval.around(f.rollout.environment),
+            ),
+        ),
+        when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy,
+        at=lambda f: (f.evidence.data.senders.making.hottest() if f.is_by_processes else None) or f.own,
+        model=_after_the_fetch,
+    ),
     Cause(
         "sampler",
         ": the training process draws the indices{at}",
@@ -604,7 +601,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         f"{waits} for data{cause.clause.format_map(facts.words)}",
         best,
         *(fix for fix in others if fix.estimated_speedup is not None),
-        severity="info" if cause is _ROLLOUT and facts.rollout.is_by_policy else cause.severity,
+        severity=cause.severity,
         cause=cause.name,
         share=claim.share,
         at=(facts.hot, facts.own),
@@ -616,7 +613,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
             "worker_busy_ratio": facts.workers.busy_ratio,
             "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
             **figures(facts.native),
-            **({f"{part}_share": of for part, of in facts.rollout._asdict().items()} if cause is _ROLLOUT else {}),
+            **(
+                {f"{part}_share": of for part, of in facts.rollout._asdict().items()} if cause.name == "rollout" else {}
+            ),
             **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
         },
     )
