@@ -6,15 +6,16 @@ import pytest
 
 from tests.sources.loop.loop_script import MS, Played, markers, ms, play
 from tuimon.agent.ring import layout
-from tuimon.sources.loop import machine
+from tuimon.sources.loop import machine, pieces
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.pieces import Drive
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
 
-def test_the_worked_example():
+def test_the_worked_examples():
     assert doctest.testmod(machine) == (0, 15)
+    assert doctest.testmod(pieces).failed == 0
 
 
 def lengths(played):
@@ -303,3 +304,118 @@ def test_what_belongs_to_a_step_that_the_program_has_ended_stays_in_it():
     """Though the fetch after it shows that its batch was evaluated."""
     played = play("fetch:5 wait:3 bwd:4 opt:2 step " * 3 + "fetch@2:2 wait:3 step wait:1 " * 5)
     assert lengths(played) == [14] * 3 + [5] * 5
+
+
+# -- optimizers that step in turn in a loop without a DataLoader: one round of them is one step
+
+FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("begin", range(12, 16))
+@pytest.mark.parametrize("count", [0, 1, 5, 30])
+def test_updates_that_were_only_counted_keep_the_round(size, begin, count):
+    each, passed = pieces.Rounds(), pieces.Rounds()
+    updates = [frozenset({n % size}) for n in range(begin + count)]
+    for update in updates:
+        each.add_update(update)
+    for update in updates[:begin]:
+        passed.add_update(update)
+    steps = passed.pass_updates(count)
+    assert (passed.size, passed.open) == (each.size, each.open) == (size, (begin + count) % size)
+    assert steps == (begin + count) // size - begin // size
+
+
+@pytest.mark.parametrize("together", [FIRST + SECOND, FIRST + SECOND + THIRD])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_two_or_three_models_in_turn_are_one_step(together, count):
+    played = play(together, count)
+    assert (played.drive, len(played.steps)) == (Drive.UPDATE, count)
+    optimizers = together.count("opt")
+    assert {step.total_ns for step in played.steps[1:]} == {10 * optimizers * MS}
+    assert {step.updates for step in played.steps} == {optimizers}
+    assert ms(played.steps[-1].phases) == {
+        "backward": 3 * optimizers,
+        "between": 6 * optimizers,
+        "optimizer": optimizers,
+    }
+
+
+def test_a_round_that_is_not_whole_at_the_end_is_a_step():
+    played = play((FIRST + SECOND) * 5 + FIRST)
+    assert [step.updates for step in played.steps] == [2] * 5 + [1]
+
+
+def test_one_model_first_and_then_two_in_turn():
+    played = play(FIRST * 10 + (FIRST + SECOND) * 10)
+    assert [step.updates for step in played.steps] == [1] * 14 + [2] * 8  # two rounds show what a step is
+
+
+@pytest.mark.parametrize("loop", [FIRST + FIRST + SECOND, FIRST * 3 + SECOND * 3, FIRST * 5 + SECOND])
+def test_optimizers_that_do_not_take_turns_make_a_step_with_each_update(loop):
+    played = play(loop, 12)
+    assert len(played.steps) == 12 * loop.count("opt")
+
+
+@pytest.mark.parametrize("rounds_a_batch", [1, 3])
+def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
+    played = play("fetch:2 " + (FIRST + SECOND) * rounds_a_batch, 6)
+    assert (played.drive, len(played.steps)) == (Drive.FETCH, 6)
+
+
+# -- a loop without backward: its batches are steps, or the calls of ``tuimon.step()``
+
+BATCH = "fetch:5 wait:20 "
+TRAIN = "fetch:5 wait:3 bwd:4 opt:2 wait:1 "
+
+
+def test_each_batch_is_a_step_if_nothing_trains():
+    played = play(BATCH, 40)
+    assert [ms(step.phases) for step in played.steps] == [{"data": 5, "between": 20}] * 39
+    assert played.eval_count == 0
+
+
+@pytest.mark.parametrize(("fetch_ms", "batches"), [(50, 40), (2500, 10)])
+def test_batches_that_take_longer_to_fetch_than_to_use_are_steps(fetch_ms, batches):
+    played = play(f"fetch:{fetch_ms} wait:1 ", batches + 20, finish=False)
+    assert len(played.steps) >= batches
+    assert {step.total_ns for step in played.steps} == {(fetch_ms + 1) * MS}
+
+
+@pytest.mark.parametrize("batches", [4, 200])
+def test_an_evaluation_before_the_training_leaves_no_step(batches):
+    before = "fetch@2:5 wait:20 " * batches + "stop@2:1 "
+    played = Played(markers(before + TRAIN * 10))
+    assert (len(played.steps), played.eval_count) == (10, batches)
+    assert all(step.backwards == 1 for step in played.steps)
+
+
+def test_steps_that_were_told_before_the_training_are_taken_back():
+    played = Played(markers("fetch@2:5 wait:20 " * 100 + "stop@2:1 "), finish=False)
+    assert len(played.steps) == 100
+    for marker in markers(TRAIN * 10, start_ns=100_000 * MS):
+        played.machine.feed(*marker)
+    played.machine.steps.finish()
+    assert played.machine.steps.begins_anew
+    assert len(played.machine.steps.take_ended()) == 10
+
+
+def test_the_program_may_say_how_many_batches_make_a_step():
+    played = play(BATCH * 3 + "step ", 5)
+    assert [ms(step.phases) for step in played.steps] == [{"data": 15, "between": 60}] * 5
+
+
+def test_steps_that_the_program_marks_are_left_to_samples_if_nothing_else_is_marked():
+    played = play("wait:7 step ", 4)
+    assert [ms(step.phases) for step in played.steps[1:]] == [{"between": 7}] * 3
+
+
+def test_the_first_call_counts_though_it_is_unknown_how_long_its_step_took():
+    played = play("wait:7 step ", 50)
+    assert len(played.steps) == 50
+    assert [step.usual for step in played.steps[:2]] == [False, True]
+
+
+def test_a_program_with_an_optimizer_only_evaluates_before_it_trains():
+    played = Played(markers("made " + BATCH * 100), finish=False)
+    assert (len(played.steps), played.eval_count) == (0, 99)

@@ -11,6 +11,7 @@ from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.source import MarkerSource
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.window_lengths import LONGEST_S, WindowEnds, longest_intervals
 
 LOOP = PLAIN.replace("wait:1", "wait:43")  # 100 ms
 
@@ -109,6 +110,27 @@ def test_only_ranks_in_focus_and_those_that_end_keep_short_windows(ranks, expect
     short = {pid for pid in range(ranks) if source.followers[f"{pid}-1.ring"].longest == 1}
     assert short == ({3, 5} if expected > 1 else set(range(ranks)))
     assert max(follower.longest for follower in source.followers.values()) == expected
+
+
+@pytest.mark.parametrize("interval_s", [0.25, 0.5, 2.0, 3.0, 5.0, 10.0])
+def test_they_are_no_longer_than_the_longest_whatever_the_interval(interval_s):
+    assert longest_intervals(64, interval_s) * interval_s <= max(interval_s, LONGEST_S)
+
+
+def ends_of(ends, begin_s, windows, is_calm=True):
+    at_s = begin_s
+    for _ in range(windows):
+        at_s = ends.of(at_s * SECOND) // SECOND
+        ends.note_window(is_calm=is_calm)
+        yield at_s
+
+
+def test_the_open_window_is_cut_short_when_it_may_no_longer_be_long():
+    ends = WindowEnds(SECOND)
+    ends.longest = 4
+    assert list(ends_of(ends, 10, 4))[-1] == 20
+    ends.longest = 1
+    assert list(ends_of(ends, 20, 3)) == [21, 22, 23]
 
 
 # -- how often rings are read: the fewer reads, the less many ranks cost
