@@ -185,11 +185,26 @@ def test_the_open_phase(before, script, phase):
     assert machine.open_phase.name == phase
 
 
-@pytest.mark.parametrize("count", [2, 5, 30])
-def test_a_batch_that_is_fetched_ahead_before_the_update_bounds_no_step(count):
-    played = play("fetch:5 " + "wait:3 bwd:4 fetch:5 opt:2 wait:1 " * count)
-    assert (played.drive, played.eval_count) == (Drive.UPDATE, 0)
-    assert lengths(played)[1:] == [15] * (count - 1)
+BATCH, USE, UPDATE = "fetch:2 wait:0.1 ", "wait:3 bwd:4 ", "opt:1 wait:1 "
+#: By where batches are fetched: a step of so many.
+FETCHED = {
+    "nowhere": lambda batches: USE * batches + UPDATE,
+    "before each use": lambda batches: (BATCH + USE) * batches + UPDATE,
+    "before all": lambda batches: BATCH * batches + USE * batches + UPDATE,
+    "ahead, before the update": lambda batches: (USE + BATCH) * batches + UPDATE,
+    "ahead, after the update": lambda batches: USE * batches + UPDATE + BATCH,
+}
+
+
+@pytest.mark.parametrize("where", FETCHED)
+@pytest.mark.parametrize("batches", [1, 2, 4])
+@pytest.mark.parametrize("inspected", ["", "bwd:1 "])
+@pytest.mark.parametrize("evaluation", ["", "fetch@2:1 wait:2 " * 6 + "stop@2:1 "])
+def test_each_update_ends_a_step_wherever_its_batches_are_fetched(where, batches, inspected, evaluation):
+    first, step = BATCH if "ahead" in where else "", FETCHED[where](batches) + inspected
+    played = play(first + (step * 40 + evaluation) * 3)
+    assert (len(played.steps), played.eval_count) == (120, 18 if evaluation else 0)
+    assert len(play(first + step * 20, finish=False).steps) > 10  # they are not waited for
 
 
 def test_a_batch_for_show_before_a_loop_without_a_loader():
@@ -365,12 +380,12 @@ def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
 
 # -- a loop without backward: its batches are steps, or the calls of ``tuimon.step()``
 
-BATCH = "fetch:5 wait:20 "
+FORWARD = "fetch:5 wait:20 "
 TRAIN = "fetch:5 wait:3 bwd:4 opt:2 wait:1 "
 
 
 def test_each_batch_is_a_step_if_nothing_trains():
-    played = play(BATCH, 40)
+    played = play(FORWARD, 40)
     assert [ms(step.phases) for step in played.steps] == [{"data": 5, "between": 20}] * 39
     assert played.eval_count == 0
 
@@ -401,7 +416,7 @@ def test_steps_that_were_told_before_the_training_are_taken_back():
 
 
 def test_the_program_may_say_how_many_batches_make_a_step():
-    played = play(BATCH * 3 + "step ", 5)
+    played = play(FORWARD * 3 + "step ", 5)
     assert [ms(step.phases) for step in played.steps] == [{"data": 15, "between": 60}] * 5
 
 
@@ -417,5 +432,5 @@ def test_the_first_call_counts_though_it_is_unknown_how_long_its_step_took():
 
 
 def test_a_program_with_an_optimizer_only_evaluates_before_it_trains():
-    played = Played(markers("made " + BATCH * 100), finish=False)
+    played = Played(markers("made " + FORWARD * 100), finish=False)
     assert (len(played.steps), played.eval_count) == (0, 99)

@@ -125,7 +125,7 @@ class Pieces:
             self.bare += 1
         drive = self.drive
         if drive is Drive.FETCH:
-            if max(self.bare, len(self.held)) > BARE_LIMIT:  # or no piece ends at a fetch
+            if self.bare > BARE_LIMIT:
                 self.train_fetches = 0
                 self._settle_on(Drive.UPDATE)
             elif piece.after_fetch:
@@ -159,6 +159,8 @@ class Pieces:
         """
         if not self.at_fetch:
             self.train_fetches = 0
+            if self.drive is Drive.FETCH:
+                self._settle_on(Drive.UPDATE)
             return
         if self.drive is Drive.UPDATE and self.bare > _UPDATES[0]:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
