@@ -340,23 +340,20 @@ class GpuTracker:
         for device, figures in self._memory.items():
             recorded, recorded_ns = self._recorded.get(device, ({}, 0))
             if figures and (figures != recorded or end_ns - recorded_ns >= _REPEAT_NS):
-                yield self._torch_memory(end_ns, device, figures)
+                yield TorchMemory(
+                    t=end_ns / 1e9,
+                    pid=self._pid,
+                    device=device,
+                    allocated_bytes=figures.get(layout.MEMORY_ALLOCATED),
+                    peak_bytes=figures.get(layout.MEMORY_PEAK),
+                    reserved_bytes=figures.get(layout.MEMORY_RESERVED),
+                    alloc_retries=figures.get(layout.MEMORY_RETRIES),
+                    ooms=figures.get(layout.MEMORY_OOMS),
+                    device_frees=figures.get(layout.MEMORY_FREES),
+                    pinned_bytes=figures.get(layout.MEMORY_PINNED),
+                )
                 self._recorded[device] = figures, end_ns
             self._memory[device] = {}
-
-    def _torch_memory(self, end_ns: int, device: int, figures: dict[int, int]) -> TorchMemory:
-        return TorchMemory(
-            t=end_ns / 1e9,
-            pid=self._pid,
-            device=device,
-            allocated_bytes=figures.get(layout.MEMORY_ALLOCATED),
-            peak_bytes=figures.get(layout.MEMORY_PEAK),
-            reserved_bytes=figures.get(layout.MEMORY_RESERVED),
-            alloc_retries=figures.get(layout.MEMORY_RETRIES),
-            ooms=figures.get(layout.MEMORY_OOMS),
-            device_frees=figures.get(layout.MEMORY_FREES),
-            pinned_bytes=figures.get(layout.MEMORY_PINNED),
-        )
 
     def _add_leads(self) -> None:
         chain = self._chain

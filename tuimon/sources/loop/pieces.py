@@ -126,7 +126,6 @@ class Pieces:
         drive = self.drive
         if drive is Drive.FETCH:
             if self.bare > BARE_LIMIT:
-                self.train_fetches = 0
                 self._settle_on(Drive.UPDATE)
             elif piece.after_fetch:
                 self.end_step()

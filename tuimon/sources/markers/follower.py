@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, suppress
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
@@ -381,12 +382,9 @@ def steps_of(pid: int) -> StepRate | None:
         reader = RingReader(ring_path(pid))
     except (OSError, RingError, ValueError):
         return None
-    try:
+    with closing(reader), suppress(OSError):  # its process may end meanwhile
         return steps_in(reader, time.monotonic_ns())
-    except OSError:  # its process has ended meanwhile
-        return None
-    finally:
-        reader.close()
+    return None
 
 
 def steps_in(reader: RingReader, now_ns: int) -> StepRate:

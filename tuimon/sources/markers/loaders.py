@@ -23,8 +23,6 @@ from tuimon.sources.loop.steps import StepFinder
 
 #: More batches in a row without a backward than this count as evaluated, unless a backward follows after all.
 _MOST_AHEAD = 16
-#: Batches, and ns of items, collate, waiting and handing over.
-_Totals = list[int]
 
 
 def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
@@ -43,12 +41,12 @@ class Worker(Struct):
     pid: int
     number: int
     slot: Loading | None = None  # the latest that was read
-    listed: _Totals = field(default_factory=lambda: [0] * 5)  # what records have covered
+    listed: list[int] = field(default_factory=lambda: [0] * 5)  # totals that records have covered
     listed_window: int = 0  # in which it was listed last
     ended: bool = False
 
-    def totals(self, slot: Loading, now_ns: int) -> _Totals:
-        """Totals by its slot, with what is under way."""
+    def totals(self, slot: Loading, now_ns: int) -> list[int]:
+        """Batches, and ns of items, collate, waiting and handing over, by its slot and with what is under way."""
         open_ns = 0 if self.ended else max(now_ns - slot.since_ns, 0)
         items_ns = slot.items_ns + open_ns * (slot.state == ITEMS)
         collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)

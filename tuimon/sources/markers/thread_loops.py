@@ -93,12 +93,11 @@ class RangeTracker:
 
     def take_sums(self) -> list[RangeTime]:
         """Sums since the last call, by path."""
-        out = [
+        sums, self._sums = self._sums, {}
+        return [
             RangeTime(path, s.count, s.total_ns, max(s.by_phase, key=s.by_phase.__getitem__, default="other"))
-            for path, s in sorted(self._sums.items())
+            for path, s in sorted(sums.items())
         ]
-        self._sums = {}
-        return out
 
     def take_places(self) -> list[RangePlace]:
         """Places that have not been reported yet."""
