@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
@@ -26,10 +24,8 @@ from tuimon.session.standing import group_json, standing
 LIMIT_S = 60.0
 #: Bytes of a command's output that are kept.
 OUTPUT_BYTES = 2000
-#: Bytes read from the pipe after a command has ended: as much as a pipe can hold.
-_LAST_BYTES = 1 << 20
-#: Interval (s) at which a command that prints nothing is polled for its end.
-_LOOK_S = 0.1
+#: Longest wait (s) for the rest of a command's output once it has ended.
+_LAST_OUTPUT_S = 1.0
 #: Longest wait (s) for the end of a command that was killed.
 _KILLED_S = 5.0
 
@@ -78,37 +74,28 @@ class Detached:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        until_s = time.monotonic() + self._limit_s
-        output = _first_bytes(process, process.stdout, until_s) if process.stdout is not None else ""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(until_s - time.monotonic(), 0.0))
-            return Outcome(self.words, process.returncode, output)
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)  # ends its whole session
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
-            process.wait(_KILLED_S)
-        return Outcome(self.words, None, output, f"was ended after {self._limit_s:.0f} s")
+        output = bytearray()
+        reader = threading.Thread(target=_read, args=(process.stdout, output), name="tuimon-output", daemon=True)
+        reader.start()
+        exit_code: int | None = None
+        trouble = ""
+        try:
+            exit_code = process.wait(self._limit_s)
+        except subprocess.TimeoutExpired:
+            trouble = f"was ended after {self._limit_s:.0f} s"
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)  # ends its whole session
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
+                process.wait(_KILLED_S)
+        reader.join(_LAST_OUTPUT_S)  # processes that it has left behind may hold the stream for longer
+        return Outcome(self.words, exit_code, output.decode("utf-8", "replace"), trouble)
 
 
-def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: float) -> str:
-    """The first bytes that a command prints until it ends; the rest is read and dropped, so that it never blocks.
-
-    Processes started by the command may hold the stream open for longer; nobody waits for them.
-    """
-    kept, more = b"", _LAST_BYTES
-    with stream, select.epoll() as readable:
-        readable.register(stream, select.EPOLLIN)
-        while more > 0:
-            over = process.poll() is not None or time.monotonic() >= until_s  # earlier output is read
-            if readable.poll(0.0 if over else _LOOK_S):
-                part = os.read(stream.fileno(), 1 << 16)
-                if not part:
-                    break
-                kept += part[: OUTPUT_BYTES - len(kept)]
-                more -= len(part) if over else 0
-            elif over:
-                break
-    return kept.decode("utf-8", "replace")
+def _read(stream: IO[bytes] | None, output: bytearray) -> None:
+    """Keep the first bytes that a command prints, and read on to the end, so that it never blocks."""
+    with stream or contextlib.nullcontext():
+        while stream is not None and (part := os.read(stream.fileno(), 1 << 16)):
+            output += part[: OUTPUT_BYTES - len(output)]
 
 
 #: Most commands that run at a time; a further one is left out, with a notice.

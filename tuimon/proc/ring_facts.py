@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -54,10 +55,13 @@ class ReportedStack(NamedTuple):
 def loop_stacks(fact: object) -> tuple[ReportedStack, ...]:
     """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``), without malformed ones."""
     by_boundary = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
-    stacks = tuple(ReportedStack(boundary, frames) for boundary, frames in by_boundary if frames)
-    known = next((each for each in _latest if each == stacks), stacks)
-    _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
-    return known
+    return _shared(tuple(ReportedStack(boundary, frames) for boundary, frames in by_boundary if frames))
+
+
+@lru_cache(4)
+def _shared(stacks: tuple[ReportedStack, ...]) -> tuple[ReportedStack, ...]:
+    """The stacks, or equal ones that were read lately: the ranks of a run have equal ones, then held only once."""
+    return stacks
 
 
 def reported_frames(fact: object, name: str) -> Frames:
@@ -76,11 +80,6 @@ def reported_frames(fact: object, name: str) -> Frames:
             case _:
                 return ()
     return tuple(out)
-
-
-#: The lists of stacks read last: the ranks of a run have equal ones, which are then held only once.
-_latest: list[tuple[ReportedStack, ...]] = []
-_LATEST = 4
 
 
 class RingFacts(Struct, frozen=True, gc=False):
