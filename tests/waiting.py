@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -36,6 +38,16 @@ def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 
         time.sleep(POLL_S)
         left_s -= POLL_S * min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 1.0))
     raise AssertionError(f"waited for {what}")
+
+
+@contextmanager
+def child_process(*words: str, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that is killed in the end."""
+    with subprocess.Popen(words, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def alive(pid: int) -> bool:

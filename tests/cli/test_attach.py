@@ -2,14 +2,13 @@
 
 import shutil
 import signal
-import subprocess
 import sys
 
 import pytest
 
 from tests.cli.command import LEAN, running, tuimon
 from tests.launch.injection.trainings import ended, training
-from tests.waiting import until
+from tests.waiting import child_process, until
 from tuimon.records import Exit, Header, Steps
 from tuimon.sources.log.source import read_log
 
@@ -18,11 +17,9 @@ from tuimon.sources.log.source import read_log
 def target(tmp_path):
     """A Python that sleeps, and says so."""
     code = "import time; open('ready', 'w').close(); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
-    until((tmp_path / "ready").exists)
-    yield process
-    process.kill()
-    process.wait()
+    with child_process(sys.executable, "-c", code, cwd=tmp_path) as process:
+        until((tmp_path / "ready").exists)
+        yield process
 
 
 def header(path):

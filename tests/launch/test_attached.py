@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.shortage import no_handles
-from tests.waiting import until
+from tests.waiting import child_process, until
 from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import TargetError
@@ -19,14 +19,20 @@ from tuimon.launch.child import ExitStatus, output_path
 from tuimon.proc.processes import command_line
 
 
+@contextlib.contextmanager
+def started(name, **env):
+    """A process that sleeps under this name."""
+    sleep = shutil.which("sleep")
+    with child_process(name, "600", executable=sleep, env={**os.environ, **env}) as child:
+        until(lambda: command_line(child.pid) == [name, "600"])
+        yield child
+
+
 @pytest.fixture
 def sleeper():
     """Not Python; in a run."""
-    child = subprocess.Popen(["sleep", "600"], env={**os.environ, "TUIMON_RUN": "a-run", "TUIMON_OUTPUT": "/out"})
-    until(lambda: command_line(child.pid) == ["sleep", "600"])
-    yield child
-    child.kill()
-    child.wait()
+    with started("sleep", TUIMON_RUN="a-run", TUIMON_OUTPUT="/out") as child:
+        yield child
 
 
 def test_no_such_process():
@@ -41,8 +47,8 @@ def test_no_such_process():
 
 
 def test_not_python():
-    with started("sleep") as pid, pytest.raises(TargetError, match="sleep"):
-        attach(pid)
+    with started("sleep") as child, pytest.raises(TargetError, match="sleep"):
+        attach(child.pid)
 
 
 def test_a_process_that_hides_its_program(monkeypatch):
@@ -52,22 +58,10 @@ def test_a_process_that_hides_its_program(monkeypatch):
         raise PermissionError(path)
 
     monkeypatch.setattr(os, "readlink", refuse)
-    with started("sleep") as pid, pytest.raises(TargetError, match=r"\(sleep\) hides"):
-        attach(pid)
-    with started("python3") as pid:
-        assert attach(pid).command == ["python3", "600"]
-
-
-@contextlib.contextmanager
-def started(name):
-    """A process that sleeps under this name."""
-    child = subprocess.Popen([name, "600"], executable=shutil.which("sleep"))
-    until(lambda: command_line(child.pid) == [name, "600"])
-    try:
-        yield child.pid
-    finally:
-        child.kill()
-        child.wait()
+    with started("sleep") as child, pytest.raises(TargetError, match=r"\(sleep\) hides"):
+        attach(child.pid)
+    with started("python3") as child:
+        assert attach(child.pid).command == ["python3", "600"]
 
 
 def test_a_process_of_another_user(monkeypatch):

@@ -2,12 +2,12 @@
 
 import os
 import socket
-import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import child_process, until
 from tuimon.proc import connections
 
 TCP = "s = socket.create_server(('127.0.0.1', 0)); a = socket.create_connection(s.getsockname())\n"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def program(code, **more):
-    return subprocess.Popen([sys.executable, "-c", "import os, socket, sys, time\n" + code], **more)
+    return child_process(sys.executable, "-c", "import os, socket, sys, time\n" + code, **more)
 
 
 def blocked(pid):
@@ -38,36 +38,26 @@ def test_both_ends_in_one_process(code):
     if "::1" in code and not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("no IPv6")
     with program(code) as process:
-        try:
-            assert connections.other_ends(process.pid, blocked(process.pid), []) == {process.pid}
-            assert not connections.is_sleeping(process.pid)
-            assert not connections.has_other_connections(process.pid, [process.pid])
-        finally:
-            process.kill()
+        assert connections.other_ends(process.pid, blocked(process.pid), []) == {process.pid}
+        assert not connections.is_sleeping(process.pid)
+        assert not connections.has_other_connections(process.pid, [process.pid])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pair", "tcp"])
 def test_the_other_end_is_of_a_process_that_may_not_be_of_the_run(kind):
     me = os.getpid()
-    if kind == "pipe":
-        ours, fd = os.pipe()[::-1]
-        sockets = []
-    else:
-        sockets = connected() if kind == "tcp" else socket.socketpair()
-        ours, fd = sockets[0].fileno(), sockets[1].fileno()
-    with program(f"os.read({fd}, 9)", pass_fds=[fd]) as process:
-        try:
-            link = blocked(process.pid)
-            assert me in (connections.other_ends(process.pid, link, [me]) or ())
-            assert connections.other_ends(process.pid, link, []) is None
-            assert connections.has_other_connections(process.pid, [process.pid]) == (kind == "tcp")
-            assert not connections.has_other_connections(process.pid, [process.pid, me])
-        finally:
-            process.kill()
-            for each in sockets:
-                each.close()
-            if not sockets:
-                os.close(ours), os.close(fd)
+    with ExitStack() as ends:
+        if kind == "pipe":
+            theirs, _ = (ends.enter_context(open(fd, mode)) for fd, mode in zip(os.pipe(), "rw", strict=True))
+        else:
+            theirs, _ = map(ends.enter_context, connected() if kind == "tcp" else socket.socketpair())
+        fd = theirs.fileno()
+        process = ends.enter_context(program(f"os.read({fd}, 9)", pass_fds=[fd]))
+        link = blocked(process.pid)
+        assert me in (connections.other_ends(process.pid, link, [me]) or ())
+        assert connections.other_ends(process.pid, link, []) is None
+        assert connections.has_other_connections(process.pid, [process.pid]) == (kind == "tcp")
+        assert not connections.has_other_connections(process.pid, [process.pid, me])
 
 
 def connected():
@@ -78,10 +68,6 @@ def connected():
 
 def test_who_accepts_connections_listens():
     with program(f"{TCP}b = s.accept(); a.recv(9)") as process, program("r, w = os.pipe(); os.read(r, 9)") as other:
-        try:
-            assert until(lambda: connections.listens(process.pid), "a listening socket")
-            blocked(other.pid)
-            assert not connections.listens(other.pid)
-        finally:
-            process.kill()
-            other.kill()
+        assert until(lambda: connections.listens(process.pid), "a listening socket")
+        blocked(other.pid)
+        assert not connections.listens(other.pid)

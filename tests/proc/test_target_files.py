@@ -3,14 +3,13 @@
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import child_process, until
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.procfs import start_ticks
 from tuimon.proc.target_files import OURS, Rights, TargetFiles, rights_of
@@ -81,23 +80,17 @@ def test_only_regular_files_of_bounded_size(public):
 
 def test_we_have_our_own_rights():
     assert rights_of(os.getpid()) == OURS
-    child = subprocess.Popen(["sleep", "60"])
-    try:
+    with child_process("sleep", "60") as child:
         assert rights_of(child.pid) == OURS
-    finally:
         child.kill()
-    until(lambda: rights_of(child.pid) is None)  # a zombie
-    child.wait()
+        until(lambda: rights_of(child.pid) is None)  # a zombie
 
 
 def test_the_last_rights_count_once_it_has_ended(tmp_path):
-    child = subprocess.Popen(["sleep", "60"])
-    ticks = start_ticks(child.pid)
-    began = start_unix_s(ticks)
-    files = TargetFiles(child.pid, began)
-    other = TargetFiles(child.pid, began - 100.0)  # another process that had this pid
-    child.kill()
-    child.wait()
+    with child_process("sleep", "60") as child:
+        began = start_unix_s(start_ticks(child.pid))
+        files = TargetFiles(child.pid, began)
+        other = TargetFiles(child.pid, began - 100.0)  # another process that had this pid
     assert files.refresh() == OURS
     assert other.refresh() is None
     assert TargetFiles(child.pid, began).rights is None
@@ -107,16 +100,11 @@ def test_the_last_rights_count_once_it_has_ended(tmp_path):
 @as_root
 def test_another_users_process_reads_what_that_user_may(public):
     mine, all_may = source(public / "mine.py", 0o600), source(public / "all.py", 0o644)
-    child = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[])
-    try:
+    with child_process("sleep", "60", user=65534, group=65534, extra_groups=[]) as child:
         files = TargetFiles(child.pid)
         rights = until(lambda: files.refresh() != OURS and files.rights)
-        assert rights
         assert rights.read(mine, LIMIT) is None
         assert rights.read(all_may, LIMIT) is not None
-    finally:
-        child.kill()
-        child.wait()
 
 
 @as_root
@@ -137,7 +125,6 @@ def test_a_path_means_the_file_below_the_processs_own_root(public):
             os._exit(1)
     try:
         rights = until(lambda: (found := rights_of(pid)) != OURS and found)
-        assert rights
         assert rights.read("/a.py", LIMIT) == rights.read("/link.py", LIMIT) is not None
         for path in ("/escape.py", "/host.py", f"{public}/secret", "/etc/passwd", "/../../etc/passwd"):
             assert rights.read(path, LIMIT) is None

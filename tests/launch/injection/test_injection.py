@@ -14,7 +14,7 @@ import pytest
 
 from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, stopped, training
 from tests.pythons import at_hand
-from tests.waiting import until
+from tests.waiting import child_process, until
 from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
@@ -158,12 +158,8 @@ def test_stopped(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_of_another_user():
-    process = subprocess.Popen(["sleep", "1000"], user=65534)
-    try:
+    with child_process("sleep", "1000", user=65534) as process:
         assert "belongs to" in refusal(process.pid).message
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_without_torch():
@@ -202,17 +198,13 @@ def test_a_process_with_other_files(tmp_path):
     agent, ready = tmp_path / "agent", tmp_path / "ready"
     agent.mkdir()
     wait = f"mount -t tmpfs none {agent} && touch {ready} && exec sleep 1000"
-    process = subprocess.Popen(["unshare", "-m", "sh", "-c", wait], stderr=subprocess.DEVNULL)
-    try:
+    with child_process("unshare", "-m", "sh", "-c", wait, stderr=subprocess.DEVNULL) as process:
         until(lambda: ready.exists() or process.poll() is not None)
         if process.poll() is not None:
             pytest.skip("no mount namespace may be made here")
         with pytest.raises(CannotInject, match="does not see the files"):
             target.check_sees(process.pid, str(agent))
         target.check_sees(process.pid, str(tmp_path))
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(
