@@ -24,16 +24,12 @@ def _tests_of(file):
 
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
-def test_every_test_that_a_page_names_exists(page):
-    named = _NAMED.findall((ROOT / page).read_text())
-    assert len(named) > 10
-    assert [f"{file}::{name}" for file, name in named if name not in _tests_of(file)] == []
-
-
-@pytest.mark.parametrize("page", ["SECURITY.md", "docs/internals/faults.md"])
-def test_every_row_names_a_test(page):
+def test_every_row_names_tests_that_exist(page):
     """Rows of tables, but for their heads, and for the one row that says against whom there is no defence."""
-    rows = [line for line in (ROOT / page).read_text().splitlines() if re.match(r"\| (?!fault|#|who)", line)]
+    text = (ROOT / page).read_text()
+    assert [f"{file}::{name}" for file, name in _NAMED.findall(text) if name not in _tests_of(file)] == []
+    rows = [line for line in text.splitlines() if re.match(r"\| (?!fault|#|who)", line)]
+    assert len(rows) > 10
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
 
 
@@ -49,24 +45,15 @@ def _paths():
     return frozenset(found)
 
 
-def test_every_path_that_a_page_names_exists():
+def test_every_path_that_a_page_or_a_docstring_names_exists():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     named = {(page.name, path) for page in pages for path in _PATH.findall(page.read_text())}
+    own = {folder.name for folder in (ROOT / "tuimon").iterdir() if folder.is_dir()} | {"tuimon"}
+    modules = [module for folder in ("tuimon", "tests", "bench", "docs") for module in (ROOT / folder).rglob("*.py")]
+    inside = {(module.name, path) for module in modules for path in _PATH.findall(module.read_text())}
+    named |= {each for each in inside if each[1].partition("/")[0] in own}
     assert len(named) > 100
     assert sorted(each for each in named if each[1] not in _paths() and not _ANY_NAME.search(each[1])) == []
-
-
-def test_every_module_that_a_docstring_names_exists():
-    own = {folder.name for folder in (ROOT / "tuimon").iterdir() if folder.is_dir()} | {"tuimon"}
-    named = {
-        (str(module.relative_to(ROOT)), path)
-        for folder in ("tuimon", "tests", "bench", "docs")
-        for module in (ROOT / folder).rglob("*.py")
-        for path in _PATH.findall(module.read_text())
-        if path.partition("/")[0] in own
-    }
-    assert named
-    assert sorted(each for each in named if each[1] not in _paths()) == []
 
 
 @pytest.mark.parametrize("page", PAGES)

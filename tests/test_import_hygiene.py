@@ -33,10 +33,6 @@ def modules_after(statement):
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_loaded_by_sees_what_is_loaded():
-    assert "msgspec" in loaded_by("import tuimon.records")
-
-
 def test_the_in_loop_api_loads_nothing_heavy():
     assert not loaded_by("import tuimon") & HEAVY
 

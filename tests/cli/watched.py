@@ -103,9 +103,8 @@ class Watched:
 
     def cpu_s(self) -> float:
         """CPU that tuimon has used."""
-        with open(f"/proc/{self.pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        used = psutil.Process(self.pid).cpu_times()
+        return used.user + used.system
 
     def let_end(self) -> None:
         """Let the training end; it must be whole, tuimon's exit code and log those of the training."""
