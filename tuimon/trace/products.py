@@ -130,10 +130,8 @@ _FLOPS: dict[str, tuple[str, Callable[[_Inputs], int]]] = {
     "mkldnn_rnn_layer_backward": ("recurrent", _mkldnn_rnn(2)),
 }
 for _kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"):
-    _name, _, _cpu = _kernel.partition("_for_")
-    _backward = f"{_name}{f'_for_{_cpu}' if _cpu else ''}_backward"
     _FLOPS[f"_scaled_dot_product_{_kernel}"] = "attention", _attention(0, 1)
-    _FLOPS[f"_scaled_dot_product_{_backward}"] = "attention", _attention(1, 2)
+    _FLOPS[f"_scaled_dot_product_{_kernel}_backward"] = "attention", _attention(1, 2)
 
 
 def product_of(name: object, args: RawArgs, begin_ns: int, end_ns: int, track: int) -> Product | None:
