@@ -2,8 +2,8 @@
 
 The name of an attribute shows nothing, as structs share names. So each member of these classes is replaced, for a
 while, by one that notes that code of the product beside the writers has read it. A field that is folded is read by the
-fold; that its column is read is another member, noted by itself. What no recorded run comes to has a row in
-``READ_IN``: the syntax of that file must show an attribute of that name, or its name as a text.
+fold; that its column is read is another member, noted by itself. Of what no recorded run comes to, the syntax of the
+product must show an attribute of that name, or its name as a text.
 """
 
 from __future__ import annotations
@@ -124,74 +124,6 @@ def show_the_rest() -> None:
         speedscope(log, Selection(), name, "tuimon")
 
 
-#: Where those members are read that no recorded run comes to, by class.
-READ_IN = {
-    "Call": "views/tui/profile/views.py",
-    "CallTree": "views/tui/profile/views.py",
-    "Checkpoints": "views/comparison/compare.py",
-    "Collectives": "session/standing.py",
-    "Compiler": "session/stacks/set_up.py session/series.py",
-    "CompilerEvents": "session/stacks/set_up.py diagnosis/rules/interpreter.py",
-    "CompilerStats": "session/session.py session/tables.py",
-    "CoresTaken": "diagnosis/rules/cores.py",
-    "DataEvidence": "views/comparison/runs.py",
-    "Exit": "records.py",
-    "Filling": "diagnosis/rules/memory.py",
-    "Gpu": "sources/gpus/source.py",
-    "GpuExchange": "diagnosis/evidence/ranks.py",
-    "Gone": "diagnosis/rules/course.py",
-    "GpuTimeRow": "views/tui/panes/phases_pane.py",
-    "Header": "sources/log/source.py",
-    "LeadRow": "views/report/report.html.j2",
-    "LineShare": "views/tui/profile/views.py views/tui/profile/profile_pane.py",
-    "LineTable": "views/tui/profile/views.py",
-    "LoaderRow": "diagnosis/evidence/data.py diagnosis/rules/input.py diagnosis/rules/memory.py",
-    "Machine": "diagnosis/rules/cores.py diagnosis/rules/memory.py",
-    "Mark": "views/export.py",
-    "MeasuredBatches": "session/progress.py diagnosis/rules/input.py diagnosis/rules/model.py"
-    " diagnosis/rules/gpu/waits.py",
-    "MemoryHistory": "views/words.py views/tui/sheets/memory_sheet.py",
-    "NativeUse": "views/tui/panes/threads_pane.py native_code.py",
-    "Node": "session/machines.py views/words.py",
-    "OptimizerFacts": "diagnosis/rules/compute.py views/tui/panes/gpu_figures.py",
-    "PlacedProcess": "session/machines.py",
-    "Placement": "diagnosis/rules/gpu/devices.py",
-    "Pool": "diagnosis/cells.py diagnosis/rules/input.py",
-    "Printed": "views/words.py",
-    "Process": "session/progress.py diagnosis/evidence/run.py diagnosis/rules/model.py diagnosis/rules/advice.py",
-    "ProcessStacks": "session/tables.py",
-    "RangeJoin": "session/stacks/phases.py session/stacks/process.py",
-    "RangePlace": "session/stacks/phases.py",
-    "RangeRow": "views/tui/panes/phases_pane.py",
-    "RangeTime": "session/steps.py",
-    "RankCollective": "session/standing.py",
-    "RankRow": "views/tui/panes/ranks_pane.py",
-    "RunProcesses": "session/loaders.py session/session.py session/tables.py session/threads.py",
-    "Sample": "session/stacks/samples.py",
-    "Samples": "views/tui/profile/views.py views/tui/profile/profile_pane.py",
-    "Senders": "diagnosis/rules/input.py",
-    "Standing": "diagnosis/rules/course.py",
-    "StandingProcess": "diagnosis/evidence/standstill.py session/standing.py",
-    "StandingRank": "diagnosis/rules/course.py monitor/judging.py",
-    "Standstill": "views/tui/sheets/stack_sheets.py",
-    "StepStretch": "views/comparison/compare.py views/tui/panes/ranks_pane.py",
-    "StepSummary": "views/tui/panes/phases_pane.py",
-    "Steps": "records.py",
-    "Stuck": "session/standing.py views/words.py",
-    "ThreadRow": "views/tui/panes/threads_pane.py",
-    "TracedSync": "views/words.py views/tui/sheets/trace_sheet.py",
-    "Turns": "diagnosis/rules/ranks.py",
-    "Uncaught": "monitor/monitor.py",
-    "Unseen": "views/words.py",
-    "UnusedGradients": "diagnosis/rules/model.py",
-    "Warned": "diagnosis/rules/advice.py",
-    "Windows": "session/stacks/process.py",
-    "Workers": "diagnosis/evidence/data.py",
-    "_Leads": "session/series.py",
-    "_Tally": "session/stacks/samples.py",
-    "_Times": "session/series.py",
-    "_Use": "session/series.py session/threads.py",
-}
 _BY_POSITION = "read as one of all columns, by position"
 #: Members that nobody reads by their name, and why they are there.
 UNREAD = {
@@ -199,6 +131,7 @@ UNREAD = {
     "Frame.branch": "keeps the position of the fields behind it, in logs of earlier versions",
     "Frame.inside": "keeps the position of the fields behind it, in logs of earlier versions",
     "Frame.packages": "keeps the position of the fields behind it, in logs of earlier versions",
+    "Gpu.cost_ms": "read by its source, which queries a slow driver less often",
     "OptimizerFacts.package": "for the user's own analysis of the log: whose optimizer it is",
     **dict.fromkeys(
         ("Steps.timed", "Steps.min_ns", "Steps.median_ns", "Steps.p95_ns", "Stacks.rate_hz", "Cost.window_s"),
@@ -215,30 +148,32 @@ UNREAD = {
 
 
 @cache
-def names_in(file: str) -> frozenset[str]:
-    """The attributes that a file reads, and its texts; the words of a template."""
-    if not file.endswith(".py"):
-        return frozenset(re.findall(r"\w+", (ROOT / file).read_text()))
-    found = ast.walk(ast.parse((ROOT / file).read_text()))
-    return frozenset(
-        each.attr if isinstance(each, ast.Attribute) else str(each.value)
-        for each in found
-        if (isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)) or isinstance(each, ast.Constant)
-    )
+def names_read() -> frozenset[str]:
+    """The attributes that code beside the writers reads, and its texts; the words of templates."""
+    found: set[str] = set()
+    for path in (*ROOT.rglob("*.py"), *ROOT.rglob("*.j2")):
+        text = path.read_text()
+        if path.suffix != ".py":
+            found.update(re.findall(r"\w+", text))
+        elif not str(path.relative_to(ROOT)).startswith(WRITERS):
+            for each in ast.walk(ast.parse(text)):
+                if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load):
+                    found.add(each.attr)
+                elif isinstance(each, ast.Constant):
+                    found.add(str(each.value))
+    return frozenset(found)
+
+
+def not_noted(read: Set[Member]) -> list[Member]:
+    """Members that nobody has read, and that have no reason not to be."""
+    return [member for member, _ in members() if member not in read and str(member) not in UNREAD]
 
 
 def without_reader(read: Set[Member]) -> list[str]:
-    """Members that nobody is known to read, and that have no reason not to be."""
-    return [
-        str(member)
-        for member, _ in members()
-        if member not in read
-        and str(member) not in UNREAD
-        and not any(member.name in names_in(file) for file in READ_IN.get(member.owner.__name__, "").split())
-    ]
+    """Those of them whose names nobody reads at all."""
+    return [str(member) for member in not_noted(read) if member.name not in names_read()]
 
 
 def rows_of_nothing() -> set[str]:
-    """Rows of the tables for what is gone."""
-    known = {str(member) for member, _ in members()} | {owner.__name__ for owner in classes()}
-    return {*READ_IN, *UNREAD} - known
+    """Rows of the table for what is gone."""
+    return UNREAD.keys() - {str(member) for member, _ in members()}

@@ -31,7 +31,7 @@ def test_it_is_as_accepted(file, parts):
 
 
 def test_every_fact_has_a_reader(noted):
-    """A field that nobody reads goes, or is read; what no recorded run comes to has a row in ``facts.READ_IN``."""
+    """A field that nobody reads goes, or is read, or has a row in ``facts.UNREAD``."""
     assert facts.without_reader(noted[1]) == []
     assert facts.rows_of_nothing() == set()
 
@@ -40,7 +40,7 @@ def test_a_field_of_a_record_that_is_read_by_nobody_is_seen():
     with facts.noting() as read:
         session = facts.whole_session()
         session.over("whole").gpus()
-    found = facts.without_reader(read)
+    found = {*map(str, facts.not_noted(read))}
     assert "Cost.rss_bytes" in found  # that a test reads it counts for nothing
     assert "Gpu.uuid" not in found
     assert "Threads.rss_bytes" not in found  # the same name, of another struct
