@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import shutil
 import signal
@@ -35,36 +36,38 @@ from tuimon.launch.target import (
     Target,
     check_threads,
     find_functions,
-    machine,
 )
 from tuimon.proc import procfs
 from tuimon.text import plain
 
 
-class PendingCall(NamedTuple):
+class Processor(NamedTuple):
     """The pending call that starts our thread: machine code, as no function of Python's C API can do it.
 
     The main thread runs none of our Python: the interpreter calls handlers of signals there, between any two
     instructions, and what they raise in a statement of ``PyRun_SimpleString`` is printed and lost. Our statement runs
     in a thread of its own, in which no handler runs; the main thread waits in C while a file exists.
-    ``pending_call.c`` is the source; ``entry``: where it begins.
+    ``pending_call.c`` is the source.
     """
 
     content: bytes
-    entry: int
+    entry: int  # where it begins
+    in_system_call: str  # an expression for gdb: the instruction before the program counter is a system call
+    try_to_write: str  # writes a register that nothing depends on, and writes it back
 
 
-#: The machine code of the pending call, by processor.
-CODE = {
-    "x86_64": PendingCall(
+PROCESSORS = {
+    "x86_64": Processor(
         bytes.fromhex(
             "55534889fb50ff5718488dbb4004000089c5ff5328488b432089ef5a5b5dffe041554889fe415455534889fb488d3dcdffffff51"
             "ff1348ffc0742fff530841bcd00700004c8d6b404889c531f64c89efff533085c0750dbfe8030000ff533841ffcc75e74889efff"
             "53105a31c05b5d415c415dc3"
         ),
         0x20,
+        "*(unsigned short *)($place - 2) == 0x050f",
+        "set $fop = $fop ^ 1\n    set $fop = $fop ^ 1",  # the opcode of the last x87 instruction
     ),
-    "aarch64": PendingCall(
+    "aarch64": Processor(
         bytes.fromhex(
             "f353bea9f30300aa000c40f9fe0b00f900003fd6f403002a611640f96002119120003fd6fe0b40f9e003142a611240f9f353c2a8"
             "f00301aa00021fd6f353bda9e10300aaf30300aa020040f9f55b01a980fdff10fe1300f940003fd61f0400b160020054600640f9"
@@ -72,8 +75,11 @@ CODE = {
             "e1feff54610a40f9e00314aa20003fd6f55b41a900008052fe1340f9f353c3a8c0035fd6"
         ),
         0x3C,
+        "*(unsigned int *)($place - 4) == 0xd4000001",
+        "",
     ),
 }
+_MACHINE = platform.machine()
 #: The functions that it calls, in the order of ``struct request``.
 OF_PYTHON = (
     "PyThread_start_new_thread",
@@ -102,14 +108,14 @@ _PATH_BYTES = 1024
 PAGE = 4096
 
 
-def pending_call_page(processor: str, functions: Mapping[str, int], path: str, statement: str) -> bytes:
+def pending_call_page(functions: Mapping[str, int], path: str, statement: str) -> bytes:
     """The content of the page. ``functions``: their addresses; ``path``: the main thread waits while it exists.
 
     Raises CannotInject.
     """
     table = struct.pack("<8Q", *(functions[name] for name in (*OF_PYTHON, *OF_C_LIBRARY)))
     waited_for = path.encode("utf-8", "surrogateescape")
-    content = CODE[processor].content.ljust(REQUEST, b"\0") + table + waited_for.ljust(_PATH_BYTES, b"\0")
+    content = PROCESSORS[_MACHINE].content.ljust(REQUEST, b"\0") + table + waited_for.ljust(_PATH_BYTES, b"\0")
     content += statement.encode() + b"\0"
     if len(waited_for) >= _PATH_BYTES or len(content) > PAGE:
         raise CannotInject(
@@ -118,13 +124,6 @@ def pending_call_page(processor: str, functions: Mapping[str, int], path: str, s
     return content
 
 
-#: Expressions for gdb, by processor: true if the instruction before the program counter is a system call.
-_IN_SYSTEM_CALL = {
-    "x86_64": "*(unsigned short *)($place - 2) == 0x050f",
-    "aarch64": "*(unsigned int *)($place - 4) == 0xd4000001",
-}
-#: Writes a register that nothing depends on, the opcode of the last x87 instruction, and writes it back.
-_TRY_TO_WRITE = {"x86_64": "set $fop = $fop ^ 1\n    set $fop = $fop ^ 1", "aarch64": ""}
 _CANNOT_WRITE = "Couldn't write extended state status"
 #: Older versions of gdb do not know how many registers a processor with AMX has.
 _KNOWS_AMX = 14
@@ -217,7 +216,7 @@ def schedule(target: Target, statement: str, waited_for: str) -> int:
         page, script, known = (os.path.join(folder, name) for name in ("page", "script", "known"))
         functions = functions_for(target)
         addresses = {name: function.start for name, function in functions.items()}
-        _write(page, pending_call_page(machine(), addresses, waited_for, statement))
+        _write(page, pending_call_page(addresses, waited_for, statement))
         _write(known, known_registers().encode())
         command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
         _write(script, script_for(target, functions, page).encode())
@@ -250,7 +249,7 @@ def functions_for(target: Target) -> dict[str, Function]:
         c_library |= find_functions(
             target.file(path), [part for part in target.c_library if part.path == path], needed_too
         )
-    if not all(name in c_library for name in needed_too) or machine() not in CODE:
+    if not all(name in c_library for name in needed_too) or _MACHINE not in PROCESSORS:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
         )
@@ -266,14 +265,13 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, reg
     in_harmless = _within(functions[name] for name in HARMLESS.split() if name in functions)
     in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
     in_c_library = _within(Function(part.start, part.end) for part in target.c_library if part.is_code)
-    in_system_call = _IN_SYSTEM_CALL[machine()]
-    code = CODE[machine()]
-    is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})"
+    processor = PROCESSORS[_MACHINE]
+    is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {processor.in_system_call})"
     return SCRIPT.format(
         pid=target.pid,
         known_registers="" if registers is None else f"set tdesc filename {registers}",
-        is_safe=is_safe if registers is None else f"{in_c_library} && {in_system_call}",
-        try_to_write=_TRY_TO_WRITE[machine()],
+        is_safe=is_safe if registers is None else f"{in_c_library} && {processor.in_system_call}",
+        try_to_write=processor.try_to_write,
         tries=TRIES,
         between=BETWEEN_S,
         size=PAGE,
@@ -282,9 +280,9 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, reg
         content=page,
         mmap=hex(functions["mmap"].start),
         add_call=hex(functions["Py_AddPendingCall"].start),
-        first=int.from_bytes(code.content[:8], "little"),
+        first=int.from_bytes(processor.content[:8], "little"),
         start=functions[OF_PYTHON[0]].start,
-        entry=code.entry,
+        entry=processor.entry,
         request=REQUEST,
     )
 

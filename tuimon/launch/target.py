@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import platform
 import re
 import struct
 import time
@@ -264,10 +263,6 @@ def check_sees(pid: int, agent: str) -> None:
             f"process {pid} does not see the files of this tuimon: it is in a container, or has another root",
             "Install tuimon where the training runs, and attach from there.",
         )
-
-
-def machine() -> str:
-    return platform.machine()
 
 
 #: gdb stops threads one by one, and inspects each while all stand still. Measured with gdb 13 on two cores: 0.05 s with

@@ -181,17 +181,14 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         from tuimon.sources.gpus.source import gpu_sources
 
         yield from gpu_sources(table, options.window_s)
-    off = [_off(name) for name in _OPTIONAL if not getattr(options, name)]
+    texts = {name: f"{what} are switched off (--no-{name})" for name, what in _OPTIONAL.items()}
+    off = {name: text for name, text in texts.items() if not getattr(options, name)}
     if off:
-        yield NoticeSource(off)
+        now_s = time.monotonic()
+        yield NoticeSource([Notice(t=now_s, pid=0, source=name, level="info", message=off[name]) for name in off])
 
 
 _OPTIONAL = {"markers": "markers", "stacks": "stack samples", "native": "samples below Python", "gpu": "GPU counters"}
-
-
-def _off(source: str) -> Notice:
-    message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
-    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
 
 
 def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:

@@ -197,15 +197,10 @@ class Stretches:
     def __bool__(self) -> bool:
         return bool(self.all)
 
-    def index_at(self, moment_ns: int) -> int | None:
-        """The index of the stretch that holds a moment; None between stretches."""
-        at = bisect_right(self._begins, moment_ns) - 1
-        return at if at >= 0 and moment_ns < self.all[at].end_ns else None
-
     def name_at(self, moment_ns: int) -> str:
         """The name of the stretch that holds a moment; "" between stretches."""
-        at = self.index_at(moment_ns)
-        return self.all[at].name if at is not None else ""
+        at = bisect_right(self._begins, moment_ns) - 1
+        return self.all[at].name if at >= 0 and moment_ns < self.all[at].end_ns else ""
 
 
 def place_of(name: str) -> Place | None:

@@ -209,18 +209,13 @@ def read_trace(path: str) -> Trace:
             os.close(handle)
             raise TraceError(f"{plain(path)} is not a file")
         with open(handle, "rb") as file:
-            return read_open_trace(file, path)
+            source = TraceFile(file, path)
+            builder = _Builder(decode_head(source.head))
+            for chunk in source.chunks():
+                builder.add_events(decode_events(chunk))
+            return builder.trace(source.ended_early)
     except OSError as error:
         raise TraceError(f"{plain(path)} cannot be read: {error.strerror}") from error
-
-
-def read_open_trace(file: BinaryIO, name: str) -> Trace:
-    """The trace in an open file. Raises TraceError, OSError."""
-    source = TraceFile(file, name)
-    builder = _Builder(decode_head(source.head))
-    for chunk in source.chunks():
-        builder.add_events(decode_events(chunk))
-    return builder.trace(source.ended_early)
 
 
 class _Builder:
