@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.cli.command import LEAN, running, tuimon
-from tests.launch.injection.trainings import ended, training
+from tests.launch.injection.trainings import training
 from tests.waiting import child_process, until
 from tuimon.records import Exit, Header, Steps
 from tuimon.sources.log.source import read_log
@@ -79,4 +79,3 @@ def test_steps_are_measured_and_the_hooks_go_or_stay(keep, tmp_path, monkeypatch
         assert bool(list((tmp_path / "rings").glob("*.ring"))) == keep
         records = read_log(str(tmp_path / "a.jsonl"))
         assert sum(record.count for record in records if isinstance(record, Steps)) > 10
-        assert ended(process) == ("over 9\n", "", 0)

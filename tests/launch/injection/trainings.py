@@ -43,7 +43,7 @@ print("over", sum(batch), flush=True)
 def training(
     folder: Path, python: str, also: str = "pass", extra: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """One that runs; it has to end as it would have by itself."""
+    """One that runs; unless the test ends it, it has to end as it would have by itself."""
     path = fake_torch.written(folder)
     library = folder / "libtorch_python.so"
     library.write_bytes(b"\0" * 4096)
@@ -62,6 +62,8 @@ def training(
     try:
         assert process.stdout.readline() == "ready\n"
         yield process
+        if process.poll() is None and not process.stdin.closed:
+            assert ended(process) == OVER
     finally:
         process.kill() if process.poll() is None and process.stdin.closed else None
         process.stdin.close() if not process.stdin.closed else None
