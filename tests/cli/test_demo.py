@@ -10,7 +10,6 @@ from tests.recorded_logs import ROOT
 from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo, trained_until_s
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.verdicts import JudgedReading, Verdicts, fold
 from tuimon.session.session import Session
 from tuimon.session.state import run_state
@@ -66,18 +65,15 @@ def test_a_demo_holds_while_its_run_trains(name):
     assert demo.keys in monitor.session.notices["output"].message
 
 
-def test_without_a_terminal_it_is_the_report(capsys):
-    assert run_command_line(["demo"]) == 0
-    shown = capsys.readouterr().out
+def test_without_a_terminal_it_is_the_report(call):
+    shown = call("demo").out
     with log_of(DEMOS[DEFAULT]) as path:
-        assert run_command_line(["report", path]) == 0
-    assert shown == capsys.readouterr().out
+        assert shown == call("report", path).out
     assert "INPUT-BOUND" in shown
 
 
-def test_the_list_has_a_row_for_each_with_its_verdict(capsys):
-    assert run_command_line(["demo", "--list"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+def test_the_list_has_a_row_for_each_with_its_verdict(call):
+    head, *rows = call("demo", "--list").out.splitlines()
     assert head.split() == ["NAME", "VERDICT", "RECORDED"]
     assert [row.split()[:2] for row in rows] == [[name, rule_title(RULES[name])] for name in DEMOS]
     assert max(map(len, rows)) <= 100

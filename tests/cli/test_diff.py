@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from tests.views.comparison.series import correlated, run_records
-from tuimon.cli.main import run_command_line
 from tuimon.views.comparison.result import Comparison
 
 
@@ -26,14 +25,8 @@ def before(tmp_path):
     return log(tmp_path / "before.jsonl", 1)
 
 
-def compared(capsys, *words, code=0):
-    assert run_command_line(["diff", *words]) == code
-    out, err = capsys.readouterr()
-    return out, err
-
-
-def test_json_is_the_contract(before, tmp_path, capsys):
-    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 25.0), "--format", "json")
+def test_json_is_the_contract(before, tmp_path, call):
+    out, _ = call("diff", before, log(tmp_path / "after.jsonl", 2, 25.0), "--format", "json")
     found = json.loads(out)
     assert msgspec.to_builtins(msgspec.json.decode(out, type=Comparison)) == found
     assert found["schema"] == 1
@@ -62,25 +55,25 @@ def test_json_is_the_contract(before, tmp_path, capsys):
         (50.0, "0%", 3, "cannot tell"),
     ],
 )
-def test_exit_codes_for_ci(middle, tolerance, code, says, before, tmp_path, capsys):
+def test_exit_codes_for_ci(middle, tolerance, code, says, before, tmp_path, call):
     after = log(tmp_path / "after.jsonl", 2, middle)
-    out, err = compared(capsys, before, after, "--fail-if-slower", tolerance, code=code)
+    out, err = call("diff", before, after, "--fail-if-slower", tolerance, code=code)
     assert out
     assert says in err
     assert bool(err) == bool(says)
 
 
-def test_it_is_written_to_a_file(before, tmp_path, capsys):
-    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
+def test_it_is_written_to_a_file(before, tmp_path, call):
+    out, _ = call("diff", before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
     assert out == ""
     assert "step time" in (tmp_path / "diff.txt").read_text()
 
 
-def test_what_is_no_log(before, tmp_path, capsys):
+def test_what_is_no_log(before, tmp_path, call):
     (tmp_path / "notes.txt").write_text("no log\n")
-    _, err = compared(capsys, before, str(tmp_path / "notes.txt"), code=1)
+    _, err = call("diff", before, str(tmp_path / "notes.txt"), code=1)
     assert "is not a tuimon log" in err
-    compared(capsys, before, before, "--fail-if-slower", "much", code=2)
+    call("diff", before, before, "--fail-if-slower", "much", code=2)
 
 
 def run_of(path, seed, **changed):
@@ -96,11 +89,9 @@ def run_of(path, seed, **changed):
         (None, "BEFORE and AFTER are the same: ", "step time"),
     ],
 )
-def test_what_differs_in_more_than_its_speed_is_compared_when_that_is_asked_for(
-    changed, says, anyway, tmp_path, capsys
-):
+def test_what_differs_in_more_than_its_speed_is_compared_when_that_is_asked_for(changed, says, anyway, tmp_path, call):
     before = run_of(tmp_path / "before.jsonl", 1)
     after = before if changed is None else run_of(tmp_path / "after.jsonl", 2, **changed)
-    out, err = compared(capsys, before, after, code=3 if says else 0)
+    out, err = call("diff", before, after, code=3 if says else 0)
     assert bool(out) is not bool(says) and says in err and ("--anyway" in err) is bool(says)
-    assert anyway in compared(capsys, before, after, "--anyway")[0]
+    assert anyway in call("diff", before, after, "--anyway")[0]

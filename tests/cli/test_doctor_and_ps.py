@@ -9,7 +9,6 @@ from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli.commands import doctor, ps
 from tuimon.cli.commands.doctor import Check
-from tuimon.cli.main import run_command_line
 from tuimon.installation import install_command
 from tuimon.launch import attached
 from tuimon.launch.attached import Candidate, find_candidates
@@ -29,11 +28,10 @@ def test_doctor_tells_what_works(tmp_path):
     assert done.returncode == (1 if essential_failures else 0)
 
 
-def test_doctor_says_how_to_fix(monkeypatch, capsys):
+def test_doctor_says_how_to_fix(monkeypatch, call):
     broken = Check("py-spy", "fail", "not found", "pip install py-spy", essential=True)
     monkeypatch.setattr(doctor, "all_checks", lambda: [broken])
-    assert run_command_line(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines() == ["FAIL  py-spy  not found", "              -> pip install py-spy"]
+    assert call("doctor", code=1).out.splitlines() == ["FAIL  py-spy  not found", "              -> pip install py-spy"]
 
 
 def test_a_ring_folder_that_others_can_write_to(monkeypatch, tmp_path):
@@ -50,7 +48,7 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch, tmp_path):
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 
-def test_ps_lists_a_training(tmp_path, monkeypatch, capsys):
+def test_ps_lists_a_training(tmp_path, monkeypatch, call):
     """This process looks like one, were it not tuimon itself."""
     own = os.getpid()
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
@@ -61,8 +59,7 @@ def test_ps_lists_a_training(tmp_path, monkeypatch, capsys):
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
     assert row.cpu_ratio is not None and row.age_s is not None and row.age_s > 0
     assert (row.folder, row.steps_per_s) == (os.getcwd(), None)
-    assert run_command_line(["ps", "--format", "json"]) == 0
-    assert any(entry["pid"] == own and entry["markers"] for entry in json.loads(capsys.readouterr().out))
+    assert any(entry["pid"] == own and entry["markers"] for entry in json.loads(call("ps", "--format", "json").out))
 
 
 def test_ps_shows_names_as_text():

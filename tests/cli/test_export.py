@@ -23,18 +23,16 @@ def log(tmp_path):
     return write(tmp_path / "run.jsonl", LOG)
 
 
-def exported(capsys, *words):
-    assert run_command_line(["export", *words]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
+@pytest.fixture
+def export(call):
+    """Runs ``tuimon export``: it writes to stdout if all is well, and else to stderr."""
 
+    def exported(*words, code=0):
+        out, err = call("export", *words, code=code)
+        assert (err if code == 0 else out) == ""
+        return out or err
 
-def refused(capsys, *words, code):
-    assert run_command_line(["export", *words]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err
+    return exported
 
 
 def samples(lines):
@@ -63,32 +61,30 @@ def samples(lines):
         ("run.jsonl --to perfetto -o run.jsonl --force", 2, ("is a tuimon log",)),
     ],
 )  # fmt: skip
-def test_refusals_leave_every_file_as_it_is(words, code, says, log, tmp_path, monkeypatch, capsys):
+def test_refusals_leave_every_file_as_it_is(words, code, says, log, tmp_path, monkeypatch, export):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "bare.jsonl", [record for record in LOG if not isinstance(record, Stacks)])
     (tmp_path / "text.jsonl").write_text("hello\n")
     os.mkfifo("pipe")  # a device of the machine would be at stake
     before = Path(log).read_bytes()
-    said = refused(capsys, *words.split(), code=code)
+    said = export(*words.split(), code=code)
     assert all(each in said for each in says), said
     assert sorted(os.listdir()) == ["bare.jsonl", "pipe", "run.jsonl", "text.jsonl"]
     assert Path(log).read_bytes() == before
 
 
-def test_a_stdout_that_cannot_be_written(log, monkeypatch, capsys):
+def test_a_stdout_that_cannot_be_written(log, monkeypatch, call):
     for words in (["export", log, "--to", "perfetto"], ["report", log]):
         with contextlib.suppress(OSError), open("/dev/full", "w") as full, monkeypatch.context() as patched:
             patched.setattr("sys.stdout", full)
-            assert run_command_line(words) == 1
-        assert "stdout cannot be written: No space left" in capsys.readouterr().err
+            assert "stdout cannot be written: No space left" in call(*words, code=1).err
 
 
 @pytest.mark.parametrize("words", [("export", "--to", "perfetto"), ("report",), ("report", "--format", "json")])
-def test_a_file_that_is_there_stays_without_force(words, log, tmp_path, capsys):
+def test_a_file_that_is_there_stays_without_force(words, log, tmp_path, call):
     out = tmp_path / "out"
     out.write_text("the user's own")
-    assert run_command_line([*words, log, "-o", str(out)]) == 2
-    assert "--force" in capsys.readouterr().err
+    assert "--force" in call(*words, log, "-o", str(out), code=2).err
     assert out.read_text() == "the user's own"
     assert run_command_line([*words, log, "-o", str(out), "--force"]) == 0
     assert "step" in out.read_text()
@@ -106,8 +102,8 @@ class TestRunOfSeveralNodes:
         fleet_logs.write(folder, self.JOB)
         return folder
 
-    def test_perfetto_has_a_process_a_rank(self, folder, capsys):
-        events = json.loads(exported(capsys, folder, "--to", "perfetto"))["traceEvents"]
+    def test_perfetto_has_a_process_a_rank(self, folder, export):
+        events = json.loads(export(folder, "--to", "perfetto"))["traceEvents"]
         named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
         assert max(named) < 1 << 32  # Perfetto reads no more of an id
         order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
@@ -119,17 +115,17 @@ class TestRunOfSeveralNodes:
         assert counted == set(ranks)
         assert len(named) == 3 * (1 + 2 * 2)  # of each node itself, its ranks and their workers
 
-    def test_stacks_of_all_ranks(self, folder, capsys):
+    def test_stacks_of_all_ranks(self, folder, export):
         logs = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-        each = [samples(exported(capsys, log, "--to", "collapsed")) for log in logs]
-        assert samples(exported(capsys, folder, "--to", "collapsed")) == sum(each)
-        file = json.loads(exported(capsys, folder, "--to", "speedscope"))
+        each = [samples(export(log, "--to", "collapsed")) for log in logs]
+        assert samples(export(folder, "--to", "collapsed")) == sum(each)
+        file = json.loads(export(folder, "--to", "speedscope"))
         speedscope_schema.check(file)
         names = [profile["name"] for profile in file["profiles"]]
         assert any(name.startswith("rank 5 on node002: main (") for name in names)
         assert len(set(names)) == len(names)
 
-    def test_a_run_is_chosen_by_name(self, folder, capsys):
-        whole = exported(capsys, folder, "--to", "perfetto")
-        assert exported(capsys, folder, "--run", self.JOB.name, "--to", "perfetto") == whole
-        assert "holds no run 'other'" in refused(capsys, folder, "--run", "other", "--to", "perfetto", code=1)
+    def test_a_run_is_chosen_by_name(self, folder, export):
+        whole = export(folder, "--to", "perfetto")
+        assert export(folder, "--run", self.JOB.name, "--to", "perfetto") == whole
+        assert "holds no run 'other'" in export(folder, "--run", "other", "--to", "perfetto", code=1)

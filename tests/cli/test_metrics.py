@@ -10,19 +10,17 @@ from tests.cli.command import LEAN, running
 from tests.session.records import header, process, steps
 from tests.sources.log.literal_log import write
 from tests.test_import_hygiene import loaded_by
-from tuimon.cli.main import run_command_line
 from tuimon.installation import install_command
 from tuimon.records import Exit
 
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(3)\n"
 
 
-def test_an_extra_that_is_missing_is_named_before_anything_starts(capsys, monkeypatch):
+def test_an_extra_that_is_missing_is_named_before_anything_starts(call, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("tuimon.views.metrics.", "prometheus_client"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert run_command_line(["run", "--prometheus", "0", "--", "no-such-program"]) == 2
-    assert install_command("prometheus-client") in capsys.readouterr().err
+    assert install_command("prometheus-client") in call("run", "--prometheus", "0", "--", "no-such-program", code=2).err
 
 
 def test_without_the_options_nothing_of_them_is_loaded():
@@ -53,9 +51,8 @@ def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path):
     assert "tuimon_monitor_cpu_ratio" in text or "tuimon_ranks" in text
 
 
-def test_view_without_a_terminal_follows_a_log_for_its_metrics(tmp_path, capsys):
+def test_view_without_a_terminal_follows_a_log_for_its_metrics(tmp_path, call):
     pytest.importorskip("prometheus_client")
     end = Exit(t=2.0, pid=100, exit_code=0)
     log = write(tmp_path / "run.jsonl", header(), process(), steps(1.0, {"backward": 9}), end)
-    assert run_command_line(["view", "--headless", "--prometheus", "0", str(log)]) == 0
-    assert "10 steps" in capsys.readouterr().err
+    assert "10 steps" in call("view", "--headless", "--prometheus", "0", str(log)).err

@@ -7,7 +7,7 @@ import pytest
 
 from docs.make_completions import FOLDER, texts
 from tuimon.cli.commands.completions import FILES
-from tuimon.cli.main import COMMANDS, help_text, run_command_line
+from tuimon.cli.main import COMMANDS, help_text
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import NotComparable
 from tuimon.monitor.reactions import Reactions
@@ -37,9 +37,8 @@ def test_split(words, own, command):
     assert parser.split_command(words) == (own, command)
 
 
-def test_help_names_every_command_in_one_line(capsys):
-    assert run_command_line(["--help"]) == 0
-    out = capsys.readouterr().out
+def test_help_names_every_command_in_one_line(call):
+    out = call("--help").out
     assert out == help_text()
     for name, text in COMMANDS.items():
         assert any(line.split() == [name, *text.split()] for line in out.splitlines())
@@ -107,33 +106,29 @@ def test_help_names_every_command_in_one_line(capsys):
         (["run", "--prometheus", "::1:9105", "train.py"], "an IPv6 address stands in brackets"),
     ],
 )
-def test_usage_errors_exit_2(argv, says, capsys):
-    assert run_command_line(argv) == 2
-    err = capsys.readouterr().err
+def test_usage_errors_exit_2(argv, says, call):
+    err = call(*argv, code=2).err
     assert says in err
     assert len(err.splitlines()) <= 2 or not argv
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_help_is_as_wide_as_the_terminal(command, columns, monkeypatch, capsys):
+def test_help_is_as_wide_as_the_terminal(command, columns, monkeypatch, call):
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert run_command_line([command, "--help"]) == 0
-    out = capsys.readouterr().out
+    out = call(command, "--help").out
     assert f"tuimon {command}" in out
     assert max(map(len, out.splitlines())) <= columns
 
 
-def test_runtime_errors_exit_1_with_a_hint(capsys):
-    assert run_command_line(["attach", "2147483647"]) == 1
-    error = capsys.readouterr().err
+def test_runtime_errors_exit_1_with_a_hint(call):
+    error = call("attach", "2147483647", code=1).err
     assert error.startswith("tuimon: there is no process 2147483647\n  ")
     assert "tuimon ps" in error
 
 
-def test_version(capsys):
-    assert run_command_line(["--version"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+def test_version(call):
+    names = [line.split()[0] for line in call("--version").out.splitlines()]
     assert names == ["tuimon", "Python", "platform", "py-spy", "torch"]
 
 
@@ -145,13 +140,12 @@ def test_version(capsys):
         ("exit 3", "torch ? ({} does not work)"),
     ],
 )
-def test_the_torch_of_the_users_python(script, last, tmp_path, monkeypatch, capsys):
+def test_the_torch_of_the_users_python(script, last, tmp_path, monkeypatch, call):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert run_command_line(["--version"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == last.format(python)
+    assert call("--version").out.splitlines()[-1] == last.format(python)
 
 
 def parsed(*words):
@@ -185,7 +179,7 @@ def test_commands_for_findings():
     ],
 )
 def test_an_option_of_tuimons_after_the_script_is_named_unless_the_script_knows_it(
-    words, example, tmp_path, monkeypatch, capsys
+    words, example, tmp_path, monkeypatch, call
 ):
     scripts = {
         "bare.py": "log = print  # a log\nlog('x')\n",
@@ -201,8 +195,11 @@ def test_an_option_of_tuimons_after_the_script_is_named_unless_the_script_knows_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tuimon.cli.commands.run.resolve", list)
     monkeypatch.setattr("tuimon.cli.commands.run.open_run", stopped)
-    assert run_command_line(["run", "--headless", *words.split()]) == 3
-    named = [line for line in capsys.readouterr().err.splitlines() if "tuimon's own options" in line]
+    named = [
+        line
+        for line in call("run", "--headless", *words.split(), code=3).err.splitlines()
+        if "tuimon's own options" in line
+    ]
     assert [line.partition(": tuimon run ")[2] for line in named] == ([example] if example else [])
 
 
@@ -226,9 +223,8 @@ def test_the_files_are_those_of_the_parsers():
 
 
 @pytest.mark.parametrize("shell", FILES)
-def test_the_command_prints_what_ships(shell, capsys):
-    assert run_command_line(["completions", shell]) == 0
-    assert capsys.readouterr().out == (FOLDER / FILES[shell]).read_text(encoding="utf-8")
+def test_the_command_prints_what_ships(shell, call):
+    assert call("completions", shell).out == (FOLDER / FILES[shell]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,12 @@ from tests.sources.log.literal_log import HEADER, STEPS
 from tests.sources.log.literal_log import write as write_log
 from tests.trace.kineto_file import of_recording, write
 from tuimon.cli.commands.trace import free_name
-from tuimon.cli.main import run_command_line
 from tuimon.records import Process
 
 
-def test_a_trace_that_was_taken(tmp_path, capsys):
+def test_a_trace_that_was_taken(tmp_path, call):
     path = write(tmp_path / "t.json.gz", of_recording("resnet50_nw0_a"))
-    assert run_command_line(["trace", path]) == 0
-    out = capsys.readouterr().out
+    out = call("trace", path).out
     assert "idle 43 %" in out and "Kernels  time on the GPU a step" in out
 
 
@@ -39,7 +37,7 @@ def test_a_trace_that_was_taken(tmp_path, capsys):
         *((["run.jsonl", "-o", "run.jsonl", *force], 2, "run.jsonl is a tuimon log") for force in ([], ["--force"])),
     ],
 )
-def test_refusals(words, code, message, tmp_path, monkeypatch, capsys):
+def test_refusals(words, code, message, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ended.jsonl").write_text(_ENDED)
     (tmp_path / "taken.json.gz").write_text("{}")
@@ -47,8 +45,7 @@ def test_refusals(words, code, message, tmp_path, monkeypatch, capsys):
     log = write_log(tmp_path / "run.jsonl", HEADER, trainer, structs.replace(STEPS, pid=trainer.pid, backwards=1))
     before = log.read_bytes()
     os.mkfifo("pipe")  # a device of the machine would be at stake
-    assert run_command_line(["trace", *words]) == code
-    assert message in capsys.readouterr().err
+    assert message in call("trace", *words, code=code).err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "pipe", "run.jsonl", "taken.json.gz"]
     assert (tmp_path / "ended.jsonl").read_text() == _ENDED and log.read_bytes() == before
 

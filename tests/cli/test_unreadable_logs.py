@@ -68,14 +68,13 @@ def test_in_a_folder_it_is_named_and_the_others_are_read(words, tmp_path, capsys
     assert "".join(said.split()) in "".join((out + err).split())  # a long path is cut between two lines
 
 
-def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(tmp_path, monkeypatch, capsys):
+def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(tmp_path, monkeypatch, call):
     for seed in range(4):
         log(tmp_path / "before" / f"{seed}.jsonl", seed)
         log(tmp_path / "after" / f"{seed}.jsonl", 10 + seed, 25.0)
     bad = tmp_path / "before" / "2.jsonl"
     fail_in(monkeypatch, bad, 10_000)
-    assert run_command_line(["diff", str(bad.parent), str(tmp_path / "after"), "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(call("diff", str(bad.parent), str(tmp_path / "after"), "--format", "json").out)
     assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 4]
     assert f"left out: the log {bad} cannot be read: Input/output error" in found["notes"]
     assert found["outcome"] == "faster" and not any("a single run cannot show" in note for note in found["notes"])
