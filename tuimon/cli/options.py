@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuimon.errors import UsageError
 from tuimon.monitor.options import Observer, Options
@@ -115,29 +115,34 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
     parser.add_argument(
         "--interval",
+        dest="interval_s",
         type=number(0.1, 3600),
         metavar="SECONDS",
         help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
-    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training; attach: do not read them")
-    parser.add_argument("--no-gpu", action="store_true", help="do not query the driver for GPU counters")
+    parser.add_argument(
+        "--no-markers", dest="markers", action="store_false", help="no hooks in the training; attach: do not read them"
+    )
+    parser.add_argument("--no-gpu", dest="gpu", action="store_false", help="do not query the driver for GPU counters")
     parser.add_argument(
         "--memory",
         action="store_true",
         help="record once which lines allocate memory that is not freed; with run, also at a CUDA out-of-memory error",
     )
     group = parser.add_argument_group("stack samples")
-    group.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
-    group.add_argument("--no-native", action="store_true", help="do not sample what runs below Python")
+    group.add_argument("--no-stacks", dest="stacks", action="store_false", help="do not sample stacks")
+    group.add_argument("--no-native", dest="native", action="store_false", help="do not sample what runs below Python")
     group.add_argument(
         "--rate",
+        dest="rate_hz",
         type=number(0.1, 1000),
         metavar="HZ",
         help="sample stacks at most this many times a second",
     )
     group.add_argument(
         "--max-cpu",
-        type=number(0.1, 10_000),
+        dest="max_cpu_ratio",
+        type=lambda text: number(0.1, 10_000)(text) / 100,
         metavar="PERCENT",
         help="CPU that sampling may use, in percent of one core (default: 3; headless: 2)",
     )
@@ -182,33 +187,19 @@ def options_of(parsed: argparse.Namespace) -> Options:
     """The parsed words as Options. Raises UsageError if they contradict each other."""
     if parsed.force and not parsed.log:
         raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
-    for without, options, reason in (
-        ("--no-markers", ("--memory",), "needs tuimon's hooks in the training"),
-        ("--no-markers", ("--on-hang",), "needs the markers of steps"),
-        ("--no-stacks", ("--rate", "--max-cpu"), "is for stack samples"),
+    for given, option, source, reason in (
+        (parsed.memory, "--memory", "markers", "needs tuimon's hooks in the training"),
+        (parsed.on_hang, "--on-hang", "markers", "needs the markers of steps"),
+        (parsed.rate_hz, "--rate", "stacks", "is for stack samples"),
+        (parsed.max_cpu_ratio, "--max-cpu", "stacks", "is for stack samples"),
     ):
-        given = next((option for option in options if _is_given(parsed, option)), None)
-        if _is_given(parsed, without) and given is not None:
-            raise UsageError(f"{given} {reason}, and {without} leaves them out", f"Leave out {given} or {without}")
-    return Options(
-        headless=parsed.headless or not terminal_can_draw(),
-        log=parsed.log,
-        force=parsed.force,
-        run=parsed.run,
-        interval_s=parsed.interval,
-        rate_hz=parsed.rate,
-        max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,
-        stacks=not parsed.no_stacks,
-        native=not parsed.no_native,
-        gpu=not parsed.no_gpu,
-        markers=not parsed.no_markers,
-        memory=parsed.memory,
-        observers=(*_reactions(parsed), *metrics_of(parsed)),
-    )
-
-
-def _is_given(parsed: argparse.Namespace, option: str) -> bool:
-    return getattr(parsed, option.removeprefix("--").replace("-", "_")) not in (None, False)
+        if given and not getattr(parsed, source):
+            without = f"--no-{source}"
+            raise UsageError(f"{option} {reason}, and {without} leaves them out", f"Leave out {option} or {without}")
+    parsed.headless |= not terminal_can_draw()
+    parsed.observers = (*_reactions(parsed), *metrics_of(parsed))
+    named: dict[str, Any] = {name: getattr(parsed, name) for name in Options.__struct_fields__}  # Any: by argparse
+    return Options(**named)
 
 
 def terminal_can_draw() -> bool:
@@ -229,7 +220,7 @@ def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     from tuimon.monitor.reactions import Reaction, Reactions
 
     hang = [Reaction("hang", parsed.on_hang)] if parsed.on_hang is not None else []
-    return (Reactions((*hang, *parsed.on_finding), parsed.headless or not terminal_can_draw()),)
+    return (Reactions((*hang, *parsed.on_finding), parsed.headless),)
 
 
 def _command(text: str) -> str:

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     options = options_of(parsed)
     if parsed.keep_hooks and not parsed.inject:
         raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
-    if parsed.inject and parsed.no_markers:
+    if parsed.inject and not parsed.markers:
         raise UsageError("--inject brings hooks in, and --no-markers leaves them out", "Leave out one of them")
     pid = parsed.pid if parsed.pid is not None else _pick(options)
     if pid is None:
