@@ -95,8 +95,8 @@ def is_installed_script(file: str, files: Iterable[str]) -> bool:
 
 
 def is_library_file(file: str) -> bool:
-    """True if a file belongs to an installed package other than torch, and is no hook of ours."""
-    return is_package_file(file) and not is_torch(file) and not is_agent_file(file)
+    """True if a file is of an installed package other than torch (data loading included), and no hook of ours."""
+    return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
 def innermost_package(files: Sequence[str]) -> int:
@@ -116,12 +116,7 @@ def innermost_work(files: Sequence[str]) -> int:
     If the program is itself a package, it calls ``loss.backward()`` there. Else it is the innermost of any package.
     """
     last = len(files) - 1
-    return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
-
-
-def is_others_package(file: str) -> bool:
-    """True if a file is of an installed package other than torch (data loading included), and no hook of ours."""
-    return package_of(file) not in (None, "torch") and not is_agent_file(file)
+    return next((i for i in range(last, -1, -1) if is_library_file(files[i])), innermost_package(files))
 
 
 def is_torch(file: str) -> bool:

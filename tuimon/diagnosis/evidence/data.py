@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.code_origin import is_others_package, is_user_file
+from tuimon.code_origin import is_library_file, is_user_file
 from tuimon.diagnosis.evidence.process import OWN_WAITS, SLOW_RATIO, ProcessEvidence, awaits_thread, works
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.native_code import NativeUse
@@ -286,7 +286,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 def is_loaders_own(node: StackNode) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate, with no other code below it."""
     below = node.frames[len(node.before("fetch")) :]
-    return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
+    return bool(below) and not any(frame.user or is_library_file(frame.file) for frame in below)
 
 
 def draws_indices(data: Samples) -> Callable[[StackNode], bool]:
