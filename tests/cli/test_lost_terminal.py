@@ -29,7 +29,7 @@ def _hang_up_while_stopped(run):
 
 def _suspend(run):
     os.kill(run.pid, signal.SIGTSTP)
-    until(lambda: run.shows(b"\x1b[?1049l"))
+    until(lambda: run.has(b"\x1b[?1049l"))
     stopped = psutil.Process(run.pid)
     until(lambda: stopped.status() == psutil.STATUS_STOPPED)
 
@@ -74,9 +74,9 @@ def test_suspended_and_continued_the_screen_is_whole(tmp_path):
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
         assert termios.tcgetattr(run.terminal) == run.modes
-        assert run.shown.rindex(b"\x1b[?1049l") > run.shown.rindex(b"\x1b[?1049h")
+        assert run.text.rindex(b"\x1b[?1049l") > run.text.rindex(b"\x1b[?1049h")
         os.kill(run.pid, signal.SIGCONT)
-        until(lambda: "it trains" in picture(run) and run.shown.count(b"\x1b[?1049h") == 2)
+        until(lambda: "it trains" in picture(run) and run.text.count(b"\x1b[?1049h") == 2)
         _end_and_leave(run)
 
 
@@ -94,8 +94,8 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path):
 def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path):
     with watched(tmp_path) as run:  # no shell: its process group is orphaned
         os.kill(run.pid, signal.SIGTSTP)
-        until(lambda: run.shows(b"\x1b[?1049l"))
-        until(lambda: "it trains" in picture(run) and run.shown.count(b"\x1b[?1049h") == 2)
+        until(lambda: run.has(b"\x1b[?1049l"))
+        until(lambda: "it trains" in picture(run) and run.text.count(b"\x1b[?1049h") == 2)
         _end_and_leave(run)
 
 
@@ -122,9 +122,9 @@ def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path):
 def test_sighup_alone_gives_the_terminal_back(tmp_path):
     with watched(tmp_path) as run:
         run.process.send_signal(signal.SIGHUP)
-        until(lambda: run.shows(b"\x1b[?1049l"))  # it is read meanwhile, or it could not be given back
+        until(lambda: run.has(b"\x1b[?1049l"))  # it is read meanwhile, or it could not be given back
         until(run.goes_on_unseen)
-        assert run.shown.rindex(b"\x1b[?1049l") > run.shown.rindex(b"\x1b[?1049h")
+        assert run.text.rindex(b"\x1b[?1049l") > run.text.rindex(b"\x1b[?1049h")
         assert termios.tcgetattr(run.terminal) == run.modes
         run.let_end()
 
@@ -155,9 +155,9 @@ def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path):
     with on_terminal("run", *WORDS, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
         run = Watched(process, terminal, tmp_path)
         os.write(terminal, b"q")
-        until(lambda: run.shows(b"Quit"))
+        until(lambda: run.has(b"Quit"))
         os.write(terminal, b"e")
-        until(lambda: run.shows(b"sent SIGINT"))
+        until(lambda: run.has(b"sent SIGINT"))
         run.hang_up()
         until(lambda: not alive(run.training))  # by SIGTERM: SIGINT was not enough
         assert process.wait(60) == 128 + signal.SIGTERM
@@ -208,7 +208,7 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
             until(lambda: b"\nState:\tT" in Path(f"/proc/{run.process.pid}/status").read_bytes())
             termios.tcsetattr(run.terminal, termios.TCSANOW, run.modes)  # a shell takes it meanwhile
             drained(run.terminal)
-            run.shown = b""  # and clears it
+            run.text = b""  # and clears it
             run.process.send_signal(signal.SIGCONT)
             until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
             until(lambda: termios.tcgetattr(run.terminal)[3] & (termios.ICANON | termios.ECHO) == 0)
@@ -218,7 +218,7 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
         run.process.send_signal(signal.SIGTERM)
         assert ended(run.process, run.terminal) == 128 + signal.SIGTERM
         assert termios.tcgetattr(run.terminal) == run.modes
-        assert b"Traceback" not in run.shown
+        assert b"Traceback" not in run.text
 
 
 def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path):
@@ -233,7 +233,7 @@ def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_grou
             os.kill(run.pid, signal.SIGCONT)
             until(lambda: tuimon.num_ctx_switches().voluntary > switches and _is_stopped(tuimon))  # noqa: B023
         assert not _is_stopped(run.job("cat"))
-        run.shown = b""
+        run.text = b""
         run.process.send_signal(signal.SIGUSR2)
         until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
         _end_and_leave(run)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.cli.command import LEAN, script
-from tests.cli.terminal import drained, hang_up, on_terminal
+from tests.cli.terminal import Shown, hang_up, on_terminal
 from tests.cli.test_run import heard
 from tests.small_terminal import SmallTerminal
 from tests.waiting import until
@@ -45,17 +45,16 @@ def recorded(path: Path) -> list[Record]:
         return []
 
 
-class Watched:
+class Watched(Shown):
     """A tuimon in the full screen, its terminal and its training. ``pid`` is tuimon's, also where a shell runs it."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int, folder: Path, *, shell: bool = False) -> None:
+        super().__init__(terminal)
         self.process = process
-        self.terminal = terminal
         self.folder = folder
-        self.shown = b""
         self.pid = process.pid
         self.modes = termios.tcgetattr(terminal)  # as a shell would have left them
-        until(lambda: heard(folder) and self.shows(b"train.py"))
+        until(lambda: heard(folder) and self.has(b"train.py"))
         self.training = int(heard(folder)[0])
         if shell:
             self.pid = self.job("python").pid
@@ -64,11 +63,6 @@ class Watched:
         """The process of this name that the shell has started."""
         (found,) = (child for child in psutil.Process(self.process.pid).children() if child.name().startswith(name))
         return found
-
-    def shows(self, text: bytes) -> bool:
-        """Whether this is somewhere in what was written to the terminal."""
-        self.shown += drained(self.terminal)
-        return text in self.shown
 
     def hang_up(self) -> None:
         """Close our end of the terminal; its number stays taken."""
@@ -130,7 +124,7 @@ def watched(folder: Path, *options: str, log: bool = True, shell: bool = False) 
 
 def picture(run: Watched) -> str:
     """What the terminal shows."""
-    run.shows(b"")
+    run.has(b"")
     screen = SmallTerminal(120, 40)
-    screen.feed(run.shown)
+    screen.feed(run.text)
     return "\n".join(screen.display)
