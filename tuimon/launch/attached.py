@@ -42,8 +42,8 @@ def attach(pid: int) -> Attached:
         raise TargetError(f"there is no process {pid}", "List the running trainings: tuimon ps")
     if owner != os.getuid() and os.getuid() != 0:
         raise TargetError(
-            f"process {pid} belongs to {_user_name(owner)}",
-            f"Only its owner or root can watch it: sudo -u {_user_name(owner)} tuimon attach {pid}",
+            f"process {pid} belongs to {user_name(owner)}",
+            f"Only its owner or root can watch it: sudo -u {user_name(owner)} tuimon attach {pid}",
         )
     # without a ring: a shell that tuimon launched, or a Python that has not imported torch yet
     facts, variables = read_ring_facts(pid, ticks), environment(pid)
@@ -79,7 +79,7 @@ def _owner(pid: int) -> int | None:
         return None
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import psutil
-
 from tuimon.cli.options import parser_of
-from tuimon.launch.attached import Candidate, find_candidates
+from tuimon.launch.attached import Candidate, find_candidates, user_name
+from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.follower import steps_of
@@ -62,24 +61,14 @@ def rows(found: Iterable[Candidate]) -> list[ListedProcess]:
 
     Processes that end during the measurement are left out.
     """
-    measured = []
-    for candidate in found:
-        try:
-            process = psutil.Process(candidate.pid)
-            process.cpu_percent()
-        except psutil.Error:
-            continue
-        measured.append((candidate, process))
-    if measured:
+    before = [(candidate, procfs.read_process_stat(candidate.pid), time.monotonic()) for candidate in found]
+    if before:
         time.sleep(CPU_S)
     listed = []
-    for candidate, process in measured:
-        try:
-            cpu_ratio: float | None = process.cpu_percent() / 100
-            user = process.username()
-        except psutil.Error:
-            continue
-        listed.append(_row(candidate, user, cpu_ratio))
+    for candidate, then, then_s in before:
+        now = procfs.read_process_stat(candidate.pid)
+        if then is not None and now is not None and now.state not in "ZX":
+            listed.append(_row(candidate, (now.cpu_s - then.cpu_s) / (time.monotonic() - then_s)))
     return by_steps(listed)
 
 
@@ -98,14 +87,14 @@ def helpers(listed: Iterable[ListedProcess]) -> set[int]:
     return {row.pid for row in listed if row.has_stepped is False and row.run in runs}
 
 
-def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> ListedProcess:
+def _row(candidate: Candidate, cpu_ratio: float) -> ListedProcess:
     facts = candidate.facts or RingFacts()
     steps, folder = steps_of(candidate.pid) if candidate.facts is not None else None, None
     with contextlib.suppress(OSError):
         folder = os.readlink(f"/proc/{candidate.pid}/cwd")
     return ListedProcess(
         pid=candidate.pid,
-        user=user,
+        user=user_name(os.getuid()),  # candidates are of this user alone
         rank=facts.rank,
         gpus=list(facts.gpu_uuids),
         cpu_ratio=cpu_ratio,
