@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-import psutil
 from msgspec import Struct
 
 from tuimon.errors import TargetError
@@ -37,9 +36,10 @@ class Attached(Struct, frozen=True):
 
 def attach(pid: int) -> Attached:
     """Check that ``pid`` can be watched. Raises TargetError."""
-    ticks, owner = procfs.start_ticks(pid), _owner(pid)
-    if ticks is None or owner is None or not is_alive(pid, ticks):
+    ticks, uids = procfs.start_ticks(pid), procfs.user_ids(pid)
+    if ticks is None or not uids or not is_alive(pid, ticks):
         raise TargetError(f"there is no process {pid}", "List the running trainings: tuimon ps")
+    owner = uids[1]
     if owner != os.getuid() and os.getuid() != 0:
         raise TargetError(
             f"process {pid} belongs to {user_name(owner)}",
@@ -59,24 +59,17 @@ def attach(pid: int) -> Attached:
 def _refuse(pid: int, program: str) -> None:
     """Say why a process is not known to be Python; one that hides its program but has Python's name may be Python."""
     try:
-        psutil.Process(pid).exe()
-    except psutil.AccessDenied:
+        os.readlink(f"/proc/{pid}/exe")
+    except PermissionError:
         if is_name(program):
             return
         raise TargetError(
             f"process {pid} ({program}) hides which program it runs, and its stacks",
             "If it is a training: start it with `tuimon run`, or let it `import tuimon`.",
         ) from None
-    except psutil.NoSuchProcess:
+    except OSError:  # it has ended
         pass
     raise TargetError(f"process {pid} ({program}) is not a Python interpreter", "List the running trainings: tuimon ps")
-
-
-def _owner(pid: int) -> int | None:
-    try:
-        return psutil.Process(pid).uids().effective
-    except (psutil.Error, ValueError):  # ValueError: a negative pid
-        return None
 
 
 def user_name(uid: int) -> str:
@@ -111,17 +104,11 @@ def find_candidates() -> list[Candidate]:
 
 def candidate_of(pid: int, user: int) -> Candidate | None:
     """The process as a candidate; None if it is not one."""
-    try:
-        process = psutil.Process(pid)
-        if process.uids().effective != user:
-            return None
-        ticks = procfs.start_ticks(pid)
-        facts = None if ticks is None else read_ring_facts(pid, ticks)
-        if ticks is None or (facts is None and not has_torch(pid)):
-            return None
-        return Candidate(pid, process.ppid(), ticks, command_line(pid), facts)
-    except psutil.Error:
+    stat = procfs.read_process_stat(pid)
+    if stat is None or procfs.user_ids(pid)[1:] != [user]:
         return None
+    facts = read_ring_facts(pid, stat.start_ticks)
+    return Candidate(pid, stat.ppid, stat.start_ticks, command_line(pid), facts) if facts or has_torch(pid) else None
 
 
 def is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-import psutil
 from msgspec import Struct
 
 from tuimon.errors import CannotInject
+from tuimon.launch.attached import user_name
 from tuimon.proc import procfs
 from tuimon.proc.processes import DELETED, has_torch
 
@@ -147,7 +147,15 @@ class Target(Struct, frozen=True):
 
 def examine(pid: int, agent: str) -> Target:
     """The process, if ``agent`` (the agent's folder) can be brought into it. Raises CannotInject."""
-    _check_owner(pid)
+    uids = procfs.user_ids(pid)
+    if not uids:
+        raise CannotInject(f"there is no process {pid}", "List the running trainings: tuimon ps")
+    if {*uids} != {os.geteuid()}:
+        name = user_name(uids[0])
+        raise CannotInject(
+            f"process {pid} belongs to {name}, and code goes only into processes of your own",
+            f"sudo -u {name} tuimon attach --inject {pid}",
+        )
     status = procfs.read_fields(f"/proc/{pid}/status")
     tracer = status.get("TracerPid", "0")
     if tracer != "0":
@@ -179,19 +187,6 @@ ALLOW_PTRACE = (
     "As root: sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYS_PTRACE, in Kubernetes: "
     f"securityContext.capabilities.add. {RUN_INSTEAD}"
 )
-
-
-def _check_owner(pid: int) -> None:
-    try:
-        process = psutil.Process(pid)
-        uids, name = process.uids(), process.username()
-    except psutil.Error:
-        raise CannotInject(f"there is no process {pid}", "List the running trainings: tuimon ps") from None
-    if {uids.real, uids.effective} != {os.geteuid()}:
-        raise CannotInject(
-            f"process {pid} belongs to {name}, and code goes only into processes of your own",
-            f"sudo -u {name} tuimon attach --inject {pid}",
-        )
 
 
 def python_mappings(pid: int, maps: list[MappedPart]) -> tuple[MappedPart, ...]:

@@ -83,6 +83,11 @@ def read_fields(path: str) -> dict[str, str]:
     return {name: value.strip() for name, found, value in lines if found}
 
 
+def user_ids(pid: int) -> list[int]:
+    """The real and the effective user id of a process; empty when it is gone."""
+    return [int(uid) for uid in read_fields(f"/proc/{pid}/status").get("Uid", "").split()[:2]]
+
+
 def nvidia_driver(root: str = "/") -> str | None:
     """Version of NVIDIA's kernel module, such as ``550.54.15``; None without one, or if a container hides it."""
     found = re.search(r"Module .*?(\d+(?:\.\d+)+)", read_text(os.path.join(root, "proc/driver/nvidia/version")))
