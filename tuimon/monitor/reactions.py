@@ -58,7 +58,7 @@ class Detached:
     def _run(self) -> None:
         try:
             self.outcome = self._ended()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: no thread for its output
             self.outcome = Outcome(self.words, None, trouble=f"could not be started: {error}")
 
     def _ended(self) -> Outcome:
