@@ -18,6 +18,7 @@ from tuimon.agent.torch_compat import compilations, dynamo, rebinding, unobserve
 from tuimon.agent.torch_compat.compilations import new_events
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.trust
 
 PROGRAM = """
 import json, sys
@@ -104,7 +105,6 @@ def traced_frames(log):
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_the_same_graphs_breaks_and_frames(tmp_path):
     script = tmp_path / "compile.py"
     script.write_text(PROGRAM)
@@ -145,14 +145,12 @@ print(json.dumps([counter.frame_count, counter.op_count, result.tolist()]))
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
     env = environment(tmp_path / "rings", path=str(ROOT))
     assert printed_json(warm_python("-c", API, env=env)) == [1, 2, [4.0, 4.0]]
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkeypatch):
     skipped = set()
     frames = types.SimpleNamespace(skip_code=skipped.add)
@@ -169,7 +167,6 @@ def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkey
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_a_torch_without_what_is_looked_for_runs_nothing_of_its_own(monkeypatch):
     """Its ``__getattr__`` would, and so would Python to word the error; what a handler raises there could be lost."""
     bare, asked = types.ModuleType("torch"), []
@@ -200,7 +197,6 @@ print(json.dumps([traced, passes()]))
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_the_backward_pass_that_torch_traces_to_compile_is_none_of_the_programs(tmp_path):
     script = tmp_path / "traced.py"
     script.write_text(TRACED)

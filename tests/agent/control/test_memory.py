@@ -45,17 +45,12 @@ def test_what_each_step_leaves_behind_grows():
     assert (content["live_bytes"], content["most_bytes"]) == (82, 82)
 
 
-def test_what_one_step_leaves_for_good_is_no_growth():
-    blocks = Blocks([10, 20, 30, 40])
+@pytest.mark.parametrize(("ends", "growth"), [([10, 20, 30, 40], 0), ([10], None)])
+def test_what_one_step_leaves_for_good_is_no_growth_and_of_one_step_none_is_known(ends, growth):
+    blocks = Blocks(ends)
+    blocks.free(77)  # from before
     blocks.allocate(1, 1, 1000, HERE)
-    assert named(blocks.content()) == {HERE: (1000, 1, 0)}
-
-
-def test_of_one_step_no_growth_is_known_and_frees_from_before_count_for_nothing():
-    blocks = Blocks([10])
-    blocks.free(77)
-    blocks.allocate(1, 1, 10, HERE)
-    assert named(blocks.content()) == {HERE: (10, 1, None)}
+    assert named(blocks.content()) == {HERE: (1000, 1, growth)}
 
 
 def test_stacks_beyond_the_limit_are_summed_up():

@@ -17,6 +17,7 @@ from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.ring import layout
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
@@ -32,7 +33,6 @@ def flags(markers, *kinds):
     return [flag for kind, _, flag in markers if kind in kinds]
 
 
-@pytest.mark.torch
 def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for batch in torch.utils.data.DataLoader(torch.arange(6.0)):
@@ -46,7 +46,6 @@ def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     assert done == sorted(done) and set(done) <= set(numbers)
 
 
-@pytest.mark.torch
 def test_only_batches_get_numbers(timed, weight):
     for _ in range(3):
         (weight * 2).sum().backward()
@@ -58,7 +57,6 @@ def test_only_batches_get_numbers(timed, weight):
     assert [flag if flag < layout.FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("paused", [False, True])
 def test_undone_it_is_off(timed, hooked, paused):
     timing = hooked.clock
@@ -68,7 +66,6 @@ def test_undone_it_is_off(timed, hooked, paused):
     assert hooked.clock is None and not timing.on and not hooked.paused_backwards
 
 
-@pytest.mark.torch
 def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     clock = hooked.clock
     hooked.pause_clock(3)
@@ -92,13 +89,11 @@ def without_cuda(hooked, monkeypatch):
     return hooked
 
 
-@pytest.mark.torch
 def test_without_cuda_there_is_none(without_cuda):
     assert without_cuda.clock is None and not without_cuda.clock_due
     assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
 
 
-@pytest.mark.torch
 def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
     install.uninstall()
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1 / 0, raising=False)
@@ -110,7 +105,6 @@ def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
     assert hooked.on and not hooked.clock_due
 
 
-@pytest.mark.torch
 def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     gpu, initialized = FakeGpu(), []
     monkeypatch.setattr(cuda_events, "CudaDevice", lambda *_: gpu)
@@ -126,7 +120,6 @@ def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     assert "record" in gpu.calls
 
 
-@pytest.mark.torch
 def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
     def device(torch, any_capture):
         return torch._C._cuda_nothing_of_this_name
@@ -138,7 +131,6 @@ def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
     assert hooked.clock is None and hooked.on and not hooked.clock_due
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("module, name", [("torch.cuda.graphs", "CUDAGraph"), ("torch.accelerator.graphs", "Graph")])
 def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, module, name):
     graphs = pytest.importorskip(module)
@@ -185,7 +177,6 @@ runtime.clock = runtime.paused_clock = None
 """
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("paused", [[], ["paused"]])
 def test_a_forked_child_has_none(tmp_path, paused):
     found = printed_json(warm_python("-c", FORK, *paused, env=environment(tmp_path / "rings")))

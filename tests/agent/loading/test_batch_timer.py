@@ -133,10 +133,6 @@ loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=
     assert hand_over_ms > collate_ms
 
 
-# -- the counting alone
-
-
-@pytest.mark.torch
 def test_busy_until_the_last_batch_has_left(clock):
     hand_over = HandOver()
     put, send = partial(hand_over.tuimon_put, lambda batch: None), partial(hand_over.tuimon_send, lambda data: None)
@@ -153,7 +149,6 @@ def test_busy_until_the_last_batch_has_left(clock):
     assert hand_over.busy_ns(40, 50) == hand_over.busy_ns(45, 50) == 0
 
 
-@pytest.mark.torch
 def test_what_cannot_be_pickled_has_left_as_well(clock):
     errors = []
     hand_over = HandOver()
@@ -164,7 +159,6 @@ def test_what_cannot_be_pickled_has_left_as_well(clock):
     assert errors == [(ValueError, "one")]
 
 
-@pytest.mark.torch
 def test_errors_go_on_without_a_trace_of_ours(clock):
     def fails(data):
         raise BrokenPipeError

@@ -36,24 +36,19 @@ print(json.dumps([ring is not None, low]))
     assert found == [True, []]
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatch, mode):
-    (tmp_path / "rings").mkdir()
-    (tmp_path / "rings").chmod(mode)
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    assert make_ring() is None
-    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == mode
-    assert files.refused_directories() == {
-        str(tmp_path / "rings"): f"other users may write to {tmp_path}/rings (mode {mode:o})"
-    }
-    assert files.ring_directory() is None
-
-
-def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
-    (tmp_path / "rings").mkdir(mode=0o755)
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    make_ring().unlink()
-    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o755
+@pytest.mark.parametrize(("mode", "is_used"), [(0o777, False), (0o775, False), (0o1777, False), (0o755, True)])
+def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatch, mode, is_used):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    rings.chmod(mode)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(rings))
+    reason = {str(rings): f"other users may write to {rings} (mode {mode:o})"}
+    assert files.refused_directories() == ({} if is_used else reason)
+    assert files.ring_directory() == (str(rings) if is_used else None)
+    made = make_ring()
+    assert (made is not None) == is_used and stat.S_IMODE(rings.stat().st_mode) == mode
+    if made is not None:
+        made.unlink()
 
 
 def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatch):

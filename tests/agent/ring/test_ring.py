@@ -18,6 +18,8 @@ from tuimon.agent.ring import writer as writing
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
 
+pytestmark = pytest.mark.trust
+
 
 @pytest.fixture
 def writer(tmp_path):
@@ -65,11 +67,15 @@ def test_what_was_lost_before_we_came_is_no_loss(writer):
     assert got[-1] == SLOTS * 3 - 1 and reader.dropped == 0
 
 
+def written(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
 def publish(writer, number, sequence):
     """Write the sequence of slot ``number``: 0 leaves it as a writer caught in the middle does."""
-    with open(writer.path, "r+b") as file:
-        file.seek(layout.SLOTS_OFFSET + number % SLOTS * layout.SLOT_BYTES)
-        file.write(struct.pack("<Q", sequence))
+    written(writer.path, layout.SLOTS_OFFSET + number % SLOTS * layout.SLOT_BYTES, struct.pack("<Q", sequence))
 
 
 def test_a_torn_slot_is_waited_for(writer, reader):
@@ -263,7 +269,6 @@ def test_a_forked_child_leaves_what_waits_to_its_parent(writer, reader, monkeypa
     assert {marker.tid for marker in waited} == {threading.get_native_id()}
 
 
-@pytest.mark.trust
 def test_names_are_interned_and_read_back(writer, reader):
     names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3"]
     ids = [writer.name_id(name) for name in names]
@@ -272,12 +277,10 @@ def test_names_are_interned_and_read_back(writer, reader):
     assert reader.name(0) == reader.name(99) == "?"
 
 
-@pytest.mark.trust
 def test_names_that_cannot_be_encoded(writer, reader):
     assert reader.name(writer.name_id("lone \ud800 surrogate")) == "lone ? surrogate"
 
 
-@pytest.mark.trust
 def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
     numbers = [writer.name_id(f"{i:0>1000}") for i in range(200)]
     assert numbers[0] == 1 and numbers[-1] == 0
@@ -287,7 +290,6 @@ def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
     assert values(reader.read()) == [5]
 
 
-@pytest.mark.trust
 def test_interning_never_waits_for_another_call(writer, monkeypatch):
     """A signal handler may intern while the thread it interrupts is interning."""
     plain, inside = writer.intern, []
@@ -303,7 +305,6 @@ def test_interning_never_waits_for_another_call(writer, monkeypatch):
     assert writer.name_id("inside") == 2
 
 
-@pytest.mark.trust
 def test_meta_is_replaced_whole(writer, reader):
     assert reader.meta() == {}
     writer.set_meta({"pid": 1, "argv": ["a", "b"]})
@@ -312,13 +313,11 @@ def test_meta_is_replaced_whole(writer, reader):
     assert reader.meta() == {"rank": None}
 
 
-@pytest.mark.trust
 def test_meta_that_is_too_long_loses_its_longest_parts(writer, reader):
     writer.set_meta({"pid": 1, "argv": ["\u00e9" * 300] * 64, "cwd": "/tmp"})
     assert reader.meta() == {"pid": 1, "cwd": "/tmp"}
 
 
-@pytest.mark.trust
 def test_no_room_fails_at_creation(tmp_path, monkeypatch):
     def full(handle, data):
         raise OSError(28, "No space left on device")
@@ -329,14 +328,12 @@ def test_no_room_fails_at_creation(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.trust
 def test_the_file_is_private_and_all_there(writer):
     info = os.stat(writer.path)
     assert info.st_mode & 0o777 == 0o600
     assert info.st_blocks * 512 >= info.st_size
 
 
-@pytest.mark.trust
 def test_a_reader_outlives_the_name(writer, reader):
     assert not reader.has_vanished()
     os.unlink(writer.path)  # by another program
@@ -347,7 +344,6 @@ def test_a_reader_outlives_the_name(writer, reader):
     assert not reader.is_replaced()
 
 
-@pytest.mark.trust
 def test_a_reader_sees_that_its_writer_has_finished(writer, reader):
     emit_values(writer, [4])
     writer.unlink()
@@ -357,7 +353,6 @@ def test_a_reader_sees_that_its_writer_has_finished(writer, reader):
     assert not reader.is_replaced()
 
 
-@pytest.mark.trust
 def test_a_reader_sees_that_it_was_replaced(writer, reader):
     assert not reader.is_replaced()
     RingWriter(writer.path, slot_count=SLOTS)  # the same process after exec
@@ -365,7 +360,6 @@ def test_a_reader_sees_that_it_was_replaced(writer, reader):
     assert not reader.has_vanished()
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("length", [0, 70, layout.LOADING_OFFSET, layout.SLOTS_OFFSET + 40, layout.SLOTS_OFFSET + 64])
 def test_a_ring_that_is_cut_short_while_it_is_read_does_no_harm(writer, reader, length):
     """Of a map, reading beyond the file's end is SIGBUS; pytest would end here."""
@@ -381,26 +375,23 @@ def test_a_ring_that_is_cut_short_while_it_is_read_does_no_harm(writer, reader, 
     assert reader.is_cut()
 
 
-@pytest.mark.trust
-@pytest.mark.parametrize("spoil", ["empty", "short", "magic", "version", "size"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.truncate(0),
+        lambda file: file.truncate(5000),
+        lambda file: file.truncate(layout.SLOTS_OFFSET + 3 * layout.SLOT_BYTES),
+        lambda file: file.write(b"GARBAGE!"),  # the magic
+        lambda file: (file.seek(8), file.write(struct.pack("<I", 99))),  # the version
+    ],
+)
 def test_what_is_no_ring_is_refused(writer, spoil):
     with open(writer.path, "r+b") as file:
-        if spoil == "empty":
-            file.truncate(0)
-        elif spoil == "short":
-            file.truncate(5000)
-        elif spoil == "magic":
-            file.write(b"GARBAGE!")
-        elif spoil == "version":
-            file.seek(8)
-            file.write(struct.pack("<I", 99))
-        else:
-            file.truncate(layout.SLOTS_OFFSET + 3 * layout.SLOT_BYTES)
+        spoil(file)
     with pytest.raises(RingError):
         RingReader(writer.path)
 
 
-@pytest.mark.trust
 def test_only_a_file_of_that_name_is_opened(writer, tmp_path):
     """Nor does a pipe hold anybody up."""
     (tmp_path / "link.ring").symlink_to(writer.path)
@@ -410,13 +401,6 @@ def test_only_a_file_of_that_name_is_opened(writer, tmp_path):
             RingReader(str(tmp_path / f"{name}.ring"))
 
 
-def written(path, offset, data):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(data)
-
-
-@pytest.mark.trust
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 8, 15])
 def test_a_ring_of_too_few_slots_is_refused(tmp_path, slots):
     writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=slots)
@@ -424,7 +408,6 @@ def test_a_ring_of_too_few_slots_is_refused(tmp_path, slots):
         RingReader(writer.path)
 
 
-@pytest.mark.trust
 def test_a_sequence_that_cannot_be_in_its_slot_costs_that_marker_alone(writer, reader):
     emit_values(writer, range(10))
     written(writer.path, layout.SLOTS_OFFSET + 5 * layout.SLOT_BYTES, (2**63).to_bytes(8, "little"))
@@ -432,7 +415,6 @@ def test_a_sequence_that_cannot_be_in_its_slot_costs_that_marker_alone(writer, r
     assert found == [0, 1, 2, 3, 5, 6, 7, 8, 9] and reader.dropped == 1
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("raw", [b"[" * 8000, b'{"a":' * 1600, b"1" * 8000, b"\xff\xfe", b"[]"])
 def test_meta_that_is_no_object_is_none(writer, reader, raw):
     written(writer.path, layout.META_OFFSET, raw)
@@ -440,7 +422,6 @@ def test_meta_that_is_no_object_is_none(writer, reader, raw):
     assert reader.meta() == {}
 
 
-@pytest.mark.trust
 def test_a_count_of_names_beyond_the_table_ends_with_it(writer, reader):
     writer.name_id("a")
     written(writer.path, layout.NAME_COUNT_OFFSET, (2**32 - 1).to_bytes(4, "little"))
