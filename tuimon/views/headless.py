@@ -58,12 +58,8 @@ class HeadlessView:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
-        self._verdict: str | None = None
         self._starting_s: float | None = None  # time of the last line about a training that starts
-        self._unseen: set[int] = set()  # pids of the processes without steps that were reported
-        self._reported: dict[str, str] = {}
-        self._standstill_s: float | None = None  # time of the stacks that were shown last
-        self._histories: dict[int, float] = {}  # times of the memory histories that were shown
+        self._latest: dict[object, object] = {}  # what was written last, by what it is about
 
     def show(self, session: Session, findings: Sequence[Finding], measuring_s: int | None = None) -> None:
         """Write a line on where the run is; before it, new notices of the sources.
@@ -71,21 +67,17 @@ class HeadlessView:
         ``measuring_s``: for how long steps have been measured while no verdict has held; None once one has.
         """
         for notice in list(session.notices.values()):
-            if self._reported.get(notice.source) != notice.message:
-                self._reported[notice.source] = notice.message
+            if self._is_new(("notice", notice.source), notice.message):
                 self.write_message(advice(notice.message, notice.hint, notice.source))
         for pid, history in list(session.memory_history.items()):
-            if self._histories.get(pid) != history.t:
-                self._histories[pid] = history.t
+            if self._is_new(("memory", pid), history.t):
                 for text in memory_lines(history):
                     self.write_message(f"memory: {text}")
         for unseen in unseen_trainings(session):
-            if unseen.pid not in self._unseen:
-                self._unseen.add(unseen.pid)
+            if self._is_new(("unseen", unseen.pid), True):
                 self.write_message(unseen_text(unseen))
         past = next(reversed(session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
-        if past is not None and past.ended_s is None and past.taken.t != self._standstill_s:
-            self._standstill_s = past.taken.t  # once for each hang
+        if past is not None and past.ended_s is None and self._is_new("hang", past.taken.t):
             for text in list_lines(past):
                 self.write_message(f"hang: {text}")
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
@@ -107,9 +99,14 @@ class HeadlessView:
         if first is not None:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
         self._write(line)
-        if first is not None and has_held and first.rule != self._verdict:
+        if first is not None and has_held and self._is_new("verdict", first.rule):
             self._write_wrapped(f"{name}: {headline_text(first.headline, first.where)}")
-            self._verdict = first.rule
+
+    def _is_new(self, about: object, what: object) -> bool:
+        """True if this is not what was written last about it; it is from now on."""
+        is_new = self._latest.get(about) != what
+        self._latest[about] = what
+        return is_new
 
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
         """Write the summary: how the run ended, steps over the whole run, the primary finding, where the log is."""

@@ -367,12 +367,6 @@ def loss_text(progress: Progress) -> str:
     return f"loss {plain(progress.loss)}" if progress.loss is not None else ""
 
 
-def padding_text(progress: Progress) -> str:
-    """``18 % padding``, of the positions in batches of text."""
-    ratio = progress.padding_ratio
-    return f"{percent(ratio)} padding" if ratio is not None and ratio >= _PADDING else ""
-
-
 def _thousands(value: float) -> str:
     for unit, many in (("M", 1e6), ("k", 1e3)):
         if value >= 9.995 * many:
@@ -382,10 +376,9 @@ def _thousands(value: float) -> str:
 
 def progress_text(progress: Progress) -> str:
     """All that is known of the run's progress; empty if nothing is."""
-    rates = rate_texts(progress)
-    padding = padding_text(progress)
-    if padding and progress.tokens_per_s is not None:
-        rates[-1] += f" ({padding})"
+    rates, padding = rate_texts(progress), progress.padding_ratio or 0.0
+    if padding >= _PADDING and progress.tokens_per_s is not None:
+        rates[-1] += f" ({percent(padding)} padding)"
     if rates and progress.ranks > 1:
         rates[-1] += f" on {count(progress.ranks)} ranks"
     parts = [position_text(progress), left_text(progress), *rates, flops_rate_text(progress), loss_text(progress)]

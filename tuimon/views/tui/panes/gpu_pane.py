@@ -73,15 +73,24 @@ class Activity(NamedTuple):
     history: tuple[float | None, ...]
 
 
+#: The counters with a chart, and their names.
+_CHARTED = {"util_ratio": "util", "sm_ratio": "SM", "tensor_ratio": "tensor", "dram_ratio": "DRAM"}
+
+
+def utilisation(gpu: GpuRow) -> list[Activity]:
+    """How busy the GPU is; empty for a MIG instance if the driver does not report it."""
+    return _activities(gpu, ("util_ratio",), is_shown=gpu.latest.parent_uuid is None)
+
+
 def activities(gpu: GpuRow) -> list[Activity]:
     """How busy the GPU's parts are; nothing before Hopper."""
-    figures = gpu.figures
-    rows = (
-        Activity("SM", figures.sm_ratio, gpu.history("sm_ratio")),
-        Activity("tensor", figures.tensor_ratio, gpu.history("tensor_ratio")),
-        Activity("DRAM", figures.dram_ratio, gpu.history("dram_ratio")),
-    )
-    return [row for row in rows if _is_known(row)]
+    return _activities(gpu, ("sm_ratio", "tensor_ratio", "dram_ratio"))
+
+
+def _activities(gpu: GpuRow, counters: Sequence[str], *, is_shown: bool = False) -> list[Activity]:
+    """The activities by these counters; one that is not known only if ``is_shown``."""
+    rows = [Activity(_CHARTED[name], getattr(gpu.figures, name), gpu.history(name)) for name in counters]
+    return [row for row in rows if is_shown or any(ratio is not None for ratio in (row.ratio, *row.history))]
 
 
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
@@ -93,7 +102,7 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
     parts = _parts(view, width)
     if head is not None:
         parts |= {"alarms": [], "stale": [], "slowed": []}
-    room = height - len(heads) - len(_utilisation(view))
+    room = height - len(heads) - len(utilisation(view.gpu))
     kept = set()
     for name in _IMPORTANCE:
         if len(parts[name]) > room:
@@ -128,15 +137,9 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
     }
 
 
-def _utilisation(view: GpuView) -> list[Activity]:
-    """The utilisation; empty for a MIG instance if the driver does not report it."""
-    util = Activity("util", view.gpu.figures.util_ratio, view.gpu.history("util_ratio"))
-    return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
-
-
 def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
     """A chart of the utilisation; SM, tensor and DRAM as charts below it on the same scale, or beside it as figures."""
-    util, others = _utilisation(view), activities(view.gpu) if below else []
+    util, others = utilisation(view.gpu), activities(view.gpu) if below else []
     room = free + len(util) + len(others)
     util_rows, other_rows = next(
         (rows for rows in _CHART_ROWS if rows[0] * len(util) + rows[1] * len(others) <= room), (1, 1)
@@ -173,10 +176,6 @@ def _beside(view: GpuView, width: int) -> Line:
         if width - LABEL - VALUE - cells(spans) >= _LEAST_CHART:
             return tuple(spans)
     return ()
-
-
-def _is_known(activity: Activity) -> bool:
-    return activity.ratio is not None or any(ratio is not None for ratio in activity.history)
 
 
 class GpuState(NamedTuple):
@@ -262,7 +261,7 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     rest = bool(folded) + bool(state.note)
     if len(views) == 1:
         parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, its charts as high as they get
-        charts = _CHART_ROWS[0][0] * len(_utilisation(views[0])) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
+        charts = _CHART_ROWS[0][0] * len(utilisation(views[0].gpu)) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
         return sum(map(len, parts.values())) + charts + (gauge is not None) + rest
     groups = _groups(views)
     charts = max((len(activities(view.gpu)) for group in groups for view in group.cards), default=0)
@@ -320,10 +319,6 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     retries = sum(row.retries or 0 for row in rows)
     alone_peak, held = (rows[0].peak_bytes, dict(state.held).get(rows[0].uuid)) if len(rows) == 1 else (None, None)
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries, alone_peak, held)
-
-
-#: The counters with a chart.
-_CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
 
 
 def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:

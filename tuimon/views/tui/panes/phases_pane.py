@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
 from tuimon.node_ids import own_id
-from tuimon.session.gpu_time import GpuTimeRow, LeadRow
+from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow, rank_rows, which_training
 from tuimon.session.stacks.samples import HotLine
@@ -347,28 +347,19 @@ def idle_line(times: GpuTimeRow, width: int) -> Line:
     return (head, *layers(parts, min(room - len(text), _MOST_GAUGE)), *line("  ", (text, "text")))
 
 
-def main_lead(times: GpuTimeRow) -> LeadRow | None:
-    """The lead that is shown: where backward begins, else at the boundary seen most often."""
-    seen = [lead for lead in times.leads if lead.seen]
-    at_backward = next((lead for lead in seen if lead.boundary == _MAIN), None)
-    return at_backward or max(seen, key=lambda lead: lead.seen, default=None)
-
-
 def who_waits(times: GpuTimeRow) -> str:
-    """Who waits for whom; empty if it is not known how far launches run ahead."""
-    lead, error_us = main_lead(times), times.lead_error_us
+    """Who waits for whom, where backward begins; empty if it is not known how far launches run ahead."""
+    # without a backward pass at the boundary that was seen most often
+    seen = sorted((lead for lead in times.leads if lead.seen), key=lambda lead: (lead.boundary != _MAIN, -lead.seen))
+    lead, error_us = next(iter(seen), None), times.lead_error_us
     if lead is None or (lead.median_us is None and lead.stream_idle_ratio < MOST):
         return f"clocks known to ±{ms(error_us / 1000)}" if error_us is not None else ""
-    if not is_behind(lead):
-        return f"launches run {ms(None if lead.median_us is None else lead.median_us / 1000)} ahead"
+    is_behind = lead.median_us is None or lead.median_us < _SMALL_LEAD_US  # the GPU mostly has nothing queued
+    if not is_behind and lead.stream_idle_ratio < MOST:
+        return f"launches run {ms((lead.median_us or 0.0) / 1000)} ahead"
     return "the CPU waits for it" if is_busy(times) else "it waits for the CPU"
 
 
 def is_busy(times: GpuTimeRow | None) -> bool:
     """True if the GPU is known to be busy all the time."""
     return times is not None and times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE
-
-
-def is_behind(lead: LeadRow) -> bool:
-    """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
-    return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < _SMALL_LEAD_US)
