@@ -103,7 +103,6 @@ class TuimonApp(TerminalApp[Leave]):
         self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
     def compose(self) -> ComposeResult:
-        """The board."""
         yield self.board
 
     def on_mount(self) -> None:
@@ -334,7 +333,6 @@ class TuimonApp(TerminalApp[Leave]):
         title.redraw(force=True)
 
     def action_sort(self) -> None:
-        """Sort the threads by the next column."""
         self.board.threads.next_sort()
 
     async def action_filter(self) -> None:
@@ -355,7 +353,6 @@ class TuimonApp(TerminalApp[Leave]):
             await self.board.close_filter()
 
     def action_toggle_pane(self, name: str) -> None:
-        """Hide or show a pane."""
         self.board.toggle(name)
 
 

@@ -421,7 +421,6 @@ class Board(Widget):
             await self.query("#filter").remove()
 
     def on_resize(self) -> None:
-        """Place the panes for the new size."""
         self.place_panes()
 
     def _wanted_rows(self, size: Size) -> WantedRows:

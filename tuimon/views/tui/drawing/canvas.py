@@ -90,7 +90,6 @@ class Canvas(Widget):
         """Make the lines for the current size."""
 
     def on_resize(self) -> None:
-        """The lines follow the size."""
         self.fit()
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -129,7 +128,6 @@ class Canvas(Widget):
         return self._lines
 
     def render_line(self, y: int) -> Strip:
-        """One line of the content."""
         strip = self._strips.get(y)
         if strip is None or strip.cell_length != self.content_size.width:
             width = self.content_size.width

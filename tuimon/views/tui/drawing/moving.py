@@ -31,11 +31,9 @@ class MovingPane(Pane[State]):
         raise NotImplementedError
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """The wheel moves down."""
         self.action_move(_WHEEL_ROWS)
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """The wheel moves up."""
         self.action_move(-_WHEEL_ROWS)
 
 

@@ -223,7 +223,6 @@ class GpuPane(Pane[GpuState]):
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
-        """The content's lines."""
         return gpus_lines(state, width, height)
 
     def heading(self, state: GpuState) -> tuple[Span, ...]:

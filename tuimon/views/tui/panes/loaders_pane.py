@@ -67,11 +67,9 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         return tuple(found)
 
     def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
-        """The content's lines."""
         return loaders_lines(state, width, height)
 
     def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
-        """How many loaders there are."""
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
         return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
 

@@ -217,7 +217,6 @@ class OutputPane(MovingPane[OutputState]):
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
-        """The state of the screen."""
         notice = session.notices.get("output")
         return OutputState(
             version=self.screen_of_run.version,
@@ -229,7 +228,6 @@ class OutputPane(MovingPane[OutputState]):
         )
 
     def draw(self, state: OutputState, width: int, height: int) -> list[Line]:
-        """The last lines."""
         notes = [clip(line((state.note, "dim")), width)] if state.note else []
         if not state.has_output:
             why = "not captured: the process writes to its own terminal" if state.mode == "attach" else "not recorded"

@@ -217,7 +217,6 @@ class PhasesPane(Pane[PhasesState]):
         return rows
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
-        """The content's lines."""
         return phases_lines(state, width, height)
 
     def heading(self, state: PhasesState) -> tuple[Span, ...]:

@@ -384,12 +384,10 @@ class RanksPane(MovingPane[RanksState]):
     # -- keys
 
     def action_move(self, rows_down: int) -> None:
-        """Move the cursor."""
         self._rows.move(rows_down)
         self.redraw(force=True)
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         names = list(_SORTS)
         self._sort = names[(names.index(self._sort) + 1) % len(names)]
         self.redraw(force=True)

@@ -245,7 +245,6 @@ class ThreadsPane(MovingPane[ThreadsState]):
         return self._rows.rows
 
     def draw(self, state: ThreadsState, width: int, height: int) -> list[Line]:
-        """Header, the visible rows, notes."""
         rows = self.shown()
         notes = notes_lines(state.notes, width, height)
         room = max(height - 1 - len(notes), 1)
@@ -277,7 +276,6 @@ class ThreadsPane(MovingPane[ThreadsState]):
         self.redraw(force=True)
 
     def next_sort(self) -> None:
-        """Sort by the next column."""
         self._sort = (self._sort + 1) % len(SORTS)
         self.redraw(force=True)
 
@@ -286,12 +284,10 @@ class ThreadsPane(MovingPane[ThreadsState]):
         return self._rows.selected if self._rows.key is not None else None
 
     def action_move(self, rows_down: int) -> None:
-        """Move the cursor."""
         self._rows.move(rows_down)
         self.redraw(force=True)
 
     def action_open(self) -> None:
-        """Open the thread under the cursor."""
         row = self._rows.selected
         if row is not None:
             self.post_message(self.ThreadOpened(row))

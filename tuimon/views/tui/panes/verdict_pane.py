@@ -92,7 +92,6 @@ class VerdictPane(Pane[Verdict]):
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
-        """The rows."""
         wraps = height > ROWS + _has_end_row(state)
         rows = verdict_lines(state, width, wraps=wraps)[:height]
         return [(Span("▸", "key bold"), *rows[0][1:]), *rows[1:]] if self.has_focus else rows

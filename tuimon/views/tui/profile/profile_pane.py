@@ -302,7 +302,6 @@ class ProfilePane(MovingPane[ProfileState]):
         return ProfileState(self._samples, who_text(scope, alike), bool(process and process.gpu_uuids))
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
-        """Tabs, phases, and the view that is chosen."""
         above, phase = self._above(state, width), self.phase
         if not state.samples.where(phase=phase).total:
             return [*above, *empty_lines(state.samples, phase)][:height]
@@ -333,11 +332,9 @@ class ProfilePane(MovingPane[ProfileState]):
 
     @property
     def view(self) -> LinesView | TreeView:
-        """The view that is shown."""
         return self.lines_view if self.mode == "lines" else self.tree_view
 
     def action_move(self, rows_down: int) -> None:
-        """Move the cursor."""
         self.view.rows.move(rows_down)
         self.redraw(force=True)
 

@@ -61,7 +61,6 @@ class MemorySheet(Sheet):
         self._monitor = monitor
 
     def action_record(self) -> None:
-        """Begin a recording."""
         if not self._monitor.record_memory():
             self.notify("nothing to record: this is no live run, or --no-markers is set", markup=False)
         self.update()

@@ -58,7 +58,6 @@ class Picker(TerminalApp[int]):
         self.list = OptionList(id="candidates")
 
     def compose(self) -> ComposeResult:
-        """The list."""
         self.list.border_subtitle = self._drawn(_KEYS)
         yield self.list
 
@@ -70,7 +69,6 @@ class Picker(TerminalApp[int]):
         return [c for c in self._candidates if text in f"{c.pid} {c.user} {' '.join(c.command)}".lower()]
 
     def on_resize(self) -> None:
-        """The columns follow the size."""
         self.update()
 
     def update(self) -> None:
@@ -111,7 +109,6 @@ class Picker(TerminalApp[int]):
         self.exit(int(message.option_id or 0))
 
     def action_leave(self) -> None:
-        """Quit without a choice."""
         self.exit(None)
 
 

@@ -41,12 +41,10 @@ class SheetText(Widget):
         self.lines: Sequence[Line] = ()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many rows as there are lines."""
         self.lines = self._build(width)
         return len(self.lines)
 
     def render(self) -> Content:
-        """The lines."""
         return content_of(self.lines, self.app.theme_variables)
 
     def update(self) -> None:
@@ -88,7 +86,6 @@ class Overlay(ModalScreen[ScreenResultType]):
         self.body = SheetBody(self.text)
 
     def compose(self) -> ComposeResult:
-        """The one body."""
         title = (Span(self._heading, "text bold"), Span(" · Esc closes", "dim"))
         self.body.border_title = content_of([title], self.app.theme_variables)
         yield self.body
@@ -184,7 +181,6 @@ class InjectDialog(Overlay[bool]):
         super().__init__("Measure steps and phases", self.lines)
 
     def lines(self, width: int) -> list[Line]:
-        """The text."""
         from tuimon.monitor.hooks import RISK  # noqa: PLC0415  (only an attach loads them)
 
         keys = [key_line("I", "bring them in", "warning"), key_line("c", "cancel", "text")]

@@ -173,7 +173,6 @@ class TraceSheet(Sheet):
         self.work: Worker[Taken | None] | None = None
 
     def on_mount(self) -> None:
-        """Begin the trace."""
         self.work = self.run_worker(self.take, thread=True, exit_on_error=False)
         self.call_after_refresh(self.update)
 
