@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -60,27 +60,23 @@ def test_how_long_something_goes_on_is_told_once_it_has(for_s, text):
 # -- the nodes of a run that are not well, in a few words
 
 
-def node(
-    number: int,
-    state: Literal["writing", "late", "stopped", "ended"] = "writing",
-    behind_s: float = 0.0,
-    exit_code: int | None = None,
-) -> Node:
+def node(number, state="writing", behind_s=0.0, **more):
     host = f"n{number}"
-    return Node(
-        t=1.0, pid=0, number=number, host=host, cpu_count=8, state=state, behind_s=behind_s, exit_code=exit_code
-    )
+    return Node(t=1.0, pid=0, number=number, host=host, cpu_count=8, state=state, behind_s=behind_s, **more)
 
 
-def test_a_node_that_writes_nothing_is_named_and_several_are_counted() -> None:
-    assert nodes_text([node(0), node(7, "late", 28.0)]) == "n7 silent for 28s"
-    assert nodes_text([node(0), node(7, "late", 28.0), node(8, "stopped", 90.0)]) == "2 of 3 nodes silent for 1m30s"
-
-
-def test_a_node_that_failed_while_others_go_on_is_said_to_have() -> None:
-    assert nodes_text([node(0), node(1, "ended", exit_code=1)]) == "n1 failed"
-    assert nodes_text([node(0), node(1, "ended", exit_code=1), node(2, "late", 20.0)]) == "n2 silent for 20s, n1 failed"
-    assert nodes_text([node(0, "ended", exit_code=1), node(1, "ended", exit_code=1)]) is None
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ([node(0), node(7, "late", 28.0)], "n7 silent for 28s"),
+        ([node(0), node(7, "late", 28.0), node(8, "stopped", 90.0)], "2 of 3 nodes silent for 1m30s"),
+        ([node(0), node(1, "ended", exit_code=1)], "n1 failed"),
+        ([node(0), node(1, "ended", exit_code=1), node(2, "late", 20.0)], "n2 silent for 20s, n1 failed"),
+        ([node(0, "ended", exit_code=1), node(1, "ended", exit_code=1)], None),
+    ],
+)
+def test_a_node_that_writes_nothing_or_failed_is_named_and_several_are_counted(nodes, text):
+    assert nodes_text(nodes) == text
 
 
 # -- the GPUs in a few words
@@ -188,10 +184,11 @@ def test_the_summary_of_a_headless_run():
 
 #: What each function shows of a figure.
 FIGURES = {
-    people.number: {None: "–", 0: "0", 0.0004: "<0.001", 0.0042: "0.004", 0.38: "0.38", 7.14: "7.1", 99.97: "100"},
+    people.number: {None: "–", 0: "0", 0.0004: "<0.001", 0.0042: "0.004", 0.38: "0.38", 7.14: "7.1", 41.52: "41.5"},
     people.percent: {None: "–", 0.0: "0 %", 0.001: "<1 %", 0.005: "<1 %", 0.62: "62 %", 1.5: "150 %"},
-    people.duration: {None: "–", 0.44: "0.4s", 9.96: "10s", 59.6: "1m00s", 192: "3m12s", 3599.7: "1h00m"},
-    people.ms: {None: "–", 41.52: "41.5 ms", 12_345: "12.3 s"},
+    people.duration: {None: "–", 0.44: "0.4s", 9.96: "10s", 59.6: "1m00s", 3599.7: "1h00m", 273600: "3d04h"},
+    people.ms: {None: "–", 41.52: "41.5 ms", 99.97: "100 ms", 12_345: "12.3 s"},
+    partial(people.ms, unit=False): {12_345: "12345"},
     people.size: {None: "–", 512: "512 B", 62 << 20: "62 MiB", int(21.4 * 2**30): "21.4 GiB"},
     people.clock: {None: "–", 83.9: "00:01:23"},
     people.rate: {None: "–", 14.9: "14.9 steps/s", 0.24: "4.2 s/step"},
@@ -221,13 +218,6 @@ def test_figures(show: Callable[[float | None], str], value: float | None, shown
 )
 def test_times_between_bounds(low_ms: float, high_ms: float, shown: str) -> None:
     assert people.ms_range(low_ms, high_ms, " to ") == shown
-
-
-def test_other_figures() -> None:
-    assert [people.number(value) for value in (41.52, 312.4)] == ["41.5", "312"]
-    assert [people.duration(seconds) for seconds in (7500, 273600)] == ["2h05m", "3d04h"]
-    assert people.ms(12_345, unit=False) == "12345"
-    assert people.shorten("abcdef", 4) == "abc…"
 
 
 @pytest.mark.parametrize(

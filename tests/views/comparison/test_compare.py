@@ -231,11 +231,6 @@ def test_another_torch_is_said() -> None:
     ]
 
 
-def test_too_short_a_run_is_refused() -> None:
-    with pytest.raises(NotComparable, match=r"AFTER .*too short: only 5 windows with steps after its warm-up, in 5 s"):
-        compare([run(1)], [run(2, number=5)])
-
-
 def test_windows_whose_steps_have_no_time_are_part_of_the_others() -> None:
     rows = run(2).stretches
     none = [at for at in range(len(rows)) if at % 7 == 3]
@@ -244,15 +239,20 @@ def test_windows_whose_steps_have_no_time_are_part_of_the_others() -> None:
     assert found.after.steps == compare([run(1)], [run(2)]).after.steps
 
 
-def test_a_run_all_of_whose_steps_a_trace_has_slowed_is_refused() -> None:
-    slowed = tuple(row._replace(steps=0.0, total_ns=0.0) for row in run(2).stretches)
-    with pytest.raises(NotComparable, match=r"AFTER .*too short: only 0 windows"):
-        compare([run(1)], [run(2, stretches=slowed)])
+SLOWED = tuple(row._replace(steps=0.0, total_ns=0.0) for row in run(2).stretches)
 
 
-def test_a_run_without_markers_is_refused() -> None:
-    with pytest.raises(NotComparable, match=r"BEFORE .*has no step that was measured"):
-        compare([run(1, stretches=())], [run(2)])
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (run(1), run(2, number=5), r"AFTER .*too short: only 5 windows with steps after its warm-up, in 5 s"),
+        (run(1), run(2, stretches=SLOWED), r"AFTER .*too short: only 0 windows"),  # all by a trace
+        (run(1, stretches=()), run(2), r"BEFORE .*has no step that was measured"),
+    ],
+)
+def test_a_run_without_enough_steps_is_refused(before: Run, after: Run, says: str) -> None:
+    with pytest.raises(NotComparable, match=says):
+        compare([before], [after])
 
 
 # -- findings, promises, lines

@@ -24,23 +24,22 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
     return found
 
 
-def starved(*of: object) -> float:
-    return run_of(session(*of), (), "run").starved  # type: ignore[arg-type]
-
-
-def test_workers_that_wait_for_one_another_wait_for_no_other_program() -> None:
-    """Two workers and the training on two cores, which nobody else uses."""
-    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], 1.83) < 0.02
-
-
-def test_the_same_waits_beside_a_program_that_takes_a_core_are_its_doing() -> None:
-    found = starved((0.6, 0.05), [(0.3, 0.23), (0.3, 0.23)], 1.95)
-    assert found == pytest.approx(0.23)
-
-
-def test_what_others_use_is_what_they_can_have_cost() -> None:
-    found = starved((0.6, 0.2), [(0.6, 0.1), (0.6, 0.1)], 1.9)
-    assert found == pytest.approx(0.2 * 0.25)
+@pytest.mark.parametrize(
+    ("main", "workers", "busy_cores", "starved"),
+    [
+        (
+            (0.6, 0.05),
+            [(0.6, 0.23), (0.6, 0.23)],
+            1.83,
+            pytest.approx(0, abs=0.02),
+        ),  # for one another
+        ((0.6, 0.05), [(0.3, 0.23), (0.3, 0.23)], 1.95, pytest.approx(0.23)),  # beside a program that takes a core
+        ((0.6, 0.2), [(0.6, 0.1), (0.6, 0.1)], 1.9, pytest.approx(0.2 * 0.25)),  # others cost at most what they use
+    ],
+)
+def test_waits_for_a_core_are_those_for_other_programs(main, workers, busy_cores, starved) -> None:
+    """Two workers and the training on two cores."""
+    assert run_of(session(main, workers, busy_cores), (), "run").starved == starved
 
 
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:

@@ -159,6 +159,7 @@ def test_a_gauge_is_as_wide_as_asked():
 
 def test_few_values_fill_the_chart_and_many_are_merged_into_it_and_a_gap_stays_one():
     assert chart([1, 4], 4, 1, 0, 4) == ["⣀⣀⣿⣿"]
+    assert chart([0.0, None, 0.0, 0.0], 2, 1, 0, 1) == ["⡀⣀"]  # a measured zero shows a dot
     assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4) == ["⣇⢀"]
     (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0)
     assert [(span.text, span.role) for span in row] == [("▄", "forward on:data"), (" ", "")]  # not on the data's colour
@@ -191,10 +192,6 @@ def test_a_line_shows_where_the_scale_ends():
     rows = tinted(chart([4, 1], 2, 2, 0, 4), "gpu", has_top=True)
     assert [(span.text, span.role) for span in rows[0]] == [("⣿", "gpu-edge"), ("▔", "track")]
     assert "▔" not in rows[1][-1].text
-
-
-def test_a_measured_zero_shows_a_dot_and_a_gap_none():
-    assert chart([0.0, None, 0.0, 0.0], 2, 1, 0, 1) == ["⡀⣀"]
 
 
 def test_the_body_of_a_chart_is_darker_than_its_edge():

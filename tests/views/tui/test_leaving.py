@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import ALL, running, text, texts, visible
+from tests.views.tui.running_app import ALL, running, text, visible
 from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
@@ -20,7 +20,7 @@ from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.sheet import QuitDialog, quit_lines
+from tuimon.views.tui.sheets.sheet import QuitDialog
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
 
@@ -36,7 +36,10 @@ async def test_leave_it_running(keys):
 async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):
-        await pilot.press("q", "e")
+        await pilot.press("q")
+        before = "\n".join(text_of(row) for row in app.screen.text.lines)
+        assert "tuimon attach 4242" in before and "end it" in before
+        await pilot.press("e")
         assert monitor.end_requested
         shown = "\n".join(text_of(row) for row in app.screen.text.lines)
         assert "sent SIGINT" in shown
@@ -160,13 +163,7 @@ async def test_an_upgrade_under_the_screen_ends_it_with_a_plain_message(tmp_path
     assert shown == terminal_app.REPLACED
 
 
-# -- the quit dialog
-
-
-def test_quit_dialog_before_and_while_ending():
-    before = "\n".join(texts(quit_lines(4242, None, 56)))
-    assert "tuimon attach 4242" in before and "end it" in before
-    assert "sent SIGINT" in "\n".join(texts(quit_lines(4242, "sent SIGINT", 56)))
+# -- the terminal
 
 
 @pytest.fixture

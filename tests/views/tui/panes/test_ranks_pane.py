@@ -129,12 +129,6 @@ async def test_a_lost_rank_is_said_so_and_the_end_of_all_is_no_alarm():
         assert "lost" not in str(app.board.ranks.border_title) + text(app, "ranks")
 
 
-async def test_one_process_has_no_ranks_to_show():
-    async with running(streams.no_gpu(), size=(120, 40)) as (app, pilot):
-        await pilot.press("r")
-        assert "ranks" not in visible(app)
-
-
 async def test_processes_that_are_no_ranks_are_listed_as_trainings():
     monitor = streams.trainings()
     async with running(monitor, size=(80, 24)) as (app, pilot):
