@@ -122,8 +122,9 @@ def title_of(session: Session, pid: int) -> str:
 
 
 class Selection(Struct, frozen=True):
-    """The part of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
+    """The part of a log to export: seconds count from the log's first record, ``role`` is as shown on the screen.
 
+    Role "worker" means every worker, "worker 0" that one.
     ``phase`` may also be the path or name of a user range; after RANGE also of one that is called like a phase.
     """
 
@@ -135,10 +136,6 @@ class Selection(Struct, frozen=True):
     def includes_time(self, at_s: float) -> bool:
         """True if this moment, in seconds from the log's first record, is selected."""
         return self.from_s <= at_s <= self.until_s
-
-    def includes_role(self, role: str) -> bool:
-        """True if threads of this role are selected: "worker" means every worker, "worker 0" that one."""
-        return self.role in (None, role, role_kind(role))
 
 
 class ThreadProfile(Struct):
@@ -165,7 +162,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
     for (pid, tid), counts in gathered.threads():
         role = gathered.role(pid, tid)
         trains = gathered.is_trainer_main(pid, tid)
-        if not selection.includes_role(role) or (selection.phase is not None and not trains):
+        if selection.role not in (None, role, role_kind(role)) or (selection.phase is not None and not trains):
             continue
         title = title_of(gathered.session, pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import NamedTuple, get_args
 
 from tuimon.diagnosis.cells import Cell
+from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import SMALL, TRACE
@@ -451,7 +452,8 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
             allowed = "; the interval allows for what that may have cost" if run.gpu_taken else ""
             yield f"{name} was not alone: {shared.headline}{allowed}"
     for name, run in sides:
-        if run.has_trend:
+        steps_ms = [step_ms(row) for row in run.steady]
+        if grows(steps_ms) or grows([-ms for ms in steps_ms]):
             yield (
                 f"Steps of {name} grow longer or shorter throughout the run, which widens the interval: record several"
                 " runs of each side, all with the same number of steps"

@@ -19,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
-from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
@@ -116,12 +115,6 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     def steady(self) -> list[StepStretch]:
         """The batches that are compared."""
         return self.batches[len(self.warmup) :]
-
-    @property
-    def has_trend(self) -> bool:
-        """True if its steps grow, or shrink, all the time."""
-        steps_ms = [step_ms(row) for row in self.steady]
-        return grows(steps_ms) or grows([-ms for ms in steps_ms])
 
     @cached_property
     def level(self) -> StepStretch:

@@ -152,11 +152,14 @@ def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
     return (*left, Span(" " * (room - cells(left))), *right)
 
 
-def chained(parts: Iterable[Line], gap: Span) -> Line:
-    """The parts one after another, ``gap`` between them."""
+def chained(parts: Iterable[Line], gap: Span, width: int | None = None) -> Line:
+    """The parts one after another, ``gap`` between them: all, or as many of the first ones as fit ``width`` cells."""
     spans: list[Span] = []
     for part in parts:
-        spans += (gap, *part) if spans else part
+        longer = [*spans, gap, *part] if spans else [*part]
+        if width is not None and cells(longer) > width:
+            break
+        spans = longer
     return tuple(spans)
 
 

@@ -20,6 +20,7 @@ from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
     cells,
+    chained,
     column,
     columns_of,
     head_line,
@@ -162,18 +163,13 @@ def _flow(loader: LoaderRow, width: int) -> Line:
     most = ABSENT if loader.ready_most is None else str(loader.ready_most)
     ready = line((column("ready", NAME), "dim"), (f" {now} of {most}", "warning" if _is_starved(loader) else "strong"))
     head = ready if loader.facts.workers else ()
-    spans: list[Span] = []
-    room = width - cells(head) - (12 if head else 0)
-    for part in _costs(loader):
-        gap = [Span("   " if spans or head else "")]
-        if cells(spans) + cells(gap) + cells(part) > room:
-            break
-        spans += [*gap, *part]
+    costs = chained(_costs(loader), Span("   "), width - cells(head) - (15 if head else 0))
     if not head:
-        return tuple(spans)
-    plot_width = width - cells(head) - cells(spans)
+        return costs
+    costs = (Span("   "), *costs) if costs else ()
+    plot_width = width - cells(head) - cells(costs)
     plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]
-    return (head[0], *plot, *head[1:], *spans)
+    return (head[0], *plot, *head[1:], *costs)
 
 
 def _costs(loader: LoaderRow) -> list[Line]:

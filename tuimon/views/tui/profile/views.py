@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
-from rich.cells import cell_len
-
 from tuimon.records import Place
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.call_tree import Call, CallTree
@@ -19,6 +17,7 @@ from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
     cells,
+    chained,
     clipped_left,
     columns_of,
     filled,
@@ -92,15 +91,9 @@ def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
     merged: Counter[Span] = Counter()
     for activity, count in table.activities:
         merged[_activity_span(activity, on_gpu=on_gpu)] += count
-    spans: list[Span] = []
-    room = width
-    for name, count in merged.most_common():
-        share = f" {percent(count / table.samples)}  "
-        room -= cell_len(name.text) + len(share) + 2
-        if room < 0:
-            break
-        spans += [Span("● ", name.role), Span(name.text, "text"), Span(share, "strong")]
-    return tuple(spans)
+    shares = [(name, percent(count / table.samples)) for name, count in merged.most_common()]
+    parts = [line(("● ", name.role), (name.text, "text"), (f" {share}  ", "strong")) for name, share in shares]
+    return chained(parts, Span(""), width)
 
 
 def detail_line(row: LineShare, samples: int, width: int) -> Line:

@@ -80,7 +80,11 @@ class FindingsSheet(Sheet):
         if rows:
             self.rows.select(rows[(self.rows.index + further) % len(rows)])
             self.update()
-            self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[self.rows.index]))
+            self.call_after_refresh(self._scroll_to_chosen)
+
+    def _scroll_to_chosen(self) -> None:
+        badges = [y for y, row in enumerate(self.text.lines) if any(span.role.endswith(" badge") for span in row)]
+        self.body.scroll_to(y=badges[self.rows.index])  # one above each finding
 
     def sheet_lines(self, width: int) -> list[Line]:
         """All that the sheet shows, at this width."""
@@ -182,11 +186,6 @@ def _why(finding: Finding, width: int) -> list[Line]:
     for title, text in (("Why", meaning), ("How sure", page.sureness)):
         rows += [(), line((f" {title}", "dim")), *paragraph(plain(text).replace("`", ""), width, "text", indent=1)]
     return rows
-
-
-def first_lines(rows: Sequence[Line]) -> list[int]:
-    """The index of each finding's first line among ``findings_lines``."""
-    return [index for index, row in enumerate(rows) if any(span.role.endswith(" badge") for span in row)]
 
 
 def changes_lines(changes: Sequence[VerdictChange], start_s: float | None, width: int) -> list[Line]:

@@ -14,14 +14,13 @@ from textual.widgets.option_list import Option
 
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import content_of
-from tuimon.views.tui.drawing.lines import Column, Line, Span, columns_of, head_line, line, row_line
+from tuimon.views.tui.drawing.lines import Column, Line, Span, head_line, line, row_line
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 _KEYS = line(
     ("Enter", "key bold"), (" watch  ", "dim"), ("type", "key bold"), (" to filter  ", "dim"), ("Esc", "key bold"),
     (" quit", "dim")
 )  # fmt: skip
-_FRAME_COLUMNS = 4
 
 
 class PickerRow(NamedTuple):
@@ -33,17 +32,6 @@ class PickerRow(NamedTuple):
     cpu_ratio: float | None  # 1.0 = one core
     markers: bool  # True if steps and phases are measured, not inferred
     helps: bool = False  # the process makes none of its run's steps
-
-
-def candidate_columns(width: int) -> list[Column[PickerRow]]:
-    """The columns of the list."""
-    return columns_of(
-        Column("pid", 9, lambda row: (str(row.pid), "strong")),
-        Column("user", 11, lambda row: (plain(row.user), "dim"), gap=1),
-        Column("cpu", 6, lambda row: (percent(row.cpu_ratio), "text"), ">", 2),
-        Column("markers", 9, lambda row: ("yes", "benign") if row.markers else ("no", "dim")),
-        Column("command", max(width - 38, 8), lambda row: (plain(" ".join(row.command)) or "–", "text")),
-    )
 
 
 class Picker(TerminalApp[int]):
@@ -78,7 +66,13 @@ class Picker(TerminalApp[int]):
         if self._filter_text:
             title.append(Span(f" · “{plain(self._filter_text)}”", "warning"))
         self.list.border_title = self._drawn(tuple(title))
-        columns = candidate_columns(self.size.width - _FRAME_COLUMNS)
+        columns: list[Column[PickerRow]] = [
+            Column("pid", 9, lambda row: (str(row.pid), "strong")),
+            Column("user", 11, lambda row: (plain(row.user), "dim"), gap=1),
+            Column("cpu", 6, lambda row: (percent(row.cpu_ratio), "text"), ">", 2),
+            Column("markers", 9, lambda row: ("yes", "benign") if row.markers else ("no", "dim")),
+            Column("command", max(self.size.width - 42, 8), lambda row: (plain(" ".join(row.command)) or "–", "text")),
+        ]
         rows = [Option(self._drawn(row_line(columns, row)), str(row.pid)) for row in matching]
         note = ""
         if not self._candidates:
