@@ -17,7 +17,7 @@ from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.progress import Progress
 from tuimon.session.stacks.set_up import Checkpoints
-from tuimon.session.state import Part
+from tuimon.session.state import Part, Unseen
 
 Filled = TypeVar("Filled", bound=Struct)
 
@@ -471,14 +471,9 @@ class StateJson(Struct):
     text: str
 
 
-class UnseenJson(Struct):
+class UnseenJson(Unseen, frozen=True):
     """A process that works like a training and shows no step."""
 
-    pid: int
-    command: str
-    cores: float | None
-    on_gpu: bool
-    reason: str
     text: str
 
 
