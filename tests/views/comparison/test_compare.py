@@ -16,7 +16,7 @@ from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.steps import StepStretch
-from tuimon.views.comparison.compare import compare, verdict_text
+from tuimon.views.comparison.compare import compare, speedup_text
 from tuimon.views.comparison.result import Comparison, Range, Row
 from tuimon.views.comparison.runs import NOWHERE, Run
 from tuimon.views.report_types import GpuJson, RunFacts
@@ -368,4 +368,4 @@ def test_a_function_that_moved_is_the_same() -> None:
     ],
 )
 def test_an_interval_that_tells_nothing_is_not_told(speedup: Range, text: str) -> None:
-    assert verdict_text("unclear", speedup) == text
+    assert speedup_text("unclear", speedup) == text

@@ -381,7 +381,7 @@ def _headline(
     outcome: Outcome, speedup: Range, rows: Sequence[Row], before: Runs, after: Runs, per_sample: bool
 ) -> str:
     """``1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward``."""
-    what = f"{verdict_text(outcome, speedup)}{' per sample' if per_sample else ''}"
+    what = f"{speedup_text(outcome, speedup)}{' per sample' if per_sample else ''}"
     one, other = (part / (1 + part) for part in map(_evaluation, (before, after)))
     beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= SMALL else ""
     if outcome in ("same", "unclear"):
@@ -395,7 +395,7 @@ def _headline(
     return f"{what}: {'; '.join(parts)}" if parts else what
 
 
-def verdict_text(outcome: Outcome, speedup: Range) -> str:
+def speedup_text(outcome: Outcome, speedup: Range) -> str:
     """The speedup with its interval; for a slower run, how many times as long a step takes."""
     value, low, high = speedup.value, speedup.low, speedup.high
     if outcome == "slower":

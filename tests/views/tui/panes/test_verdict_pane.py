@@ -229,6 +229,8 @@ def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left(monkeypa
     monkeypatch.setattr("tuimon.views.tui.panes.title_line.run_progress", lambda session, pid: known)
     row = text_of(title())
     assert " · 477 samples/s · 61.2k tokens/s · epoch 3 of 10, batch 450 of 1 000 · ~3m12s left" in row
+    ended = text_of(title(Exit(t=192, pid=1, exit_code=0), width=100))
+    assert "epoch 3" in text_of(title(width=100)) and "~3m12s left" in ended and "epoch 3" not in ended
 
 
 @pytest.mark.parametrize(

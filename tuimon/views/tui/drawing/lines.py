@@ -168,7 +168,7 @@ def with_cursor(spans: Sequence[Span]) -> Line:
     return tuple(span._replace(role=f"{span.role} cursor") for span in spans)
 
 
-def filled(lines: Sequence[Line], height: int) -> list[Line]:
+def padded(lines: Sequence[Line], height: int) -> list[Line]:
     """Exactly ``height`` lines: further ones are cut, missing ones are blank."""
     return [*lines[:height], *[BLANK] * (height - len(lines))]
 

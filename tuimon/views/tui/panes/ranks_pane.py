@@ -23,10 +23,10 @@ from tuimon.views.tui.drawing.lines import (
     clip,
     column,
     columns_of,
-    filled,
     head_line,
     justified,
     line,
+    padded,
     row_line,
     that_fit,
     with_cursor,
@@ -338,7 +338,7 @@ class RanksPane(MovingPane[RanksState]):
         self._rows.rows = (*self.sorted_rows(), *state.trainings)
         if not state.rows:
             alone = [line(("one process trains here: there are no ranks to compare", "dim"))]
-            return filled(self._trainings(state, width, height) or alone, height)
+            return padded(self._trainings(state, width, height) or alone, height)
         others = self._trainings(state, width, height // _TRAININGS_PART)
         gap: list[Line] = [()] if others else []
         return [*self._ranks(state, width, height - len(others) - len(gap)), *gap, *others]
@@ -365,7 +365,7 @@ class RanksPane(MovingPane[RanksState]):
         shown = rows[self._top : self._top + room]
         columns = rank_columns(rows, width, state.focus, strips(rows, shown, state.axis, ended=state.ended))
         drawn = [row_line(columns, r, cursor=self.has_focus and y == at) for y, r in enumerate(shown, self._top)]
-        return filled([*above, head_line(columns, self._sort), *drawn], height)
+        return padded([*above, head_line(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many ranks there are, the time that their figures cover, and how to leave."""

@@ -28,10 +28,10 @@ from tuimon.views.tui.drawing.lines import (
     clipped_left,
     column,
     columns_of,
-    filled,
     head_line,
     line,
     notes_lines,
+    padded,
     place_column,
     places_width,
     row_line,
@@ -257,7 +257,7 @@ class ThreadsPane(MovingPane[ThreadsState]):
             no_match = line(("no thread matches", "dim"), (pattern, "text"), ("(Esc clears)", "dim"))
             is_filtered = bool(state.rows and self.filter_text)
             lines.append(no_match if is_filtered else line(("no thread seen yet", "dim")))
-        return [*filled(lines, max(height - len(notes), len(lines))), *notes]
+        return [*padded(lines, max(height - len(notes), len(lines))), *notes]
 
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
         """How many threads there are, how many pass the filter, and their order."""

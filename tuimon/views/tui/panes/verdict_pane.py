@@ -21,9 +21,9 @@ from tuimon.views.tui.drawing.lines import (
     cells,
     clip,
     clipped_words,
-    filled,
     justified,
     line,
+    padded,
     place_span,
     wrapped,
 )
@@ -118,7 +118,7 @@ def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[L
     lines = [(*head, Span(headline, "strong")), *([line((more, "strong"))] if more else [])]
     lines += [block.where] if block.where else []
     lines += [BLANK] * (ROWS - len(lines) - max(len(block.fix), 1)) + [*block.fix]
-    rows = [_bar(row, block.role) for row in filled(lines, max(len(lines), ROWS))]
+    rows = [_bar(row, block.role) for row in padded(lines, max(len(lines), ROWS))]
     if verdict.findings and is_probable(verdict.measuring_s):
         rows = [tuple(Span(span.text, "dim") for span in row) for row in rows]
     if _has_end_row(verdict) and verdict.exit is not None:

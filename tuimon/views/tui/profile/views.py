@@ -20,9 +20,9 @@ from tuimon.views.tui.drawing.lines import (
     chained,
     clipped_left,
     columns_of,
-    filled,
     head_line,
     line,
+    padded,
     place_column,
     place_span,
     places_width,
@@ -145,7 +145,7 @@ class LinesView:
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
         lines += [row_line(columns, row, cursor=cursor) for row, cursor in shown]
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
-        return [*filled([*lines, *code], height - 1), below]
+        return [*padded([*lines, *code], height - 1), below]
 
 
 def _activity_span(activity: Activity, *, on_gpu: bool) -> Span:
@@ -258,7 +258,7 @@ class TreeView:
         columns = _tree_columns(tree, self.opened, width)
         shown = self.rows.in_view(max(height - self.HEAD_LINES - 1, 1))
         lines = [head_line(columns), *(row_line(columns, node, cursor=cursor) for node, cursor in shown)]
-        return [*filled(lines, height - 1), _node_detail(tree, chosen, width) if chosen is not None else ()]
+        return [*padded(lines, height - 1), _node_detail(tree, chosen, width) if chosen is not None else ()]
 
     def reveal(self, node: Call) -> None:
         """Unfold the way to a node and put the cursor there."""
