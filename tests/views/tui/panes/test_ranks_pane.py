@@ -189,6 +189,12 @@ def test_a_rank_is_late_by_its_own_share_beyond_the_median():
     assert texts([strip_line(found[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
 
 
+def test_a_window_whose_steps_were_not_timed_is_a_gap():
+    untimed = window(2, 20, 80)._replace(total_ns=0.0, backward_ns=0.0)
+    rows = [rank(n, window(1, 20, 80), untimed if n else window(2, 20, 80), window(3, 20, 80)) for n in range(3)]
+    assert strips(rows, rows[1:2], Axis(0.0, 1.0, 3))[101] == (0.0, None, 0.0)
+
+
 @pytest.mark.parametrize(("ended", "late"), [(False, [None, None, None, 0.5]), (True, [0.0, 0.0, 0.5, 0.5])])
 def test_only_after_the_end_the_strip_goes_back_to_the_first_step(ended, late):
     rows = [

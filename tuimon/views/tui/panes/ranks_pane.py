@@ -248,7 +248,7 @@ def _own(row: RankRow, history: Sequence[StepStretch], axis: Axis) -> tuple[floa
     waits = sum(share for phase, share in row.waits if phase != "backward")
 
     def share(window: StepStretch) -> float | None:
-        if not window.steps:
+        if not window.steps or not window.total_ns:  # none has ended, or none was timed
             return None
         # the time outside backward less the waits there, or at least the time that the thread was busy
         outside = 1.0 - window.backward_ns / window.total_ns - waits
