@@ -628,7 +628,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     pids: list[Pid] = msgspec.field(default_factory=list)  # all processes on it
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
-    compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
+    compute_capability: Amount | None = None  # such as 9.0
     near_nodes: list[Index] | None = None  # the NUMA node that it hangs on, then the others of that socket
     chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
     cost_ms: Amount | None = None  # duration of the driver's calls for this record

@@ -185,7 +185,7 @@ def test_memory_temperature_ecc_and_capability(nvml: FakeNvml) -> None:
     assert (gpu.memory_temperature_c, gpu.ecc_errors, gpu.compute_capability) == (74.0, 3, 9.0)
     nvml.set({"0.field.82": 0})  # what boards without that sensor report
     gpu = read_one(nvml, 2.0)
-    assert (gpu.memory_temperature_c, gpu.compute_capability) == (None, None)
+    assert gpu.memory_temperature_c is None
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def _thinned(samples: list[float]) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-#: How often a record holds the compute capability, and what hardly ever changes is queried.
+#: How often what hardly ever changes is queried.
 _FACTS_EVERY_S = 60.0
 
 
@@ -189,10 +189,10 @@ class NvmlDevice(Device):
         self._facts_s = float("-inf")
         pci: Any = query("nvmlDeviceGetPciInfo")
         c2c, capability = query("nvmlDeviceGetC2cModeInfoV1"), query("nvmlDeviceGetCudaComputeCapability")
-        self._compute_capability = None if capability is None else float(f"{capability[0]}.{capability[1]}")
         self.slow |= {
             "power_limit_default_w": _watt(query("nvmlDeviceGetPowerManagementDefaultLimit")),
             "sm_clock_max_mhz": query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM),
+            "compute_capability": None if capability is None else float(f"{capability[0]}.{capability[1]}"),
             "c2c": None if c2c is None else bool(c2c.isC2cEnabled),
             "near_nodes": None if pci is None else nodes_near(_text(pci.busId), library.root),
             **{f"{name}_max": query(f"nvmlDeviceGetMax{what}") for name, what in _LINK.items()},
@@ -236,8 +236,7 @@ class NvmlDevice(Device):
         self._new_xids += self._xids.poll()
         self._fields.read()
         self._gpm.read(t)
-        is_due = t >= self._facts_s
-        if is_due:
+        if t >= self._facts_s:
             self._facts_s = t + _FACTS_EVERY_S
             self.slow["pcie_replays"] = query("nvmlDeviceGetPcieReplayCounter")
             remapped = query("nvmlDeviceGetRemappedRows")
@@ -266,7 +265,6 @@ class NvmlDevice(Device):
             "nvlink_rx_bytes_per_s": self._rate(Fields.NVLINK_RX, 1024, Gpm.NVLINK_RX),
             "nvlink_tx_bytes_per_s": self._rate(Fields.NVLINK_TX, 1024, Gpm.NVLINK_TX),
             "xids": self._new_xids,
-            "compute_capability": self._compute_capability if is_due else None,
         }
 
     def close(self) -> None:

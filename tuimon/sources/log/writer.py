@@ -203,7 +203,6 @@ class LogWriter:
         self._pending: list[Record] = []
         self._facts: list[Record] = []  # of the earlier records, which are dropped
         self._gpus: dict[str, tuple[object, ...]] = {}  # the facts of each GPU that the file has
-        self._capabilities: dict[str, float] = {}  # of each GPU, which comes now and then
         self._broken = False
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
@@ -225,8 +224,6 @@ class LogWriter:
 
     def add_record(self, record: Record) -> None:
         """Keep a record for the next ``flush``."""
-        if isinstance(record, Gpu) and record.compute_capability is not None:
-            self._capabilities[record.uuid] = record.compute_capability
         if len(self._pending) >= PENDING_LIMIT:
             oldest = self._pending.pop(0)
             is_kept = brings_facts(oldest) and len(self._facts) < FACTS_LIMIT
@@ -326,12 +323,11 @@ class LogWriter:
         """A record as the file needs it: that of a GPU with what seldom changes only where that is news."""
         if not isinstance(record, Gpu):
             return record
-        whole = structs.replace(record, compute_capability=self._capabilities.get(record.uuid))
-        facts = tuple(getattr(whole, name) for name in GPU_FACTS)
+        facts = tuple(getattr(record, name) for name in GPU_FACTS)
         if self._gpus.get(record.uuid) == facts:
             return structs.replace(record, **dict.fromkeys(GPU_FACTS))
         self._gpus[record.uuid] = facts
-        return whole
+        return record
 
     def _drop_earlier(self) -> None:
         os.ftruncate(self._handle, 0)
