@@ -20,6 +20,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.base import Source, Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.followed import STATES
 from tuimon.sources.source_facts import SourceBlocks, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
@@ -234,7 +235,6 @@ def grouped(
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
 _BEFORE_S = 2.0
 _AGAIN_S = 5.0
-_STATES = {"R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "ended", "X": "ended"}
 
 
 class _Watch:
@@ -309,7 +309,7 @@ class StandstillSource(Source):
         live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
         stats = {each.pid: procfs.read_thread_stat(each.pid, each.pid) for each in live}
         states = {
-            pid: _STATES.get(stat.state, "waiting") if stat is not None else "ended" for pid, stat in stats.items()
+            pid: STATES.get(stat.state, "waiting") if stat is not None else "ended" for pid, stat in stats.items()
         }
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)

@@ -20,7 +20,6 @@ from tuimon.text import plain
 
 # Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package.
 NO_PACKAGE = 0
-INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6

@@ -31,14 +31,10 @@ _RESTING_READS = 8
 #: CPU time of a process that threads may have used before those that rest are read: the kernel counts it in ticks.
 _UNEXPLAINED_NS = 3 * _NS_PER_TICK
 _NUMBER_AT_END = re.compile(r"\d+$")
-_STATES: dict[str, ThreadState] = {
-    "R": "running",
-    "D": "disk",
-    "T": "stopped",
-    "t": "stopped",
-    "Z": "ended",
-    "X": "ended",
-}
+#: By the kernel's letters, as far as a thread does not just wait.
+STATES: dict[str, ThreadState] = {
+    "R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "ended", "X": "ended",
+}  # fmt: skip
 
 
 class _Thread(Struct):
@@ -148,7 +144,7 @@ class ThreadMeter:
                 cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
                 if thread.delay_ns is not None:
                     delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
-            state = _STATES.get(thread.state, "waiting")
+            state = STATES.get(thread.state, "waiting")
             rows.append(ThreadCpu(tid, thread.name, cpu_ratio, state, delay_ratio))
         ratios = [row.cpu_ratio for row in rows]
         known = [ratio for ratio in ratios if ratio is not None]
