@@ -207,7 +207,6 @@ class LogWriter:
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
         self.path, self._handle, self._created = create(path, run)  # opened to append
-        self._bytes = 0  # of whole batches, and of parts that could not be taken back
         self._torn = False  # whether the file ends in a part of a batch that could not be taken back
         self._encoder = Compressed() if self.path.endswith(COMPRESSED) else Plain()
         try:
@@ -299,18 +298,17 @@ class LogWriter:
 
     def _write(self, data: bytes) -> None:
         """Append a batch, or nothing of it. Raises OSError."""
-        written = 0
+        size, written = os.fstat(self._handle).st_size, 0
         try:
             while written < len(data):
                 written += write_some(self._handle, data[written:])
         except OSError:
             if written:
-                self._torn, self._bytes = True, self._bytes + written
+                self._torn = True
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._handle, self._bytes - written)
-                    self._torn, self._bytes = False, self._bytes - written
+                    os.ftruncate(self._handle, size)
+                    self._torn = False
             raise
-        self._bytes += len(data)
         self._torn = False
 
     def _close(self) -> None:
