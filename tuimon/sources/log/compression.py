@@ -25,44 +25,7 @@ def is_log_name(name: str) -> bool:
 
 
 #: zlib: the window of a gzip stream, with its header.
-_GZIP_WINDOW_BITS = 31
-
-
-class Plain:
-    """Lines as they are."""
-
-    def encode(self, lines: bytes) -> bytes:
-        """The bytes to append."""
-        return lines
-
-    def keep(self) -> None:
-        """The bytes of the last call are in the file; without this they are not, or have been taken back."""
-
-    def end(self) -> bytes:
-        """The bytes that end the file."""
-        return b""
-
-
-class Compressed(Plain):
-    """Lines in one gzip member."""
-
-    def __init__(self) -> None:
-        self._kept = self._latest = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
-
-    def encode(self, lines: bytes) -> bytes:
-        """The bytes to append: a reader that has them has all lines so far."""
-        self._latest = self._kept.copy()
-        return self._latest.compress(lines) + self._latest.flush(zlib.Z_SYNC_FLUSH)
-
-    def keep(self) -> None:
-        """The bytes of the last call are in the file; without this they are not, or have been taken back."""
-        self._kept = self._latest
-
-    def end(self) -> bytes:
-        """The bytes that end the file."""
-        return self._kept.copy().flush()
-
-
+GZIP_WINDOW_BITS = 31
 _ZST_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # RFC 1952, 2.3.1; the last byte: deflate
 MAGIC_LENGTH = 4
@@ -93,7 +56,7 @@ def plain_lines(file: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
 
     Python reads Zstandard from 3.14 on.
     """
-    streams: Streams = (lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error)
+    streams: Streams = (lambda: zlib.decompressobj(GZIP_WINDOW_BITS), zlib.error)
     if beginning.startswith(_ZST_MAGIC):
         try:
             from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415

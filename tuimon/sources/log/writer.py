@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import time
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from msgspec import structs
 from tuimon.errors import LogError, UnreadableLog
 from tuimon.new_files import PRIVATE_MODE, folder_hint
 from tuimon.records import GPU_FACTS, Frames, Gpu, Header, Loader, Notice, Process, Record, Stacks, Steps
-from tuimon.sources.log.compression import COMPRESSED, SUFFIX, Compressed, Plain, plain_lines
+from tuimon.sources.log.compression import COMPRESSED, GZIP_WINDOW_BITS, SUFFIX, plain_lines
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
@@ -208,7 +209,8 @@ class LogWriter:
         self._begun = False  # whether the header is in the file
         self.path, self._handle, self._created = create(path, run)  # opened to append
         self._torn = False  # whether the file ends in a part of a batch that could not be taken back
-        self._encoder = Compressed() if self.path.endswith(COMPRESSED) else Plain()
+        #: what has compressed the file so far; None for plain lines
+        self._stream = zlib.compressobj(wbits=GZIP_WINDOW_BITS) if self.path.endswith(COMPRESSED) else None
         try:
             self._earlier_bytes = claim(self._handle, self.path, force)
             os.write(self._handle, b"\n")  # and taken back: a full disk shows now, not after the run has started
@@ -256,9 +258,9 @@ class LogWriter:
                 self._write_pending()
                 break
         self.lost += len(self._pending)
-        if self._begun and not self._torn:
+        if self._stream is not None and self._begun and not self._torn:
             with contextlib.suppress(OSError):
-                self._write(self._encoder.end())
+                self._write(self._stream.flush())
         self._close()
 
     def discard(self) -> None:
@@ -283,16 +285,19 @@ class LogWriter:
 
     def _append(self, count: int) -> None:
         """Write the oldest records kept, or none of them. Raises OSError."""
-        if self._torn and self.path.endswith(COMPRESSED):
+        if self._torn and self._stream is not None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
         lines = b"\n" * self._torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
+        stream = self._stream and self._stream.copy()
+        if stream is not None:  # a reader of these bytes has all lines so far
+            lines = stream.compress(lines) + stream.flush(zlib.Z_SYNC_FLUSH)
         try:
-            self._write(self._encoder.encode(lines))
+            self._write(lines)
         except OSError:
             self._gpus.clear()  # the latest may not be in the file
             raise
-        self._encoder.keep()
+        self._stream = stream
         del self._pending[:count]
         self._begun = True
 
