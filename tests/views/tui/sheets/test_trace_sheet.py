@@ -141,8 +141,10 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
     assert any("Kernels" in line for line in lines) == is_there
     if not is_there:
         assert lines[0].startswith("Trace of ")
-        text = " ".join(lines)
-        assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
+        text = " ".join(" ".join(lines).split())
+        assert "cannot be read" in text and "GPU idle 43 %" in text
+        which = f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)"
+        assert f"{which}; then the training paused for 187 ms to write it" in text
 
 
 def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
@@ -170,21 +172,6 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
         "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
         "count": 8, "total_ns": 16 * MS,
     }  # fmt: skip
-
-
-def test_the_report_tells_of_a_trace(recorded: str) -> None:
-    session = session_of(header(), traced(recorded))
-    report = report_of(session, [], "run.jsonl")
-    (entry,) = report.traces
-    assert (entry.rank, entry.first_step, entry.steps, entry.file) == (2, 1200, 4, recorded)
-    assert entry.gpu_idle == pytest.approx(0.39, abs=0.1)
-    assert entry.kernels and entry.operators == []
-    text = " ".join(re.split(r"[ \n]+", text_report(report)))
-    assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
-    assert "the training paused for 187 ms to write it" in text
-    assert "GPU idle 43 %" in text
-    assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
-    assert not report_of(session_of(header()), [], "run.jsonl").traces
 
 
 def test_the_length_of_a_step_before_it_is_known() -> None:
