@@ -206,21 +206,14 @@ def test_what_hardly_ever_changes_is_queried_once_a_minute(nvml: FakeNvml, rows:
     assert set(nvml.count_calls()) & rare == (set() if rows is None else rare)
 
 
-def test_xids_are_told_once(nvml: FakeNvml) -> None:
-    assert read_one(nvml, 1.0).xids == []
-    nvml.set({"0.xids": "13 31"})
-    assert read_one(nvml, 2.0).xids == [13, 31]
-    nvml.set({"0.xids": "13 31 79"})
-    assert read_one(nvml, 3.0).xids == [79]
-    assert read_one(nvml, 4.0).xids == []
-
-
-def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
+def test_xids_are_told_once_and_of_their_gpu(nvml: FakeNvml) -> None:
     nvml.set(devices=2, **usual(1))
     nvml.set(modern(1))
-    nvml.read(1.0)
-    nvml.set({"1.xids": "48"})
-    assert [gpu.xids for gpu in gpus(nvml.read(2.0))] == [[], [48]]
+    found = []
+    for second, xids in enumerate(({}, {"0.xids": "13 31", "1.xids": "48"}, {"0.xids": "13 31 79"}, {})):
+        nvml.set(xids)
+        found.append([gpu.xids for gpu in gpus(nvml.read(float(second)))])
+    assert found == [[[], []], [[13, 31], [48]], [[79], []], [[], []]]
 
 
 @pytest.mark.parametrize("now_s", [1.5, 2.0])

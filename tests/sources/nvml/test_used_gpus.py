@@ -158,8 +158,9 @@ def test_of_like_gpus(variable: str | None, found: list[str]) -> None:
     assert named(variable, None, ALIKE) == found
 
 
-def test_numbers_of_unlike_gpus_tell_something_only_in_pci_order() -> None:
-    assert named("1,2", None, MIXED) == []
-    assert named("1,2", "FASTEST_FIRST", MIXED) == []
-    assert named("1,2", "PCI_BUS_ID", MIXED) == [B, C]
-    assert named(C, None, MIXED) == [C]
+@pytest.mark.parametrize(
+    ("variable", "order", "found"),
+    [("1,2", None, []), ("1,2", "FASTEST_FIRST", []), ("1,2", "PCI_BUS_ID", [B, C]), (C, None, [C])],
+)
+def test_numbers_of_unlike_gpus_tell_something_only_in_pci_order(variable, order, found) -> None:
+    assert named(variable, order, MIXED) == found

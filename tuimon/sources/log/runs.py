@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tuimon.errors import NotALog, UnreadableLog, UsageError
 from tuimon.records import Notice, Record
 from tuimon.sources.log.reader import RECORD_ONE, LogHead, log_paths, read_head
-from tuimon.sources.log.source import LogSource, OneRun, unreadable_notice
+from tuimon.sources.log.source import LogSource, OneRun, names, unreadable_notice
 from tuimon.text import plain
 
 #: A log that begins this long after the last write to all others of its name belongs to a later run. Windows of a
@@ -26,9 +26,7 @@ _NAMED = 8
 
 def names_of(runs: Sequence[OneRun]) -> str:
     """The names of runs, the latest first."""
-    names = [plain(run.name) for run in reversed(runs)]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return names([plain(run.name) for run in reversed(runs)], _NAMED, "more")
 
 
 def _grouped(heads: Iterable[LogHead]) -> list[OneRun]:

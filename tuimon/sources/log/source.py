@@ -188,11 +188,11 @@ def unreadable_notice(errors: Sequence[UnreadableLog], t: float) -> Notice:
     return Notice(t=t, pid=0, source=UNREADABLE, level="warning", message=message, hint=errors[0].hint)
 
 
-def names(hosts: Sequence[str]) -> str:
-    """Some nodes: ``n1, n2, n3 and 5 more nodes``."""
-    if len(hosts) <= _NAMED + 1:
-        return ", ".join(hosts)
-    return f"{', '.join(hosts[:_NAMED])} and {len(hosts) - _NAMED} more nodes"
+def names(each: Sequence[str], most: int = _NAMED, more: str = "more nodes") -> str:
+    """Some of many names: ``n1, n2, n3 and 5 more nodes``."""
+    if len(each) <= most + 1:
+        return ", ".join(each)
+    return f"{', '.join(each[:most])} and {len(each) - most} {more}"
 
 
 class RunLogs:
