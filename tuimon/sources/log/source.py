@@ -470,8 +470,11 @@ class LogSource(Source):
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
         """A record of one log, as the run as a whole has it."""
-        if isinstance(record, Header) or not self._is_believed(log, record):
+        if isinstance(record, Header):
             return
+        key = record.uuid if isinstance(record, Gpu) else f"memory of node {log.number}"
+        if isinstance(record, Gpu | MachineMemory) and self._owners.setdefault(key, log) is not log:
+            return  # another log of the node records the same: each rank may have a tuimon of its own
         adopted = log.identity.adopt(record, log.shift_s - self._zero_s)
         match adopted:
             case None:
@@ -489,17 +492,6 @@ class LogSource(Source):
                     yield end
             case _:
                 yield adopted
-
-    def _is_believed(self, log: NodeLog, record: Record) -> bool:
-        """True if no other log of the node records the same GPU or memory: each rank may have a tuimon of its own."""
-        match record:
-            case Gpu():
-                key = record.uuid
-            case MachineMemory():
-                key = f"memory of node {log.number}"
-            case _:
-                return True
-        return self._owners.setdefault(key, log) is log
 
     def _at_end(self) -> Iterator[Record]:
         """All that has been written so far was passed on. Raises Done where there will be no more."""

@@ -276,7 +276,10 @@ class LogWriter:
             return
         self._pending[:0], self._facts = self._facts, []
         if self._earlier_bytes:
-            self._drop_earlier()
+            os.ftruncate(self._handle, 0)
+            self._earlier_bytes = 0
+            with contextlib.suppress(OSError):
+                os.fchmod(self._handle, PRIVATE_MODE)
         while self._pending:
             try:
                 self._append(_BATCH)
@@ -331,12 +334,6 @@ class LogWriter:
             return structs.replace(record, **dict.fromkeys(GPU_FACTS))
         self._gpus[record.uuid] = facts
         return record
-
-    def _drop_earlier(self) -> None:
-        os.ftruncate(self._handle, 0)
-        self._earlier_bytes = 0
-        with contextlib.suppress(OSError):
-            os.fchmod(self._handle, PRIVATE_MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
