@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.log.literal_log import END, HEADER, STEPS, write
-from tests.sources.log.long_log import begun, record_run
+from tests.sources.log.literal_log import END, HEADER, STEPS, begun, record_run, write
 from tests.sources.log.test_log import FullDisk
 from tuimon.errors import LogError, NotALog, UnreadableLog
 from tuimon.records import Mark, Notice, Record, Steps

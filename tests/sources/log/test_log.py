@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.sources.log.literal_log import END, HEADER, STEPS, write
-from tests.sources.log.long_log import TRAINER, beginning
+from tests.sources.log.literal_log import END, HEADER, STEPS, TRAINER, beginning, write
 from tuimon.errors import LogError, NotALog
 from tuimon.records import SCHEMA, Mark, Notice, Record
 from tuimon.sources.base import Done
