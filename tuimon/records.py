@@ -736,9 +736,7 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     phases: list[GpuPhase]
     leads: list[Lead]
     lead_error_us: Amount | None = None  # half the width of the interval that holds the offset of the clocks
-    bounded: bool = (
-        False  # False in old logs: more than ``maybe_idle_ns`` may be idle where the CPU was still launching
-    )
+    bounded: bool = False  # False in old logs: all time of a phase may be idle
     exchanges: Annotated[list[GpuExchange], _LISTED] = msgspec.field(
         default_factory=list
     )  # with several ranks: the first of each second

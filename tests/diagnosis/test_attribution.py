@@ -8,9 +8,9 @@ from msgspec import structs
 from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Room, attributed, claimed_once
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
+from tuimon.interval import Interval
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))

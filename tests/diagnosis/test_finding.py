@@ -3,7 +3,7 @@
 import math
 
 from tuimon.diagnosis.finding import Finding, Fix, finding_json
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 
 OTHER = Fix("make tone_map() twice as fast", 1.3, Interval(1.3, 1.3))
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from tests.session.records import header
 from tuimon.diagnosis import verdicts
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix, graded
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.verdicts import SettledGains
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.session import Session
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.diagnosis.finding import Finding, Fix, graded
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 
 
 def severity(proposed="warning", gain=None, low=None, share=None):

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tests.diagnosis.test_step_length import step
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.interval import NONE, WHOLE, Interval
 from tuimon.diagnosis.step_model import StepModel
+from tuimon.interval import NONE, WHOLE, Interval
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from tests.gpu_simulator.training import Training
+from tuimon.interval import NONE
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import DeviceTimes, GpuTimeRow
 from tuimon.session.series import EVER
@@ -25,7 +26,7 @@ def shares(records: Iterable[Record]) -> GpuTimeRow:
     times = DeviceTimes(0)
     for record in timed(records):
         times.add_window(record)
-    return times.over(EVER) or GpuTimeRow(0, 0, 0.0, 0.0, (), None)
+    return times.over(EVER) or GpuTimeRow(0, 0, NONE, (), None)
 
 
 def true_leads_us(training: Training, boundary: str, since_s: float = 0.0, until_s: float = 1e12) -> list[float]:

@@ -9,6 +9,7 @@ from tests.gpu_simulator.comparison import shares
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.training import Training
+from tuimon.interval import NONE
 
 #: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.
 OF_PHASE, OF_STEP = 0.02, 0.01
@@ -37,7 +38,7 @@ def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds
     assert sum(told.of(name).span for name in PHASES) == pytest.approx(1)
     for name in PHASES:
         found, idle = told.of(name), training.truth.idle_ns[name] / training.truth.total_ns
-        assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
+        assert found.idle.low - OF_STEP <= idle <= found.idle.high + OF_STEP, name
 
 
 @QUICK
@@ -45,11 +46,11 @@ def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_not
     training, records = simulated("data_starved")
     told, idle = shares(records), training.truth.idle_ns["data"] / training.truth.total_ns
     assert idle > 0.6
-    assert told.of("data").idle == pytest.approx(idle, rel=0.02)
-    assert told.idle_ratio == pytest.approx(idle, rel=0.02)
+    assert told.of("data").idle.low == pytest.approx(idle, rel=0.02)
+    assert told.idle.low == pytest.approx(idle, rel=0.02)
     for kind in ("gpu_bound", "queue_full"):
         told = shares(simulated(kind)[1])
-        assert (told.idle_ratio, told.maybe_idle_ratio) == (0, 0)
+        assert told.idle == NONE
 
 
 def test_launches_that_hold_the_gpu_back_are_paced():
@@ -62,8 +63,8 @@ def test_launches_that_hold_the_gpu_back_are_paced():
 
     _, records = run(turn, seconds=5)
     told = shares(records)
-    assert told.of("backward").maybe_idle == pytest.approx(told.of("backward").span, rel=0.01)
-    assert told.maybe_idle_ratio + told.idle_ratio > 0.95
+    assert told.of("backward").idle.width == pytest.approx(told.of("backward").span, rel=0.01)
+    assert told.idle.high > 0.95
 
 
 def test_side_work_before_a_fetch_is_no_wait_for_data():
@@ -74,8 +75,8 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
 
     training, records = run(turn)
     told = assert_true(training, records)
-    assert told.of("data").idle == pytest.approx(told.of("data").span)
-    assert told.of("other").idle == 0 < told.of("other").maybe_idle
+    assert told.of("data").idle.low == pytest.approx(told.of("data").span)
+    assert told.of("other").idle.low == 0 < told.of("other").idle.high
 
 
 def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idleness():
@@ -87,7 +88,7 @@ def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idl
     training, records = run(turn)
     told = shares(records)
     idle = training.truth.idle_ns["data"] / training.truth.total_ns
-    assert idle - OF_STEP <= told.idle_ratio <= idle + 2 / 30
+    assert idle - OF_STEP <= told.idle.low <= idle + 2 / 30
 
 
 # -- loops of other shapes: the phases that events can tell apart in each

@@ -32,11 +32,8 @@ def session(*records):
 def test_phases_have_their_share_of_a_step_on_the_gpu():
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
     for table in (found.over("recent").phases(100), found.over("whole").phases(100)):
-        on_gpu = {
-            row.name: (row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.gpu_maybe_idle_ms_per_step)
-            for row in table.rows
-        }
-        assert on_gpu["data"] == pytest.approx((30, 30, 0))
+        on_gpu = {row.name: (row.gpu_ms_per_step, *row.gpu_idle_ms) for row in table.rows}
+        assert on_gpu["data"] == pytest.approx((30, 30, 30))
         assert on_gpu["backward"] == pytest.approx((40, 0, 40))
         assert on_gpu["other"] == (0, 0, 0)  # it was measured: there was none
 
@@ -44,7 +41,7 @@ def test_phases_have_their_share_of_a_step_on_the_gpu():
 def test_the_last_half_minute_counts():
     old = (("data", 100, 100, 0),)
     found = session(gpu_time(1.0, old), *(gpu_time(float(t)) for t in range(40, 50)))
-    assert found.over("recent").gpu_time(100).idle_ratio == pytest.approx(0.3)
+    assert found.over("recent").gpu_time(100).idle.low == pytest.approx(0.3)
     found.add(steps(200.0, PHASES))
     assert found.over("recent").gpu_time(100) is None
     assert found.over("recent").phases(100).rows[0].gpu_ms_per_step is None

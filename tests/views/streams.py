@@ -9,7 +9,7 @@ from tests.session.stacks import profiles
 from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 from tuimon.records import (
     Cost,
     Exit,

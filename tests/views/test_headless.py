@@ -18,7 +18,7 @@ from tests.session.records import extend, one_process, session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.sampling import Sampler
 from tuimon.session.session import Session

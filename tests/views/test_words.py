@@ -13,7 +13,7 @@ from tests.fuzz.hostile import CONTROLS, STRINGS
 from tests.views import streams
 from tests.views.tui.gpu_rows import HOPPER, OLD, instance, number, replace
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 from tuimon.records import Node, Place
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.phase_table import PhaseRow
@@ -145,7 +145,7 @@ def test_a_headline_has_the_first_place_once():
 def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
     report = report_of(Session(), [], "run.jsonl")
     report.steps.total = count
-    report.phases = [filled(Phase, PhaseRow(name, 1.0, None)) for name in phases]
+    report.phases = [filled(Phase, PhaseRow(name, 1.0, None), gpu_idle_ms_per_step=None) for name in phases]
     assert none_found(report) == verdict
 
 

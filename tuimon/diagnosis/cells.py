@@ -34,8 +34,8 @@ from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.process import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.ranks import late_rank
-from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST
+from tuimon.interval import NONE, Interval
 from tuimon.session.series import sampling_error
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 
@@ -179,6 +179,15 @@ def verdict(
 
 
 # -- the severity, as it follows from the gains of the fixes
+
+
+def bounds(name: Literal["gpu_idle", "gpu_waits"], share: Interval) -> dict[str, float | None]:
+    """Both ends as findings report them; None if they say next to nothing.
+
+    ``gpu_idle``: all idle time of the GPU in a step. ``gpu_waits``: the part of it for which one cause lasts.
+    """
+    known = share.width <= MOST
+    return {f"{name}_at_least": share.low if known else None, f"{name}_at_most": share.high if known else None}
 
 
 def graded(finding: Finding) -> Finding:

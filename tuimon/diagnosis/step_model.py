@@ -17,8 +17,8 @@ from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import OWN_WAITS
 from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix, What
-from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.threshold import TRACE, Threshold
+from tuimon.interval import WHOLE, Interval
 
 HALF = Threshold(
     0.5,

@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, graded, within_share
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.threshold import REPORTED
+from tuimon.interval import Interval
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session

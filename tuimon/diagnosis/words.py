@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.activity import takes_lock
 from tuimon.session.stacks.samples import HotLine, Samples

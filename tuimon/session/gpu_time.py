@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from tuimon.interval import NONE, Interval
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
@@ -46,8 +47,7 @@ class GpuShare(NamedTuple):
     """A phase's shares of the GPU's time in steps."""
 
     span: float
-    idle: float
-    maybe_idle: float
+    idle: Interval  # of it, the time in which the GPU had nothing to do
 
 
 class GpuTimeRow(NamedTuple):
@@ -55,19 +55,17 @@ class GpuTimeRow(NamedTuple):
 
     device: int
     steps: int  # how many were timed
-    idle_ratio: float  # share of GPU time in which it certainly had nothing to do
-    maybe_idle_ratio: float  # share that may be idle as well
+    idle: Interval  # share of GPU time in which it had nothing to do
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
     timed_s: float = 0.0  # how long these steps were, together
-    bounded: bool = True  # False in old logs: see ``records.GpuTime``
     exchanges: tuple[GpuExchange, ...] = ()  # of one rank among several
     accumulation: GpuAccumulation | None = None  # sums, of one rank among several
     phases: Mapping[str, GpuShare] = {}
 
     def of(self, name: str) -> GpuShare | None:
         """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
-        return self.phases.get(name, GpuShare(0.0, 0.0, 0.0)) if self.timed_s and name != "eval" else None
+        return self.phases.get(name, GpuShare(0.0, NONE)) if self.timed_s and name != "eval" else None
 
 
 #: Most exchanges held: of the latest (joining those of 64 ranks takes 2 ms each time rules judge), and of the run.
@@ -189,16 +187,18 @@ class DeviceTimes:
         exchanges = (
             (each, None if math.isnan(each.forward_ns) else int(each.forward_ns)) for each in self._exchanges.over(span)
         )
-        shares = [GpuShare(*(ns / (sums.total_ns or 1.0) for ns in phases.get(name, (0, 0, 0)))) for name in STACKED]
+        shares = []
+        for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STACKED):
+            most_ns = span_ns if sums.unbounded else min(span_ns, idle_ns + maybe_idle_ns)
+            idle = Interval(idle_ns, max(idle_ns, most_ns)).times(1 / (sums.total_ns or 1.0))
+            shares.append(GpuShare(span_ns / (sums.total_ns or 1.0), idle))
         return GpuTimeRow(
             device=self.device,
             steps=int(sums.steps),
-            idle_ratio=sum(share.idle for share in shares),
-            maybe_idle_ratio=sum(share.maybe_idle for share in shares),
+            idle=Interval.sum_of(share.idle for share in shares).up_to(1.0),
             leads=tuple(_lead_row(*each) for each in known),
             lead_error_us=None if math.isnan(sums.lead_error_us) else sums.lead_error_us,
             timed_s=sums.total_ns / 1e9,
-            bounded=not sums.unbounded,
             exchanges=tuple(
                 GpuExchange(each.reached_s, forward_ns, int(each.backward_ns), int(each.after_ns))
                 for each, forward_ns in exchanges

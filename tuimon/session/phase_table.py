@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuimon.interval import Interval
 from tuimon.records import BETWEEN, DIVIDED, PHASES
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.series import share_error
@@ -24,8 +25,7 @@ class PhaseRow(NamedTuple):
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
     gpu_ms_per_step: float | None = None  # from when the GPU reaches its beginning to when it reaches its end
-    gpu_idle_ms_per_step: float | None = None  # of that: the GPU certainly had nothing to do
-    gpu_maybe_idle_ms_per_step: float | None = None  # of that: may be idle as well
+    gpu_idle_ms: Interval | None = None  # of that: the GPU had nothing to do
 
 
 class RangeRow(Struct, frozen=True, gc=False):
@@ -106,8 +106,11 @@ def phase_table(
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in errors:
             estimated, error = True, max(error or 0.0, errors[name])
-        on_gpu = [part * whole_ns / steps / 1e6 for part in (gpu.of(name) if gpu is not None else None) or ()]
-        rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error, *on_gpu))
+        row = PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error)
+        if gpu is not None and (on_gpu := gpu.of(name)) is not None:
+            step_ms = whole_ns / steps / 1e6
+            row = row._replace(gpu_ms_per_step=step_ms * on_gpu.span, gpu_idle_ms=on_gpu.idle.times(step_ms))
+        rows.append(row)
     ranges = [
         RangeRow(
             path=path,

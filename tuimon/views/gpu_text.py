@@ -35,21 +35,16 @@ def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow |
 
         gpu = evidence_of(view, pid).gpu.steps
     if gpu is not None and times is not None:
-        times = times._replace(idle_ratio=gpu.idle.low, maybe_idle_ratio=gpu.idle.width)
+        times = times._replace(idle=gpu.idle)
     step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
     phases = []
     for row in rows:
         phase, span_ms = filled(Phase, row, gpu_idle_ms_per_step=None), row.gpu_ms_per_step
         phases.append(phase)
-        if span_ms is None or row.gpu_idle_ms_per_step is None:
+        if span_ms is None or row.gpu_idle_ms is None:
             continue
-        low_ms, maybe_ms = row.gpu_idle_ms_per_step, row.gpu_maybe_idle_ms_per_step or 0.0
-        if gpu is not None and row.name in gpu.phases:
-            low_ms, maybe_ms = gpu.phases[row.name].idle.low, gpu.phases[row.name].idle.width
-        elif times is not None and not times.bounded:
-            maybe_ms = span_ms
-        low_ms = min(low_ms, span_ms)
-        high_ms = min(low_ms + maybe_ms, span_ms)
+        idle_ms = gpu.phases[row.name].idle if gpu is not None and row.name in gpu.phases else row.gpu_idle_ms
+        low_ms, high_ms = idle_ms.up_to(span_ms)
         phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = low_ms, high_ms
         if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
             phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
@@ -66,8 +61,7 @@ def idle_text(phase: Phase, to: str = "–") -> str | None:
 
 def idle_share_text(times: GpuTimeRow) -> str:
     """The GPU's idle share of its time in steps, at least and at most: ``31–44 %``, or ``unknown``."""
-    low, high = times.idle_ratio, min(times.idle_ratio + times.maybe_idle_ratio, 1.0)
-    return UNKNOWN if says_nothing(low, high) else percent_range(low, high)
+    return UNKNOWN if says_nothing(*times.idle) else percent_range(*times.idle)
 
 
 def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
@@ -100,7 +94,7 @@ def lead_progress(times: GpuTimeRow | None) -> str | None:
         return None
     medians = [lead.median_us for lead in times.leads if lead.boundary == "backward begin"]
     lead = f"launches {ms(medians[0] / 1000)} ahead" if medians and medians[0] is not None else ""
-    idle = f"GPU idle {idle_share_text(times).replace(' ', '')}" if times.idle_ratio else ""
+    idle = f"GPU idle {idle_share_text(times).replace(' ', '')}" if times.idle.low else ""
     return "  ".join(filter(None, (lead, idle))) or None
 
 

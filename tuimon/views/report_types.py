@@ -312,7 +312,7 @@ class GpuTimeJson(Struct):
     """A process's steps on the GPU's clock: the share of idle time, and how far launches run ahead at each boundary."""
 
     idle_at_least: float
-    idle_at_most: float | None
+    idle_at_most: float
     leads: list[LeadRow]
 
 

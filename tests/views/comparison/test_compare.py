@@ -11,8 +11,8 @@ from tests.diagnosis.gpu import gpu
 from tests.views.comparison.series import FACTS, correlated, report_with, stretches, wandering
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.finding import Change, Finding, Fix
-from tuimon.diagnosis.interval import Interval
 from tuimon.errors import NotComparable
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.steps import StepStretch

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
+from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow, TorchMemoryRow
@@ -65,12 +65,6 @@ SLOW_PCIE = Threshold(
 _COUNTED = 1 / 3
 #: Bytes a second of one PCIe lane, by generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-#: For each phase of the computation, the boundaries that may begin it; the first one present counts.
-_BEGINS = {
-    "forward": ("fetch end", "optimizer end"),
-    "backward": ("backward begin",),
-    "optimizer": ("optimizer begin",),
-}
 #: Files of torch whose functions wait for values themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 SMALL_PINNED_BYTES = Threshold(
@@ -256,13 +250,12 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         table, samples, is_alone = self._own.steps.phases, self._own.samples, self._own.world_size < 2
         if not has_enough_steps(time.steps, time.timed_s) or table is None:
             return None
-        launching_ms, phases = self._launching_ms(time, table), {}
+        launching_ms, phases = self._launching_ms(table), {}
         for row in table.rows:
             if row.name != "eval" and row.gpu_ms_per_step is not None:
-                ms, idle_ms = row.gpu_ms_per_step, row.gpu_idle_ms_per_step or 0.0
-                maybe_ms = (row.gpu_maybe_idle_ms_per_step or 0.0) if time.bounded else ms
-                at_most = min(ms, idle_ms + maybe_ms, launching_ms.get(row.name, ms))
-                phases[row.name] = PhaseOnGpu(ms, Interval(idle_ms, max(idle_ms, at_most)))
+                low, high = row.gpu_idle_ms or NONE
+                high = min(high, launching_ms.get(row.name, high))
+                phases[row.name] = PhaseOnGpu(row.gpu_ms_per_step, Interval(low, max(low, high)))
         step_ms = sum(phase.ms for phase in phases.values())
         if step_ms <= 0:
             return None
@@ -320,26 +313,22 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         at_most = 1.0 if any(row.is_shared for row in self.rows) else 1.0 - max(0.0, least)
         return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
-    def _launching_ms(self, time: GpuTimeRow, table: PhaseTable) -> dict[str, float]:
-        """How long the CPU is in a phase without waiting for the GPU, less the lead that it had at its beginning.
+    def _launching_ms(self, table: PhaseTable) -> dict[str, float]:
+        """How long the CPU is in a phase without waiting for the GPU, where samples show that it waits.
 
-        The GPU can idle in the phase only during that time. Samples show the waits; without them, as in old logs, only
-        the lead is subtracted. If samples divide the phases, the GPU's clock knows only their sum, as forward.
+        The GPU can idle in the phase only during that time. If samples divide the phases, the GPU's clock knows only
+        their sum, as forward.
         """
         rows, waits = [row for row in table.rows if row.name != "eval"], self.waits
         samples = self._own.samples.in_steps.total
         step_ms = sum(row.ms_per_step or 0.0 for row in rows)
-        leads, found = {lead.boundary: lead for lead in time.leads}, {}
+        found = {}
         for name in (row.name for row in rows):
             on_cpu = [row for row in rows if row.name == name or (row.estimated and name == "forward")]
             waited = sum(waits.phases[row.name] for row in on_cpu) / samples if waits is not None else 0.0
             surely = max(0.0, waited - sampling_error(waited, samples)) if waited >= TRACE else 0.0
-            lead = next((leads[begin] for begin in _BEGINS.get(name, ()) if begin in leads), None)
-            ahead_us = (
-                lead.median_us if lead is not None and lead.stream_idle_ratio < MOST and not time.bounded else 0.0
-            )
-            if surely or not time.bounded:
-                found[name] = sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * step_ms - (ahead_us or 0.0) / 1e3
+            if surely:
+                found[name] = sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * step_ms
         return found
 
     @cached_property

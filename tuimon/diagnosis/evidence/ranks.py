@@ -16,8 +16,8 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
 from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
-from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
+from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuTimeRow

@@ -12,12 +12,12 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule, is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, host_model, without, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
 from tuimon.records import OptimizerFacts, Place
 from tuimon.session.stacks.samples import HotLine, Samples

@@ -20,11 +20,11 @@ from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, Rest, last_seen
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import after, at, percent
+from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing

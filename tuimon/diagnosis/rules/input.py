@@ -26,8 +26,7 @@ from tuimon.diagnosis.evidence.data import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.process import works
-from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, verdict
-from tuimon.diagnosis.interval import WHOLE, Interval
+from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import conversion_by_option, options
@@ -35,6 +34,7 @@ from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -616,6 +616,6 @@ def input_bound(evidence: Evidence) -> Finding | None:
             **(
                 {f"{part}_share": of for part, of in facts.rollout._asdict().items()} if cause.name == "rollout" else {}
             ),
-            **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
+            **(bounds("gpu_waits", claim.on_gpu) if claim.on_gpu is not None else {}),
         },
     )

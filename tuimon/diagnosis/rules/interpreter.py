@@ -13,12 +13,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, UNSURE, Rule, is_sure
 from tuimon.diagnosis.step_model import host_model, without
 from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
+from tuimon.interval import Interval
 from tuimon.records import CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import code_place, ms_text

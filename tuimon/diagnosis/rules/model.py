@@ -13,7 +13,6 @@ from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
@@ -22,6 +21,7 @@ from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_word
 from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.interval import Interval
 from tuimon.native_code import Kind
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL

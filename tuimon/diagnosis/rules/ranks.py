@@ -18,12 +18,12 @@ from tuimon.diagnosis.evidence.ranks import (
     late_turns,
 )
 from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
-from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, UNSURE, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import host_model, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
+from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow

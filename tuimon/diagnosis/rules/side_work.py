@@ -19,8 +19,7 @@ from tuimon.diagnosis.evidence.lines import (
     user_path,
     with_library,
 )
-from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
-from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import less_by_option
@@ -28,6 +27,7 @@ from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
@@ -215,7 +215,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
             "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
             **figures(work.native),
-            **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
+            **(bounds("gpu_waits", claim.on_gpu) if claim.on_gpu is not None else {}),
             **({"speedup_at_most": fix.gain and fix.gain.high} if claim.on_gpu is not None else {}),
         },
     )

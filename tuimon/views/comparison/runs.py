@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known

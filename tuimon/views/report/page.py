@@ -116,7 +116,7 @@ def as_html(reports: Sequence[ReportPage]) -> str:
         "sentence": sentence,
         "verdict": verdict_name,
         "final": final_verdict,
-        "idle_share": lambda times: between(times.idle_at_least, times.idle_at_most or 1.0),
+        "idle_share": lambda times: between(times.idle_at_least, times.idle_at_most),
         "idle": lambda phase: idle_text(phase, " to "),
         "steps": steps_text,
         "survivors": survivors_text,

@@ -227,8 +227,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
     phases, times = steps_on_gpu(view, pid)
     on_gpu = None
     if times is not None:
-        most = min(times.idle_ratio + times.maybe_idle_ratio, 1.0) if times.bounded else None
-        on_gpu = types.GpuTimeJson(times.idle_ratio, most, list(times.leads))
+        on_gpu = types.GpuTimeJson(*times.idle, list(times.leads))
     rates, flops, made = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid)
     stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
     loaders = view.loaders(pid)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.gpu import gpu
 from tuimon.diagnosis.evidence.gpu import why_wide
-from tuimon.diagnosis.interval import Interval
+from tuimon.interval import Interval
 from tuimon.records import GpuProcess
 from tuimon.session.gpus import GpuRow
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.views import streams
 from tests.views.tui.running_app import running, texts
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
@@ -26,7 +27,8 @@ TABLE = PhaseTable(1, 30.0, 450, False, (
 
 
 def of(table: PhaseTable, history=()) -> PhasesState:
-    return PhasesState(table, STEPS, history, 1.0, (), (), phases=tuple(filled(Phase, row) for row in table.rows))
+    phases = tuple(filled(Phase, row, gpu_idle_ms_per_step=None) for row in table.rows)
+    return PhasesState(table, STEPS, history, 1.0, (), (), phases=phases)
 
 
 HISTORY = ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5
@@ -80,15 +82,15 @@ def test_phases_fit_their_pane(width, height):
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
 
-def times(median_us, drained=0.0, *, idle=0.0, paced=0.0, error_us=14.0):
+def times(median_us, drained=0.0, *, idle=(0.0, 0.0), error_us=14.0):
     low, high = (None, None) if median_us is None else (median_us / 2, median_us * 2)
     leads = tuple(LeadRow(name, 450, low, median_us, high, drained) for name in BOUNDARIES)
-    return GpuTimeRow(0, 450, idle, paced, leads, error_us)
+    return GpuTimeRow(0, 450, Interval(*idle), leads, error_us)
 
 
 AHEAD = times(38_000.0)
-BEHIND = times(50.0, 0.84, idle=0.31, paced=0.13)
-UNKNOWN = times(None, 0.1, idle=0.02, paced=0.1, error_us=2300.0)
+BEHIND = times(50.0, 0.84, idle=(0.31, 0.44))
+UNKNOWN = times(None, 0.1, idle=(0.02, 0.12), error_us=2300.0)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,9 @@ UNKNOWN = times(None, 0.1, idle=0.02, paced=0.1, error_us=2300.0)
     [
         (AHEAD, "0 % of its time: launches run 38.0 ms ahead"),
         (BEHIND, "31–44 % of its time: it waits for the CPU"),
-        (times(99.0)._replace(idle_ratio=0.2), "20 % of its time: it waits for the CPU"),
-        (times(5000.0, 0.6)._replace(maybe_idle_ratio=0.2), "0–20 % of its time: it waits for the CPU"),
-        (times(None, 0.9)._replace(idle_ratio=0.2), "20 % of its time: it waits for the CPU"),
+        (times(99.0, idle=(0.2, 0.2)), "20 % of its time: it waits for the CPU"),
+        (times(5000.0, 0.6, idle=(0.0, 0.2)), "0–20 % of its time: it waits for the CPU"),
+        (times(None, 0.9, idle=(0.2, 0.2)), "20 % of its time: it waits for the CPU"),
         (times(30.0), "0 % of its time: the CPU waits for it"),  # which is busy all the time
         (UNKNOWN, "2–12 % of its time: clocks known to ±2.3 ms"),
         (times(None, error_us=None), "0 % of its time"),

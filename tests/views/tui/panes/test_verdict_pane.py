@@ -12,8 +12,8 @@ from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.verdicts import FirstVerdict
+from tuimon.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Node, Place
 from tuimon.session.progress import Progress
 from tuimon.session.state import RunState, run_state, unseen_trainings

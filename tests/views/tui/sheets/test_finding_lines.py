@@ -9,9 +9,9 @@ from tests.views.tui.running_app import running, texts
 from tests.views.tui.sheets.test_sheets import FakeCloseUp
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.diagnosis.verdicts import VerdictChange
+from tuimon.interval import Interval
 from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines

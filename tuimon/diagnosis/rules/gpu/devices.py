@@ -12,10 +12,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process, bare_uuid
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
-from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, likely_gain, verdict
-from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
@@ -19,6 +18,7 @@ from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
+from tuimon.interval import Interval
 from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
@@ -77,7 +77,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         share=idle.high,
         at=hot,
         evidence={
-            **gpu.idle.as_evidence("gpu_idle"),
+            **bounds("gpu_idle", gpu.idle),
             "lead_us": lead.median_us if lead else None,
             "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": gpu.step_ms,

@@ -10,13 +10,13 @@ from tuimon.diagnosis.cells import STEP, Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.finding import Finding, Fix, verdict
-from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.finding import Finding, Fix, bounds, verdict
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import at, idle_part, percent
+from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text, plain
@@ -128,7 +128,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
         severity="info",
         share=idle.low,
         at=place,
-        evidence={**idle.as_evidence("gpu_idle"), "gpu_util": evidence.gpu.utilisation, **gpu.width_evidence},
+        evidence={**bounds("gpu_idle", idle), "gpu_util": evidence.gpu.utilisation, **gpu.width_evidence},
     )
 
 
@@ -177,7 +177,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         at=place,
         evidence={
             **figures,
-            **gpu.idle.as_evidence("gpu_idle"),
+            **bounds("gpu_idle", gpu.idle),
             "speedup_at_most": best.as_json()["high"],
             **gpu.width_evidence,
         },

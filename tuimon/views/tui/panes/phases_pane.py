@@ -334,8 +334,8 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
 def idle_line(times: GpuTimeRow, width: int) -> Line:
     """``GPU idle  ━━━━━┄──  31–44 % of its time: it waits for the CPU``: the longest text beside which a gauge fits."""
     idle, who = idle_share_text(times), who_waits(times)
-    role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
-    parts = [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
+    role = "warning" if times.idle.low >= BUSY_IDLE else "text"
+    parts = [(times.idle.low, "━", role), (times.idle.width, "┄", role)]
     room = width - NAME - 2
     share = f"{idle} of its time" if idle != UNKNOWN else idle
     offers = [f"{share}: {who}", f"{idle}: {who}", idle] if who else [share, idle]
@@ -361,4 +361,4 @@ def who_waits(times: GpuTimeRow) -> str:
 
 def is_busy(times: GpuTimeRow | None) -> bool:
     """True if the GPU is known to be busy all the time."""
-    return times is not None and times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE
+    return times is not None and times.idle.high < BUSY_IDLE

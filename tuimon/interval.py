@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
-
-from tuimon.diagnosis.threshold import MOST
+from typing import NamedTuple
 
 
 class Interval(NamedTuple):
@@ -61,14 +59,6 @@ class Interval(NamedTuple):
     def error(self) -> float:
         """How far the middle may be off: half the width."""
         return self.width / 2
-
-    def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"]) -> dict[str, float | None]:
-        """Both ends as findings report them; None if they say next to nothing.
-
-        ``gpu_idle``: all idle time of the GPU in a step. ``gpu_waits``: the part of it for which one cause lasts.
-        """
-        known = self.width <= MOST
-        return {f"{name}_at_least": self.low if known else None, f"{name}_at_most": self.high if known else None}
 
 
 #: Certainly nothing, and certainly everything.
