@@ -105,7 +105,6 @@ def _cut(text: str) -> str:
 
 
 def _in_order(node: ast.AST, path: _Path) -> Iterator[_Wait]:
-    """The waits in a node, in the order of execution."""
     inside = (*path, node)
     for child in _children(node):
         yield from _in_order(child, inside)
@@ -277,7 +276,6 @@ def _short(node: ast.AST | None, otherwise: str = "x") -> str:
 
 
 def _operand(node: ast.AST | None, otherwise: str = "x") -> str:
-    """An expression as an operand."""
     text = _short(node, otherwise)
     return f"({text})" if isinstance(node, _COMPOUND) and text != otherwise else text
 

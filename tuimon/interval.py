@@ -52,7 +52,6 @@ class Interval(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """The value halfway between the ends."""
         return (self.low + self.high) / 2
 
     @property

@@ -44,7 +44,6 @@ def parsed_part(source: str) -> tuple[ast.Module, str] | None:
 
 
 def without_comment(source: str) -> str:
-    """A line without the comment at its end."""
     return _STRING_OR_COMMENT.sub(r"\1", source).rstrip()
 
 

@@ -338,7 +338,6 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def mean_samples(self) -> float | None:
-        """Samples of a batch."""
         return None if self.samples is None else self.samples / self.count
 
 

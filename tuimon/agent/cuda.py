@@ -91,7 +91,6 @@ class CudaDevice:
         return self._cuda.Event(enable_timing=True)
 
     def record(self, event: Any, stream: CudaStream) -> None:
-        """``cudaEventRecord``."""
         self._record(event, stream.handle)
 
     def memory(self) -> Optional[Memory]:
@@ -144,7 +143,6 @@ class CudaDevice:
 
 
 def is_built(torch: Any) -> bool:
-    """True if this torch has CUDA at all."""
     return hasattr(getattr(torch, "_C", None), "_cuda_getDevice")
 
 

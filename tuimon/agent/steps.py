@@ -31,7 +31,6 @@ class StepCounter:
         self.by_fetch = self.by_mark = 0  # updates until a fetch, ``tuimon.step()``, no longer begins a step
 
     def begins_step(self, kind: int) -> bool:
-        """True if a step begins with this boundary."""
         if kind == FETCH_BEGIN:
             return self.begin_fetch()
         if kind == BACKWARD_BEGIN:
@@ -45,7 +44,6 @@ class StepCounter:
         return kind == STEP
 
     def begin_fetch(self) -> bool:
-        """True if a step begins with this fetch."""
         self.last = FETCH
         if not self.updated:
             return False
@@ -54,7 +52,6 @@ class StepCounter:
         return not self.updated
 
     def begin_backward(self) -> bool:
-        """True if a step begins with this backward."""
         self.last = BACKWARD
         if self.by_fetch or self.by_mark or not self.updated:
             return False

@@ -99,6 +99,5 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    """The text of ``tuimon --help``."""
     lines = [f"  {name:<11}  {text}" for name, text in COMMANDS.items()]
     return _HELP.format(commands="\n".join(lines))

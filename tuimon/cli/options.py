@@ -100,7 +100,6 @@ def finding_name(name: str) -> str:
 
 
 def parser_of(command: str, doc: str, usage: str | None = None) -> _Parser:
-    """A parser whose help is ``doc``."""
     return _Parser(
         prog=f"tuimon {command}",
         usage=usage,

@@ -149,7 +149,6 @@ class StepModel(NamedTuple):
     possible: ModelStep | None = None  # a step in which more may be gained than is likely
 
     def fix(self, action: str, change: Change | None, part: Interval = WHOLE, changes_training: bool = False) -> Fix:
-        """A fix that makes this change."""
         gained = self.gain(change, part) if change is not None else None
         likely = self._likely(change, part) if change is not None else None
         return Fix.gaining(action, gained, change, likely=likely, changes_training=changes_training)

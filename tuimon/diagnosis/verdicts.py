@@ -204,7 +204,6 @@ class SettledGains:
         return settled
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[object, _Gain], now_s: float) -> Fix:
-        """The fix with the gain to show."""
         if fix.estimated_speedup is None or fix.gain is None or math.isinf(fix.gain.high):
             return fix
         key = (finding.name, fix.change or fix.action, finding.where)

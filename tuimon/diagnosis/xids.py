@@ -51,5 +51,4 @@ _XIDS = {
 
 
 def xid(number: int) -> Xid:
-    """The error of this number."""
     return _XIDS.get(number) or Xid("reported by the driver", _UNKNOWN, "warning")

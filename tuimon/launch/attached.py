@@ -103,7 +103,6 @@ def find_candidates() -> list[Candidate]:
 
 
 def candidate_of(pid: int, user: int) -> Candidate | None:
-    """The process as a candidate; None if it is not one."""
     stat = procfs.read_process_stat(pid)
     if stat is None or procfs.user_ids(pid)[1:] != [user]:
         return None

@@ -32,7 +32,6 @@ class Judging:
         self._least_s = EVERY_S  # interval for the number of its ranks
 
     def is_due(self, now_s: float) -> bool:
-        """True if it is time to judge."""
         if self._judged_s is None or self._changed_s is None:
             return True
         is_steady = self._judged_s - self._changed_s >= STEADY_S

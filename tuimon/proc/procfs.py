@@ -187,7 +187,6 @@ class HeldFile:
 
 
 def read_process_stat(pid: int) -> Stat | None:
-    """The stat of a process; None when it is gone."""
     return parse_stat(read_bytes(f"/proc/{pid}/stat"))
 
 
@@ -257,7 +256,6 @@ def private_bytes(pid: int) -> int | None:
 
 
 def read_thread_stat(pid: int, tid: int) -> Stat | None:
-    """The stat of one thread; None when it is gone."""
     return parse_stat(read_bytes(f"/proc/{pid}/task/{tid}/stat"))
 
 

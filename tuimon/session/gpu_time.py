@@ -177,7 +177,6 @@ class DeviceTimes:
             )
 
     def over(self, span: Span) -> GpuTimeRow | None:
-        """Its steps in a span; None where none were timed."""
         sums, phases = self.times.over(span), self._phases.figures(self.times.counts(span))
         if sums is None or not sums.steps:
             return None

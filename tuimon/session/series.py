@@ -264,7 +264,6 @@ class Series(Generic[R]):
         return self.joined(found)
 
     def counts(self, span: Span = EVER) -> dict[Any, int]:
-        """The counts of a span by key."""
         return self._held_over(*self._within(span), are_counts=True) or {}
 
     def joined(self, rows: Sequence[R]) -> R:
@@ -429,7 +428,6 @@ class Keys(Generic[K]):
         return counts
 
     def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:
-        """The figures of each key that was counted."""
         wide = self._figures
         each = ((key, wide * number) for key, number in self.numbers.items() if wide * number in counts)
         return {key: tuple([counts.get(n, 0) for n in range(at, at + wide)]) for key, at in each}

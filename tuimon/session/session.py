@@ -50,7 +50,6 @@ class Session(Tables):
         self._views: dict[SpanName, SessionView] = {}  # since the latest record
 
     def add(self, record: Record) -> None:
-        """Fold one record."""
         if self._views:
             self._close_views()
         super().add(record)

@@ -334,7 +334,6 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
-    """A group as JSON, for programs."""
     place = group.place
     return {
         "who": who_text(group),

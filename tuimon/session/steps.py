@@ -135,7 +135,6 @@ class OnCores(NamedTuple):
 
 
 def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
-    """A window as a stretch."""
     phases_ns = dict.fromkeys(PHASE_COLUMNS, 0)
     for phase in record.phases:
         if phase.name in phases_ns:
@@ -207,7 +206,6 @@ class SharedStep(NamedTuple):
 
     @property
     def parts_us(self) -> Parts:
-        """Its phases, of SHARED_PARTS."""
         return self[2:]
 
 

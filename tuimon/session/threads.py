@@ -257,7 +257,6 @@ class ProcessThreads:
         )
 
     def training(self, span: Span) -> MainThread:
-        """The thread that trains, over a span."""
         sums = self.use.over(span)
         if sums is None:
             return MainThread()

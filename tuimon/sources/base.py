@@ -93,7 +93,6 @@ class Problem(NamedTuple):
     denied: bool = False
 
     def notice(self, source: str, t: float) -> Notice:
-        """The notice of a source that has this problem."""
         level: Literal["info", "warning"] = "info" if self.expected else "warning"
         return Notice(t=t, pid=0, source=source, level=level, message=self.message, hint=self.hint)
 

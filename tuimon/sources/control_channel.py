@@ -191,7 +191,6 @@ class Channel:
         self._bytes.close()
 
     def knows(self, command: Command) -> bool:
-        """True if the agent knows this command."""
         return bool(self._known >> command & 1)
 
     def is_abandoned(self, command: Command) -> bool:

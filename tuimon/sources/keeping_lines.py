@@ -324,7 +324,6 @@ def _called(node: ast.AST) -> set[str]:
 
 
 def _assigned(loop: ast.AST) -> set[str]:
-    """The variables that a loop assigns."""
     return {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 

@@ -80,7 +80,6 @@ class ThreadClock:
         self._read_ns, self._count = time.monotonic_ns(), 0  # up to the latest sample
 
     def close(self) -> None:
-        """End it."""
         self._words.release()
         self._ring.close()
         os.close(self.fd)

@@ -36,7 +36,6 @@ class Block(NamedTuple):
     last: int
 
     def holds(self, *lines: int) -> bool:
-        """True if all these lines are in it."""
         return self.first <= min(lines) and max(lines) <= self.last
 
 
@@ -162,7 +161,6 @@ class SourceFacts:
         self._facts: dict[tuple[str, Rights | None], FileFacts] = {}
 
     def of(self, file: str, files: TargetFiles) -> FileFacts:
-        """The facts of a file of a process."""
         key = (file, files.rights)
         known = self._facts.get(key)
         if known is None:
@@ -190,11 +188,9 @@ class SourceBlocks:
         return file if cell is None else cell.name
 
     def block(self, file: str, line: int, function: str) -> Block | None:
-        """See ``FileFacts.block``."""
         return self._facts.of(file, self._files).block(line, function)
 
     def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
-        """See ``FileFacts.in_one_loop``."""
         return self._facts.of(file, self._files).in_one_loop(line, other)
 
 

@@ -34,7 +34,6 @@ class SourceText:
         return text_of(lines[number - 1]).strip()[:SOURCE_CHARS]
 
     def lines(self, file: str, files: TargetFiles = _OURS) -> Sequence[bytes]:
-        """All lines of a file; none where they have no text."""
         return self._of(file, files)
 
     def around(self, file: str, number: int, count: int, files: TargetFiles = _OURS) -> list[tuple[int, str]]:

@@ -414,6 +414,5 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
 
 
 def _shortened(row: Row) -> Row:
-    """The row with all its names shortened."""
     texts = {name: plain(text) for name, text in asdict(row).items() if isinstance(text, str)}
     return replace(row, **{k: text if len(text) <= _NAME else f"{text[: _NAME - 1]}…" for k, text in texts.items()})

@@ -86,7 +86,6 @@ def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: b
 
 
 def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
-    """All of a comparison as lines."""
     width = max(WIDTH, min(width, MOST_WIDTH))
     headline = plain(comparison.headline[:1].upper() + comparison.headline[1:])
     parts = [

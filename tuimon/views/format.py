@@ -133,7 +133,6 @@ def flops(value: float | None) -> str:
 
 
 def watt(value_w: float | None) -> str:
-    """Power as ``310 W``."""
     return ABSENT if value_w is None else f"{value_w:.0f} W"
 
 

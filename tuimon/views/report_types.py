@@ -408,7 +408,6 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
 
     @property
     def phase_shares(self) -> dict[str, float]:
-        """Share of its step, by phase."""
         return {phase.name: phase.share for phase in self.phases}
 
     @property

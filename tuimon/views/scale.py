@@ -23,7 +23,6 @@ class Axis(NamedTuple):
 
     @property
     def span_s(self) -> float:
-        """All of it."""
         return self.slots * self.slot_s
 
 

@@ -241,7 +241,6 @@ def write_file(path: str, content: Dict[str, Any]) -> None:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file that may not be there."""
     attempt(os.unlink, path)
 
 

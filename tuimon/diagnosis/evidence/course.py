@@ -117,7 +117,6 @@ class Grown(NamedTuple):
 
     @property
     def step(self) -> TimeGrowth:
-        """The growth of a step."""
         return TimeGrowth(median(self.before.steps_ms), median(self.now.steps_ms))
 
     @property
@@ -127,12 +126,10 @@ class Grown(NamedTuple):
 
     @property
     def phase(self) -> str:
-        """The phase that has grown most."""
         before = self.before.phases_ms
         return max(STACKED, key=lambda name: self.now.phases_ms[name] - before[name])
 
     def of(self, phase: str) -> TimeGrowth:
-        """The growth of a phase."""
         return TimeGrowth(self.before.phases_ms[phase], self.now.phases_ms[phase])
 
     @property

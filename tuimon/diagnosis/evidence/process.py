@@ -75,7 +75,6 @@ class StepEvidence(Struct, frozen=True, dict=True):
         return self._view.phases(self.pid)
 
     def phase(self, name: str) -> PhaseRow | None:
-        """The row of one phase; None if there is none."""
         return next((row for row in self.phases.rows if row.name == name), None) if self.phases is not None else None
 
     def share_of(self, *names: str) -> float:
@@ -134,7 +133,6 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def figures(self) -> Threads | None:
-        """The CPU figures of all its threads."""
         return self.view.process_threads(self.pid)
 
     @cached_property
@@ -222,7 +220,6 @@ def _is_queue(file: str) -> bool:
 
 
 def works(node: StackNode) -> bool:
-    """True if a thread is at work and does not wait for any."""
     return node.activity not in ("lock", "idle")
 
 

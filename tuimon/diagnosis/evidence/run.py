@@ -85,7 +85,6 @@ class Store(NamedTuple):
 
     @property
     def left_share(self) -> float:
-        """The part that is left."""
         return self.left / self.total if self.total else 1.0
 
 
@@ -131,7 +130,6 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def table(self) -> MachineTable:
-        """The readings of the machine."""
         return self._view.session.nodes.of(self.node)
 
     @cached_property

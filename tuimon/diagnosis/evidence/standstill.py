@@ -81,7 +81,6 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     @property
     def phase(self) -> str | None:
-        """The phase that the process is in."""
         latest = self._stats.latest
         return latest.open_phase if latest is not None else None
 

@@ -97,7 +97,6 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def model(self) -> StepModel:
-        """The model of the step for this cause."""
         return self.cause.model(measured_model(self.evidence, self.claim.lost), self)
 
     @cached_property

@@ -322,7 +322,6 @@ def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keepin
 
 
 def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
-    """The places of all these lines."""
     return tuple(place for each in keeping for place in each.places)
 
 

@@ -162,7 +162,6 @@ def stands_in_wait(stack: Sequence[Frame]) -> bool:
 
 
 def takes_lock(stack: Sequence[Frame]) -> bool:
-    """True if the innermost frame is one that takes a lock."""
     return bool(stack) and stack[-1].function.rpartition(".")[2] in _LOCKS
 
 

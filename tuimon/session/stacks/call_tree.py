@@ -86,7 +86,6 @@ class CallTree:
         return self.root.total
 
     def share(self, count: int) -> float:
-        """A count as a share (0..1) of all samples."""
         return count / self.root.total if self.root.total else 0.0
 
     def __len__(self) -> int:

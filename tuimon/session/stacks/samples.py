@@ -80,7 +80,6 @@ class Samples(Struct, frozen=True, dict=True):
         return sum(row.count for row in self.rows)
 
     def where(self, test: Test | None = None, **where: Unpack[Where]) -> Samples:
-        """The samples that match all of these."""
         rows: Iterable[Sample] = self.rows
         phase, doing, below = where.get("phase"), where.get("doing"), where.get("below")
         if isinstance(phase, str) and phase.startswith(RANGE):

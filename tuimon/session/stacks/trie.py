@@ -382,7 +382,6 @@ class Window(Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Stacks, trie: Trie) -> Window:
-        """The window of a record."""
         counts: dict[int, dict[StackNode, int]] = {}
         for stack in record.stacks:
             own, node = counts.setdefault(stack.tid, {}), trie.node(stack.frames)

@@ -64,7 +64,6 @@ class TimedStep(Struct):
             yield from _between(before, after, is_evaluation)
 
     def passes(self) -> Iterator[Pass]:
-        """Its backward passes."""
         boundaries = self.boundaries
         for at, (begin, end) in enumerate(pairwise(boundaries)):
             if (begin.kind, end.kind) == (layout.BACKWARD_BEGIN, layout.BACKWARD_END):

@@ -123,7 +123,6 @@ class AmdSmi(VendorLibrary):
         return handle
 
     def uuid_of(self, raw: object) -> str:
-        """The UUID of a GPU."""
         return str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"])
 
     @classmethod

@@ -194,7 +194,6 @@ class UsedGpus:
 
     @property
     def known(self) -> bool:
-        """True if any GPU is in use."""
         return bool(self._reported or self._named or self._computing)
 
     def uses(self, gpu: VisibleGpu) -> bool:

@@ -84,7 +84,6 @@ class Decompressed(io.RawIOBase):
         self.damaged = False
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -99,7 +98,6 @@ class Decompressed(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         super().close()
 

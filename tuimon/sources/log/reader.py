@@ -199,7 +199,6 @@ class Lines:
         return self._rest.strip()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     @contextlib.contextmanager

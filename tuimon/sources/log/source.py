@@ -240,7 +240,6 @@ class RunLogs:
         return len(self.logs) > before
 
     def close(self) -> None:
-        """Close all files."""
         for log in self.logs:
             log.close()
 
@@ -465,7 +464,6 @@ class LogSource(Source):
                 yield adopted
 
     def close(self) -> None:
-        """Close all files."""
         self._opened.close()
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:

@@ -131,7 +131,6 @@ def _begins_a_log(beginning: bytes) -> bool:
 
 
 def cannot_write(path: str, error: OSError) -> LogError:
-    """The error for a log that cannot be written."""
     hint = folder_hint(path) or "Name another file with --log."
     return LogError(f"the log {plain(path)} cannot be written: {error.strerror}", hint)
 

@@ -54,7 +54,6 @@ class Rounds:
         return steps
 
     def add_update(self, optimizers: Optimizers) -> None:
-        """Add an update."""
         if self._count and optimizers == self._order[self._at]:
             self._at = (self._at + 1) % len(self._order)
             self._count = min(self._count + (self._at == 0), _ENOUGH)

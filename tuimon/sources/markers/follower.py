@@ -156,7 +156,6 @@ class RingFollower:
         self._resumed_ns = max(self._resumed_ns, until_ns)
 
     def windows(self, now_ns: int) -> Iterator[Record]:
-        """The records of all windows that have ended by now."""
         self._read(now_ns)
         while (end_ns := self._ends.of(self._begin_ns)) <= now_ns:
             self._feed_until(end_ns)

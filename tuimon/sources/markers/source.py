@@ -129,7 +129,6 @@ class MarkerSource(Source):
         return out
 
     def close(self) -> None:
-        """Close all rings."""
         for follower in self.followers.values():
             follower.reader.close()
         self.followers.clear()

@@ -91,7 +91,6 @@ class CountedPhases:
 
 
 def summed(phases: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Sums by phase."""
     sums: dict[str, int] = {}
     for each in phases:
         for name, duration_ns in each.items():

@@ -198,7 +198,6 @@ class ThreadLoops:
         return iter(self._loops.values())
 
     def of(self, tid: int) -> ThreadLoop:
-        """The loop of a thread."""
         loop = self._loops.get(tid)
         if loop is None:
             if len(self._loops) >= _LOOPS:

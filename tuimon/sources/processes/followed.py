@@ -79,7 +79,6 @@ class ThreadMeter:
         self.process = procfs.parse_stat(self._stat.read())
 
     def read(self) -> None:
-        """Read all counters."""
         self.read_process()
         if self.process is None:
             return

@@ -65,7 +65,6 @@ class ControlGroups:
         self._root = root
 
     def uses(self, controller: str) -> Iterator[ResourceUse]:
-        """The use and limit of each group that has a limit."""
         for folder, is_old in self._folders(controller):
             limit_name, used_name, cache_name = _FILES[controller][is_old]
             limit, used = (procfs.read_text(f"{folder}/{name}").strip() for name in (limit_name, used_name))

@@ -196,7 +196,6 @@ class AgentSamplers:
                 self.problems.pop(key, None)
 
     def close(self) -> None:
-        """End all."""
         for key in list(self._samplers):
             self._drop(key)
 

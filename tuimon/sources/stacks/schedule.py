@@ -87,7 +87,6 @@ class CostModel:
         self._windows = 0
 
     def add_window(self, samples: int, cpu_s: float) -> None:
-        """Add the measured cost of a window."""
         self._windows += 1
         factor = max(cpu_s / (self._start_s + samples * self._sample_s), _LEAST_FACTOR)
         self._factor += max(1 / self._windows, _NEWEST_WEIGHT) * (factor - self._factor)
@@ -353,7 +352,6 @@ class SampledProcesses:
         return self._version is not self._table.version or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:
-        """Find the processes to sample."""
         self._version = self._table.version  # before what it is of
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}

@@ -146,7 +146,6 @@ class StackSource(Source):
         return out
 
     def records_of(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
-        """The records of one window."""
         self.table.sampler_cpu_s += ended.cpu_s
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):

@@ -81,7 +81,6 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def facts(self) -> RunFacts:
-        """What it ran on."""
         return self.report.facts
 
     @property
@@ -178,7 +177,6 @@ def _is_timed(row: StepStretch) -> bool:
 
 
 def step_ms(row: StepStretch) -> float:
-    """The mean step of a stretch with steps."""
     return row.total_ns / row.steps / 1e6
 
 

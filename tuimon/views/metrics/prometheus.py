@@ -57,7 +57,6 @@ def text_of(snapshot: Snapshot) -> bytes:
 
 
 def family_of(metric: Metric, samples: Iterable[MetricSample]) -> Family:
-    """One metric with its samples."""
     constants = tuple(value for _, value in metric.constants)
     make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
     family: Family = make(metric.name.removesuffix("_total"), metric.help, labels=metric.all_labels)

@@ -29,7 +29,6 @@ _LATE_SHARE = 0.05
 
 
 def text_report(report: Report) -> str:
-    """All of a report as lines."""
     parts = [_head(report), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     parts += [_ranges(report.ranges), *_findings(report.findings)]
     parts += [_listed("Standstills", (each.text for each in report.standstills)), _changes(report)]

@@ -49,7 +49,6 @@ class TerminalOutput:
         self._parts: list[str] = []
 
     def fileno(self) -> int:
-        """The handle of the terminal."""
         return self._handle
 
     def admit(self, *, always: bool = False) -> bool:

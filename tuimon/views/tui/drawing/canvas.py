@@ -124,7 +124,6 @@ class Canvas(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """The lines on the screen."""
         return self._lines
 
     def render_line(self, y: int) -> Strip:

@@ -27,7 +27,6 @@ class Column(Struct, Generic[Row], frozen=True):
 
 
 def columns_of(*columns: Column[Row]) -> list[Column[Row]]:
-    """The columns that have a width."""
     return [each for each in columns if each.width > 0]
 
 
@@ -164,7 +163,6 @@ def chained(parts: Iterable[Line], gap: Span, width: int | None = None) -> Line:
 
 
 def with_cursor(spans: Sequence[Span]) -> Line:
-    """The line on the background of the cursor."""
     return tuple(span._replace(role=f"{span.role} cursor") for span in spans)
 
 

@@ -81,7 +81,6 @@ class GpuView(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """True if its figures are old."""
         return self.gpu.stale_s >= STALE_S
 
     @property

@@ -76,7 +76,6 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
 
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
-    """Rows of content for these loaders."""
     workers = [min(len(_worker_rows(row)), _WORKERS_WANTED) for row in loaders]
     return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
 
@@ -100,7 +99,6 @@ def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list
 
 
 def loader_lines(loader: LoaderRow, width: int, height: int, *, numbered: bool) -> list[Line]:
-    """One loader in at most ``height`` lines."""
     lines = [_head(loader, width, numbered=numbered)]
     if height < 2:
         return lines

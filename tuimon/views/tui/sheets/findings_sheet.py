@@ -87,7 +87,6 @@ class FindingsSheet(Sheet):
         self.body.scroll_to(y=badges[self.rows.index])  # one above each finding
 
     def sheet_lines(self, width: int) -> list[Line]:
-        """All that the sheet shows, at this width."""
         monitor = self._monitor
         self.rows.rows = monitor.findings
         chosen = self.rows.selected

@@ -143,7 +143,6 @@ class QuitDialog(Overlay[Choice]):
 
 
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """The text of the quit dialog."""
     if ending is not None:
         return [
             *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),
@@ -165,7 +164,6 @@ def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
 
 
 def key_line(key: str, text: str, role: str) -> Line:
-    """A key and what it does."""
     return line(" ", (f" {key} ", "key badge"), " ", (text, f"{role} bold"))
 
 
