@@ -57,6 +57,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("j = jacrev(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py wrapper_fn")],
         [("g, loss = grad_and_value(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py grad_and_value_impl")],
     ),
+    "products of three or more tensors": (
+        [('y = torch.einsum("bi,bj,ir->br", a, b, u)', f"{SITE}/torch/functional.py einsum")],
+        [('y = torch.einsum("bij,bjk->bik", a, b)', f"{SITE}/torch/functional.py einsum")],
+    ),
     "derivatives that are made row by row": (
         [("j = jacobian(f, x)", f"{SITE}/torch/autograd/functional.py jacobian")],
         [("j = jacrev(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py wrapper_fn")],

@@ -190,6 +190,15 @@ def test_operations_that_wait_for_their_threads_speak_against_order(waits, told)
     assert any("torch.set_num_threads" in fix.action for fix in found.fixes) is told
 
 
+@pytest.mark.parametrize(("part", "told"), [(60, True), (12, False)])
+def test_a_kernel_at_work_in_the_passes_speaks_against_order(part, told):
+    found = model(
+        use(100, "forward", torch=100 - part, kernel=part), use(100, "backward", torch=100 - part, kernel=part)
+    )
+    assert (f"{round(0.95 * part)} % in the kernel" in found.headline) is told
+    assert any("MALLOC_MMAP_MAX_=0" in fix.action for fix in found.fixes) is told
+
+
 @pytest.mark.parametrize(
     ("cpu", "pool", "most", "severity"),
     [

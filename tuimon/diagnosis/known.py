@@ -6,7 +6,8 @@ and with a space and the text for a user's line, as C code has no frames. If the
 library with most of the CPU time decides instead. From public reports and the libraries' own pages, such as
 https://wiki.python.org/moin/TimeComplexity, https://github.com/numpy/numpy/issues/16268 (choice),
 https://github.com/huggingface/datasets/issues/1755 (indices), https://github.com/pytorch/pytorch/issues/13918 (lists),
-.../100347 (attention), .../50584 (derivatives), .../94160 (subclasses).
+.../100347 (attention), .../50584 (derivatives), .../94160 (subclasses);
+https://docs.pytorch.org/docs/stable/generated/torch.einsum.html.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ THROUGH: Table = {
     "Jacobians": (
         r"torch/_functorch/eager_transforms\.py wrapper_fn ",
         "take them of one sample, by vmap(jacrev(f)): of a whole batch they hold how each sample depends on all others",
+    ),
+    "products of three or more tensors": (
+        r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
+        "multiply two at a time, those first whose result is small, or install opt_einsum: without it torch goes from"
+        " left to right",
     ),
     "derivatives that are made row by row": (
         r"torch/autograd/functional\.py ",

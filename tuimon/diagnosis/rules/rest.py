@@ -14,6 +14,7 @@ from tuimon.diagnosis.known import known_in, known_of
 from tuimon.diagnosis.rule import Rest, is_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
+from tuimon.native_code import Kind
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place, plain
@@ -34,6 +35,25 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),
     (lambda cell: cell.phase == "data", "data", None),
     (lambda cell: cell.phase == "other", "work beside the passes", None),
+)
+
+
+#: Work below Python that is not the model's, by kind of library: the least part of the CPU time in the passes, in
+#: words, and what to do about it. Some of the kernel is in each model. Of 60 % in the kernel glibc's settings left 1 %
+#: (mallopt(3)), and steps of 270 ms took 91 ms.
+_BELOW_PYTHON: tuple[tuple[Kind, float, str, str], ...] = (
+    (
+        "pool",
+        0.0,
+        "OpenMP, which waits for the other threads of an operation",
+        "try fewer threads (torch.set_num_threads): operations are small, or their shares uneven",
+    ),
+    (
+        "kernel",
+        LARGE,
+        "the kernel, as when large tensors get fresh memory in each step",
+        "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc: freed memory is then kept",
+    ),
 )
 
 
@@ -73,10 +93,11 @@ def against_order(rest: Rest) -> Iterator[Against]:
             told.append(known)
             hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
-    share = (evidence.native_in(*PASSES).share("pool") or 0.0) * sum(computes.values())
-    if is_sure(evidence, share):
-        fewer = "try fewer threads (torch.set_num_threads): operations are small, or their shares uneven"
-        yield Against(f"{percent(share)} in OpenMP, which waits for the other threads of an operation", fewer)
+    native = evidence.native_in(*PASSES)
+    for kind, least, does, instead in _BELOW_PYTHON:
+        part = native.share(kind) or 0.0
+        if part >= least and is_sure(evidence, part * sum(computes.values())):
+            yield Against(f"{percent(part * sum(computes.values()))} in {does}", instead)
     hot = _heavy_line(evidence)
     if hot is not None and is_sure(evidence, hot.share):
         less, line = known_of(hot.place, samples, native=evidence.native_in("forward")), at(hot.place)
