@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tuimon.records import AnyRecord, Gpu, Notice
 
@@ -28,6 +27,8 @@ def build(*, old_driver: bool = False) -> Path:
     """Compile the library once; skips the test where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
+        import pytest  # programs on frameworks run where there is none
+
         pytest.skip("no C compiler (cc) to build the fake NVML library with")
     directory = tempfile.mkdtemp(prefix="tuimon-fake-nvml-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
