@@ -95,6 +95,14 @@ async def test_tab_goes_round():
         assert app.focused.id == "threads"
 
 
+async def test_a_pane_that_is_a_line_gets_no_focus_which_would_show_nothing_else():
+    async with running(streams.no_gpu(5)) as (app, pilot):
+        for _ in range(6):
+            await pilot.press("tab")
+            assert app.focused is not app.board.gpu
+        assert app.board.gpu.has_class("-line")
+
+
 RECORDED = {
     "ranks": "one process trains here",
     "trace": "the log has no trace",

@@ -369,7 +369,9 @@ class Board(Widget):
                 widget.styles.offset = (box.x, box.y)
                 widget.styles.width, widget.styles.height = box.width, box.height
         for pane in (self.gpu, self.output):
-            pane.set_class((pane.id or "") in wanted.lines, "-line")
+            is_line = (pane.id or "") in wanted.lines
+            pane.set_class(is_line, "-line")
+            pane.can_focus = not is_line  # alone on the screen it would leave that empty
 
     def box(self, name: str) -> Box | None:
         """The place of a pane; None while it is hidden."""
