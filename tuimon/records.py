@@ -145,6 +145,10 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
         """True if it is a DataLoader worker, or another child of a training process."""
         return self.role in ("worker", "child")
 
+    def uses(self, gpu: Gpu) -> bool:
+        """True if it reports to use this GPU or MIG instance; that it uses none is never reported."""
+        return bool(self.gpu_uuids) and bare_uuid(gpu.uuid) in map(bare_uuid, self.gpu_uuids)
+
 
 class PhaseTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Time spent in one exclusive phase during a window: ``[name, total_ns]``."""

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.session.records import loop, one_process, process, session_of, steps
-from tuimon.records import Gpu, Throttle
+from tuimon.records import Gpu, GpuProcess, Throttle, TorchMemory
+from tuimon.session.ranks import rows_of, with_utilisation
 
 
 def gpu(t, index=0, **more):
@@ -30,6 +31,10 @@ def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
     )
     assert [row.latest.uuid for row in session.over("recent").gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
     assert used(session) == ["GPU-1", "MIG-Ab"]  # with what it is cut from: its power, its clocks
+    session.add(gpu(2, 1, uuid="MIG-Ab", parent_uuid="GPU-1", util_ratio=0.5, processes=[GpuProcess(100, 7)]))
+    session.add(TorchMemory(t=2.0, pid=100, device=0, reserved_bytes=5))
+    (row,) = with_utilisation(now := session.over("recent"), rows_of(now, [session.process(100)]))
+    assert (row.memory_bytes, row.gpu_ratio, session.torch_memory(100)[0].uuid) == (7, 0.5, "MIG-Ab")
 
 
 def test_visible_devices_count_only_until_a_process_tells():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid
+from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 
@@ -296,11 +296,11 @@ def gpu_rows(
 
 def _used(gpus: Iterable[Gpu], processes: Collection[Process]) -> set[str]:
     """UUIDs of the run's GPUs: as its processes report, the driver lists them, or its environment selects."""
-    reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
-    pids = {process.pid for process in processes}
+    reporting, pids = [process for process in processes if process.gpu_uuids], {process.pid for process in processes}
     used = set()
     for gpu in gpus:
-        if bare_uuid(gpu.uuid) in reported or pids.intersection(gpu.pids) or (gpu.chosen and not reported):
+        is_reported = any(process.uses(gpu) for process in reporting)
+        if is_reported or pids.intersection(gpu.pids) or (gpu.chosen and not reporting):
             used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
     return used
 
@@ -311,9 +311,8 @@ def _joules_per_step(
     """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
     if focus is None or not steps_per_s:
         return {}
-    uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
-    gpus = [gpu for gpu in latest if bare_uuid(gpu.uuid) in uuids]
+    gpus = [gpu for gpu in latest if focus.uses(gpu)]
     watts = [found.watts for gpu in gpus if (found := means[gpu.uuid]) is not None and found.watts is not None]
-    if not gpus or len(watts) < len(uuids):
+    if not gpus or len(watts) < len(focus.gpu_uuids):
         return {}
     return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise, repeat, starmap
 from typing import Any, NamedTuple
@@ -266,10 +266,6 @@ class MachineTables:
         if number:
             self.cpu_counts[node] = number
         self.of(node).add_memory(record)
-
-    def latest_gpus(self) -> Iterator[Gpu]:
-        for machine in self._machines.values():
-            yield from (device.latest for device in machine.devices.values())
 
     def of(self, node: int) -> MachineTable:
         machine = self._machines.get(node)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.records import Gpu, Process, TracedFlops, bare_uuid
+from tuimon.records import Gpu, Process, TracedFlops
 from tuimon.session.loaders import EpochRow, LoaderStats
 from tuimon.session.ranks import training_of
 from tuimon.session.session import Session, SessionView, once
@@ -192,14 +192,14 @@ def flops_rate(session: Session, pid: int) -> FlopsRate | None:
     per_s = steps.per_second if steps is not None else None
     if not per_s or process is None:
         return FlopsRate()
-    known = {bare_uuid(gpu.uuid): gpu for gpu in session.nodes.latest_gpus()}
-    reported = {bare_uuid(uuid) for uuid in process.gpu_uuids}
-    uuids = reported.union(uuid for uuid, gpu in known.items() if process.pid in gpu.pids)  # as the driver lists them
-    seconds = _seconds_at_peak(trace.flops, process, [known.get(uuid) for uuid in uuids])
+    devices = [device.latest for device in session.nodes.of_process(pid).devices.values()]
+    gpus = [gpu for gpu in devices if process.uses(gpu) or pid in gpu.pids]  # as the driver lists them
+    are_known = sum(map(process.uses, gpus)) == len(process.gpu_uuids)
+    seconds = _seconds_at_peak(trace.flops, process, gpus) if are_known else None
     return FlopsRate(per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
 
 
-def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu | None]) -> float | None:
+def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu]) -> float | None:
     """How long GPUs of one kind take for these operations at their peak; None where it is unknown."""
     peaks = [dict(_peaks(gpu)) for gpu in gpus]
     if not peaks or any(each != peaks[0] for each in peaks):
@@ -213,9 +213,9 @@ def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterab
     return seconds
 
 
-def _peaks(gpu: Gpu | None) -> dict[str, float]:
-    """The peaks of a GPU by type; empty for an unknown GPU, or a part of one."""
-    if gpu is None or gpu.parent_uuid is not None:
+def _peaks(gpu: Gpu) -> dict[str, float]:
+    """The peaks of a GPU by type; empty for an unknown kind of GPU, or a part of one."""
+    if gpu.parent_uuid is not None:
         return {}
     name = re.sub(r"^(?:NVIDIA |Tesla |GeForce )+", "", gpu.name)
     return next((peaks for pattern, peaks in _PEAKS.items() if re.fullmatch(pattern, name)), {})

@@ -22,7 +22,6 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Steps
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
 from tuimon.session.series import mean_of_known
@@ -228,10 +227,8 @@ def rank_rows(view: SessionView) -> list[RankRow]:
 
 def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
     """The ranks with the mean utilisation of their GPUs, for people: rules need none."""
-    uuids = {row.pid: process.gpu_uuids for row in rows if (process := view.process(row.pid)) is not None}
-    nodes = {node_of(pid) for pid, own in uuids.items() if own}
-    utils = {gpu.latest.uuid: gpu.figures.util_ratio for node in nodes for gpu in view.gpus(node)}
-    return [row._replace(gpu_ratio=mean_of_known(utils.get(uuid) for uuid in uuids.get(row.pid, ()))) for row in rows]
+    utils = ([gpu.figures.util_ratio for gpu in view.gpus_of(row.pid)] for row in rows)
+    return [row._replace(gpu_ratio=mean_of_known(own)) for row, own in zip(rows, utils, strict=True)]
 
 
 def training_of(view: SessionView, pid: int) -> list[Process]:
@@ -298,7 +295,6 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     # one at the end of its data waits for the others outside steps
     together = {pid: found for pid, found in times.items() if not behind[pid]}
     splits = dict(zip(together, split_ranks(list(together.values())), strict=True))
-    gpus = {gpu.uuid: gpu for gpu in session.nodes.latest_gpus()}
     is_over = session.exit is not None or all(process.ended for process in ranks)
     restarted = restarts(ranks, view.processes())
     found_rows = []
@@ -306,8 +302,8 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         pid, rank = process.pid, process.rank or 0
         stats, sampled, threads = session.step_stats[pid], session.stacks[pid], view.process_threads(pid)
         own, split = times.get(pid), splits.get(pid)
-        held = [each for uuid in process.gpu_uuids if uuid in gpus for each in gpus[uuid].processes if each.pid == pid]
-        on_gpus = [each.memory_bytes for each in held if each.memory_bytes is not None]
+        held = [each.memory_bytes for gpu in session.gpus_of(pid) for each in gpu.processes if each.pid == pid]
+        on_gpus = [held_bytes for held_bytes in held if held_bytes is not None]
         row = RankRow(
             rank=rank,
             pid=pid,

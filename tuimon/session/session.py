@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
-from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
+from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Gpu, Process, Record, Threads, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
@@ -108,8 +108,14 @@ class Session(Tables):
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds in a process, by device."""
-        process = self.process(pid)
-        return self.gpu_times[pid].memory(process.gpu_uuids if process else ())
+        process, named = self.process(pid), {bare_uuid(gpu.uuid): gpu.uuid for gpu in self.gpus_of(pid)}
+        uuids = process.gpu_uuids if process is not None else ()
+        return self.gpu_times[pid].memory([named.get(bare_uuid(uuid), uuid) for uuid in uuids])
+
+    def gpus_of(self, pid: int) -> list[Gpu]:
+        """The latest record of each GPU that a process reports to use."""
+        process, devices = self.process(pid), self.nodes.of_process(pid).devices.values()
+        return [device.latest for device in devices if process is not None and process.uses(device.latest)]
 
     def checkpoints(self, pid: int) -> Checkpoints | None:
         """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints.
@@ -412,6 +418,11 @@ class SessionView:
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
         return self._gpus(self._node(node))
+
+    def gpus_of(self, pid: int) -> list[GpuRow]:
+        """The GPUs that a process reports to use."""
+        process = self.session.process(pid)
+        return [row for row in self._gpus(node_of(pid)) if process is not None and process.uses(row.latest)]
 
     @once
     def _gpus(self, node: int) -> list[GpuRow]:

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
-from tuimon.records import Gpu, Place, TraceTaken, bare_uuid
+from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.phase_table import PhaseTable
@@ -161,8 +161,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
         known, process = used_gpus(self._own.view, node_of(self._own.pid)), self._own.process
-        own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
-        return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
+        return tuple(row for row in known if process is not None and process.uses(row.latest)) or known
 
     @cached_property
     def is_used(self) -> bool | None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,6 +42,8 @@ _IDLE_WAIT_S = 10.0
 #: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
 #: and then the next one is due, perhaps within the millisecond to which lengths are written.
 _LEAST_OF_PERIOD = 0.1
+#: What the record of a process has just as the process reports it.
+_AS_REPORTED = {*Process.__struct_fields__} & {*RingFacts.__struct_fields__} - {"rank", "world_size", "debug_settings"}
 #: Seconds that CPU ratios cover: the CPU of a py-spy child is known when it has ended, every few seconds.
 _SPAN_S = 10.0
 _EVERY_S = 2.0
@@ -316,6 +318,9 @@ class ProcessSource(Source):
     def _describe(self, pid: int, followed: Followed, role: ProcessRole, now_s: float) -> Process:
         facts, ring = followed.facts, self._table.facts.get(pid)
         own, variables = ring or RingFacts(), facts.variables or Variables()
+        reported: dict[str, Any] = {  # Any: fields of one record
+            name: list(fact) if isinstance(fact := getattr(own, name), tuple) else fact for name in _AS_REPORTED
+        }
         return Process(
             t=round(now_s, 3),
             pid=pid,
@@ -329,24 +334,11 @@ class ProcessSource(Source):
             else None,
             rank=variables.rank if own.rank is None else own.rank,
             world_size=variables.world_size if own.world_size is None else own.world_size,
-            python=own.python,
-            torch=own.torch,
-            gpu_uuids=list(own.gpu_uuids),
-            parameter_dtypes=list(own.parameter_dtypes),
-            tf32=own.tf32,
-            cudnn_tf32=own.cudnn_tf32,
-            matmul_dtypes=list(own.matmul_dtypes),
-            optimizers=list(own.optimizers),
-            unused_gradients=own.unused_gradients,
-            warnings=list(own.warnings),
-            intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
-            planned_steps=own.planned_steps,
-            planned_epochs=own.planned_epochs,
             debug_settings=sorted(
                 {*own.debug_settings, *variables.debug_settings, *(["tracer"] if own.tracer else [])}
             ),
-            vectors=own.vectors,
+            **reported,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:

@@ -16,7 +16,7 @@ from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
-from tuimon.records import GpuProcess, Process, bare_uuid
+from tuimon.records import GpuProcess, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
@@ -100,9 +100,9 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
             process = evidence.view.process(each.pid)
             if process is None or process.role not in holders:
                 continue
-            uses = {bare_uuid(uuid) for uuid in process.gpu_uuids} or {bare_uuid(row.latest.uuid)}
+            is_elsewhere = bool(process.gpu_uuids) and not process.uses(row.latest)
             computes = not is_told or (each.sm_ratio or 0.0) >= TRACE
-            if bare_uuid(row.latest.uuid) not in uses if process.role == "trainer" else not computes:
+            if is_elsewhere if process.role == "trainer" else not computes:
                 holders[process.role].append(each)
         for role, (who, action) in _HOLDERS.items():
             if number := len(holders[role]):
@@ -154,8 +154,7 @@ def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]
         place, process = evidence.here.table.placement(pid), evidence.view.process(pid)
         if place is None or process is None or process.ended:
             continue
-        uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}
-        gpus = [row for row in evidence.view.gpus() if bare_uuid(row.latest.uuid) in uuids]
+        gpus = evidence.view.gpus_of(pid)
         near = {tuple(row.latest.near_nodes or ()) for row in gpus}
         if len(near) != 1 or not (nodes := near.pop()):
             continue  # several GPUs of different nodes, or no known node
