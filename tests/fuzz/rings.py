@@ -48,7 +48,7 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
         return []
     records: list[Record] = []
     try:
-        give_orders(reader, path, rng)
+        give_orders(path, rng)
         now_ns = time.monotonic_ns()
         facts = ring_facts(reader.meta())
         records.append(
@@ -72,9 +72,9 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
     return records
 
 
-def give_orders(reader: RingReader, path: str, rng: random.Random) -> None:
+def give_orders(path: str, rng: random.Random) -> None:
     """Give orders through the damaged words, and have an agent whose ring has them attend to what it finds there."""
-    with suppress(ControlError), Channel(reader) as channel:
+    with suppress(ControlError, RingError), Channel(path) as channel:
         for command in control_words.Command:
             with suppress(ControlError):
                 request = channel.order(command, rng.choice(_EXTREMES))

@@ -7,7 +7,7 @@
         while not request.is_over:
             request.poll()                               # at least twice a second: it is the heartbeat as well
         ...
-        channel.order_and_wait(Command.WITHDRAW)         # or in one call: waits for the end, or raises ControlError
+        channel.order(Command.WITHDRAW).wait()           # waits for the end, or raises ControlError
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tuimon.agent.ring.control_words import (
     order_in,
     slot_word,
 )
-from tuimon.agent.ring.reader import RingBytes, RingError, RingReader
+from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.errors import TuimonError
 from tuimon.proc import procfs
 from tuimon.text import plain
@@ -54,7 +54,7 @@ WORK = {
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0
-#: Between two polls of ``order_and_wait``.
+#: Between two polls of ``Request.wait``.
 _POLL_S = 0.05
 
 
@@ -127,9 +127,8 @@ class ControlError(TuimonError):
 def open_channel(pid: int) -> Channel:
     """The channel to the agent in a live process. Raises ControlError."""
     try:
-        path = files.ring_path(pid)
-        reader = RingReader(path)
-    except (OSError, ValueError, IndexError) as error:
+        return Channel(files.ring_path(pid))
+    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError) as error:
         if procfs.start_ticks(pid) is None:
             raise ControlError(f"there is no process {pid}", "List the running trainings: tuimon ps") from error
         raise ControlError(
@@ -137,12 +136,10 @@ def open_channel(pid: int) -> Channel:
             "Start the training with tuimon run, or attach with --inject; one that has just started has an agent once "
             "it has imported torch",
         ) from error
-    except RingError as error:
-        raise ControlError(f"{plain(str(error))}: the training was started by another version of tuimon") from error
-    try:
-        return Channel(reader)
-    finally:
-        reader.close()
+    except (OSError, RingError) as error:
+        raise ControlError(
+            f"the agent in process {pid} takes no orders: {error}", "It may have been started by another tuimon"
+        ) from error
 
 
 def give_order(pid: int, command: Command, argument: int) -> Request:
@@ -153,29 +150,17 @@ def give_order(pid: int, command: Command, argument: int) -> Request:
         return request
 
 
-class Channel:
-    """Gives orders to the agent of one ring."""
+class Channel(RingReader):
+    """Gives orders to the agent of one ring, and reads that ring."""
 
-    def __init__(self, reader: RingReader, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Raises ControlError."""
-        self.pid = reader.pid
-        self.path = reader.path
-        self._ticks = reader.start_ticks
+    def __init__(self, path: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Raises RingError and OSError, as a RingReader, and where no order can be given."""
+        super().__init__(path, writable=True)
         self._clock_ns = clock_ns
-        try:
-            self._bytes = RingBytes(reader.path, writable=True)
-        except (OSError, RingError) as error:
-            raise ControlError(f"the ring of process {self.pid} cannot be written: {plain(str(error))}") from error
-        if self._bytes.number(layout.CREATED_OFFSET) != reader.created_ns:
-            self.close()
-            raise ControlError(f"process {self.pid} has just replaced its ring", "try again")
         words = self.words()
         if words[VERSION_WORD] != CONTROL_VERSION:
             self.close()
-            raise ControlError(
-                f"the agent in process {self.pid} takes no orders: it is of another version of tuimon",
-                "restart the training with this one",
-            )
+            raise RingError("it is of another version of tuimon")
         self._known = words[COMMANDS_WORD]
 
     def __enter__(self) -> Channel:
@@ -185,10 +170,6 @@ class Channel:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Let go of the ring. An order that is not over is taken back by the agent when its heartbeat stops."""
-        self._bytes.close()
 
     def knows(self, command: Command) -> bool:
         return bool(self._known >> command & 1)
@@ -202,7 +183,7 @@ class Channel:
 
     def is_running(self) -> bool:
         """True if the process still runs."""
-        return files.is_running(self.pid, self._ticks)
+        return files.is_running(self.pid, self.start_ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
         """Give an order. Raises ControlError, as where another monitor has given the same."""
@@ -212,68 +193,44 @@ class Channel:
             raise ControlError(
                 f"the agent in process {self.pid} is of an older tuimon and does not know {WORK[command]}"
             )
-        if not self._bytes.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
+        if not self.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
             raise ControlError(f"another tuimon is giving an order to process {self.pid}", "try again")
         try:
             return self._order(command, argument, instead_of)
         except OSError as error:
             raise ControlError(f"the ring of process {self.pid} cannot be written: {error}") from error
         finally:
-            self._bytes.unlock(CONTROL_OFFSET, CONTROL_BYTES)
-
-    def order_and_wait(self, command: Command, argument: int = 1, timeout_s: float = ANSWER_S) -> Answer:
-        """Give an order and wait for its end; ``timeout_s`` is how long nothing may happen. Raises ControlError."""
-        request = self.order(command, argument)
-        while not request.is_over:
-            if request.quiet_s > timeout_s:
-                raise request.no_answer()
-            time.sleep(_POLL_S)
-            request.poll()
-        return request.result()
+            self.unlock(CONTROL_OFFSET, CONTROL_BYTES)
 
     def words(self) -> list[int]:
         """All control words as they are; zeros where the file was cut short."""
-        raw = self._bytes.bytes_at(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
+        raw = self.bytes_at(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
         return array("Q", raw).tolist()
 
     def text(self, number: int) -> str:
         """The interned string with this id, made safe to show; empty for 0 and where there is none."""
-        if not 0 < number <= 0xFFFF:
-            return ""
-        try:
-            reader = RingReader(self._bytes.path)
-        except (OSError, RingError):
-            return ""
-        try:
-            return plain(reader.name(number))
-        finally:
-            reader.close()
+        return plain(self.name(number)) if 0 < number <= 0xFFFF else ""
 
     def beat(self, command: Command) -> None:
         """Show the agent that this monitor is alive. Raises OSError."""
         at = CONTROL_OFFSET + 8 * (slot_word(command) + Order._fields.index("alive_ns"))
-        self._bytes.write(at, layout.U64.pack(self._clock_ns()))
+        self.write(at, layout.U64.pack(self._clock_ns()))
 
     def _order(self, command: Command, argument: int, instead_of: Request | None) -> Request:
         words = self.words()
         latest, answer = order_in(words, command), answer_in(words, command)
         is_open = answer.number != latest.number or answer.state == State.WORKING
         is_ours = instead_of is not None and instead_of.number == latest.number
-        if (
-            argument
-            and is_open
-            and not is_ours
-            and is_whole(latest, command)
-            and is_alive(latest.alive_ns, self._clock_ns())
-        ):
+        is_wanted = is_whole(latest, command) and is_alive(latest.alive_ns, self._clock_ns())
+        if argument and is_open and is_wanted and not is_ours:
             raise ControlError(
                 f"another tuimon has ordered {WORK[command]} from process {self.pid}", "wait for its end"
             )
         number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
         order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
-        self._bytes.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
+        self.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
         bell = layout.U64.pack((words[BELL_WORD] + 1) % (1 << 64))
-        self._bytes.write(CONTROL_OFFSET + 8 * BELL_WORD, bell)  # last: now the agent reads the order
+        self.write(CONTROL_OFFSET + 8 * BELL_WORD, bell)  # last: now the agent reads the order
         return Request(self, command, number)
 
 
@@ -324,6 +281,15 @@ class Request:
         self.cancel()
         self.channel.close()
 
+    def wait(self, timeout_s: float = ANSWER_S) -> Answer:
+        """The answer at the order's end; ``timeout_s`` is how long nothing may happen. Raises ControlError."""
+        while not self.is_over:
+            if self.quiet_s > timeout_s:
+                raise self.no_answer()
+            time.sleep(_POLL_S)
+            self.poll()
+        return self.result()
+
     def result(self) -> Answer:
         """The answer to an order that was carried out. Raises ControlError."""
         answer, work, pid = self.answer, WORK[self.command], self.channel.pid
@@ -367,4 +333,4 @@ class Request:
 def withdraw_hooks(pid: int, timeout_s: float = ANSWER_S) -> None:
     """Have the agent in a process undo all hooks, at its next backward pass. Raises ControlError."""
     with open_channel(pid) as channel:
-        channel.order_and_wait(Command.WITHDRAW, timeout_s=timeout_s)
+        channel.order(Command.WITHDRAW).wait(timeout_s)

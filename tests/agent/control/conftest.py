@@ -9,7 +9,6 @@ from tests.agent.ring.markers import SLOTS
 from tuimon.agent import pace, runtime
 from tuimon.agent.control import orders
 from tuimon.agent.ring import control_words
-from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.sources.control_channel import Channel, open_channel
 
@@ -89,10 +88,8 @@ def clock(monkeypatch):
 def channel(writer, command, clock):
     orders.forget()
     orders.listen(writer)
-    reader = RingReader(writer.path)
-    with Channel(reader, clock_ns=clock) as channel:
+    with Channel(writer.path, clock_ns=clock) as channel:
         yield channel
-    reader.close()
     orders.forget()
 
 

@@ -12,7 +12,7 @@ from tuimon.agent.control import orders
 from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.reader import RingError
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.sources.control_channel import Channel, ControlError
 
@@ -107,8 +107,7 @@ def test_an_order_whose_monitor_died_before_the_step_is_never_begun(channel, ste
 
 
 def test_one_monitor_at_a_time(channel, step, command, writer, clock):
-    reader = RingReader(writer.path)
-    with Channel(reader, clock_ns=time.monotonic_ns) as other:
+    with Channel(writer.path, clock_ns=time.monotonic_ns) as other:
         request = channel.order(Command.TRACE, 5)
         with pytest.raises(ControlError, match="another tuimon has ordered"):
             other.order(Command.TRACE, 6)
@@ -125,37 +124,30 @@ def test_one_monitor_at_a_time(channel, step, command, writer, clock):
             request.result()
         assert after.poll().state == State.WORKING
         assert command.calls == [("begin", 5), ("end", 5), ("begin", 1), ("begin", 6)]
-    reader.close()
 
 
 def test_a_training_that_makes_no_step_gives_no_answer(channel):
     with pytest.raises(ControlError, match="no backward pass has ended"):
-        channel.order_and_wait(Command.TRACE, 5, timeout_s=0.0)
+        channel.order(Command.TRACE, 5).wait(timeout_s=0.0)
 
 
 def test_a_ring_of_an_agent_without_orders(tmp_path):
     writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
-    reader = RingReader(writer.path)
-    with pytest.raises(ControlError, match="takes no orders"):
-        Channel(reader)
-    reader.close()
+    with pytest.raises(RingError, match="another version"):
+        Channel(writer.path)
 
 
 def test_an_unknown_command_is_not_even_sent(channel, writer):
     writer.control_words()[1] = 0
-    reader = RingReader(writer.path)
-    with Channel(reader) as other, pytest.raises(ControlError, match="does not know"):
+    with Channel(writer.path) as other, pytest.raises(ControlError, match="does not know"):
         other.order(Command.TRACE, 5)
-    reader.close()
 
 
 def test_a_ring_that_is_open_to_others_is_not_written(writer, command):
     orders.listen(writer)
     os.chmod(writer.path, 0o660)
-    reader = RingReader(writer.path)
-    with pytest.raises(ControlError, match="open to other users"):
-        Channel(reader)
-    reader.close()
+    with pytest.raises(RingError, match="open to other users"):
+        Channel(writer.path)
     orders.forget()
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from tuimon.agent import install, runtime
 from tuimon.agent.control import orders
-from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, State
-from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, VERSION_WORD, Command, State
 from tuimon.agent.torch_compat import rebinding
 from tuimon.sources import control_channel as monitor
 from tuimon.sources.control_channel import Channel, ControlError, open_channel
@@ -21,6 +20,12 @@ from tuimon.sources.control_channel import Channel, ControlError, open_channel
 def test_a_process_without_an_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     with pytest.raises(ControlError, match="no agent of tuimon"):
+        open_channel(os.getpid())
+
+
+def test_an_agent_of_another_version_takes_no_orders(own_channel):
+    runtime.writer().control_words()[VERSION_WORD] += 1
+    with pytest.raises(ControlError, match=r"takes no orders: it is of another version"):
         open_channel(os.getpid())
 
 
@@ -63,10 +68,8 @@ def withdrawn(own_channel, monkeypatch):
 @pytest.fixture
 def late(own_channel, clock):
     """The same channel, of a monitor whose clock can be stopped."""
-    reader = RingReader(own_channel.path)
-    with Channel(reader, clock_ns=clock) as channel:
+    with Channel(own_channel.path, clock_ns=clock) as channel:
         yield channel
-    reader.close()
 
 
 def backward(monkeypatch):

@@ -107,10 +107,14 @@ class Agent:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = str(folder / "1-1.ring")
         self.request = types.SimpleNamespace(
-            number=1, answer=None, is_over=False, no_answer=lambda: ControlError("no backward pass has ended")
+            channel=self,
+            number=1,
+            answer=None,
+            is_over=False,
+            no_answer=lambda: ControlError("no backward pass has ended"),
         )
         self.request.poll = lambda: self.request.answer
-        monkeypatch.setattr(in_process, "open_channel", lambda pid: self)
+        monkeypatch.setattr(in_process, "give_order", lambda *order: self.request)
 
     def order(self, *_: object) -> types.SimpleNamespace:
         return self.request

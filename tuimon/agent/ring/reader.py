@@ -168,9 +168,9 @@ class RingReader(RingBytes):
     #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
     HOLE_READS = 3
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, writable: bool = False) -> None:
         """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
-        super().__init__(path)
+        super().__init__(path, writable)
         magic, version, slots, self.pid, self.start_ticks, self.created_ns = layout.HEADER.unpack(
             self.bytes_at(0, layout.HEADER.size).ljust(layout.HEADER.size, b"\0")
         )

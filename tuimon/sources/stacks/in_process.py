@@ -11,7 +11,7 @@ from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_path, side_file
 from tuimon.proc.ring_facts import read_side_file
 from tuimon.sources.base import Problem
-from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
+from tuimon.sources.control_channel import ANSWER_S, ControlError, give_order
 from tuimon.sources.stacks.pyspy import Ended
 from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
@@ -77,13 +77,8 @@ class InProcessSampler:
         self._limit_hz = limit_hz
         self._sample_s = _PRIOR_SAMPLE_S
         self._rate = affordable_rate(self._sample_s, CPU_RATIO, limit_hz)
-        self._channel: Channel = open_channel(pid)
-        self._file = side_file(self._channel.path, STACKS)
-        try:
-            self._request = self._order(None)
-        except ControlError:
-            self._channel.close()
-            raise
+        self._request = give_order(pid, Command.SAMPLE, self._argument)
+        self._file = side_file(self._request.channel.path, STACKS)
         self._windows = 0  # of this order, that were read
         self._since_s = now_s  # the latest window, or the order
 
@@ -118,20 +113,19 @@ class InProcessSampler:
 
     def close(self) -> None:
         """Have the agent end it."""
-        self._request.cancel()
-        if not self._channel.is_running():
+        if not self._request.channel.is_running():
             remove_file(self._file)
-        self._channel.close()
+        self._request.close()
 
-    def _order(self, instead_of: Request | None) -> Request:
-        argument = pack_sampling(self._rate.hz, int(self._rate.window_s * 1000))
-        return self._channel.order(Command.SAMPLE, argument, instead_of)
+    @property
+    def _argument(self) -> int:
+        return pack_sampling(self._rate.hz, int(self._rate.window_s * 1000))
 
     def _adapt(self, cpu_ratio: float) -> None:
         rate = affordable_rate(self._sample_s, cpu_ratio, self._limit_hz)
         if max(rate.hz, self._rate.hz) > _RATE_FACTOR * min(rate.hz, self._rate.hz):
             self._rate = rate
-            self._request = self._order(self._request)
+            self._request = self._request.channel.order(Command.SAMPLE, self._argument, self._request)
             self._windows = 0
 
     def _read(self, now_s: float) -> Ended | None:
