@@ -21,7 +21,7 @@ from tests.trace.kineto_file import of_recording, write
 from tests.waiting import until
 from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.control.trace import LineSampler
-from tuimon.agent.ring.files import LINES, TRACED, side_file
+from tuimon.agent.ring.files import TRACED, side_file
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
@@ -104,12 +104,14 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
         kernels=[TracedWork(long, long, 2**60, 2**60)] * 500,
         syncs=[TracedSync(long, long, long, long, 2**60, 2**60)] * 500,
     )
-    record = record_of(long, TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0, torch=long), everything)
+    trace.path, trace.taken = long, TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0, torch=long)
+    record = record_of(everything)
     assert len(msgspec.json.encode(record)) < 16_000
     listed = (record.operators, record.kernels, record.syncs)
     assert all(listed)
     assert record.folded == 1500 - sum(map(len, listed))
-    usual = record_of("/home/me/t.json.gz", TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0), summary)
+    trace.path = "/home/me/t.json.gz"
+    usual = record_of(summary)
     assert len(msgspec.json.encode(usual)) < 6_000
     assert usual.gpu_busy_ns < usual.gpu_span_ns and usual.kernels and usual.operators == []
 
@@ -181,9 +183,9 @@ FILE = {
 
 
 def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(tmp_path: Path) -> None:
-    ring = str(tmp_path / "1-1.ring")
-    Path(side_file(ring, LINES)).write_text(json.dumps(FILE))
-    assert read_lines(ring, 7) == [
+    path = tmp_path / "1-1.ring.lines"
+    path.write_text(json.dumps(FILE))
+    assert read_lines(str(path), 7) == [
         TracedStretch("forward() model.py:9", round(8.5 * MS), round(11.5 * MS)),
         TracedStretch("main() train.py:44", round(11.5 * MS), round(12.5 * MS)),
         TracedStretch("main() train.py:44", round(23.5 * MS), round(26.5 * MS)),
@@ -196,9 +198,9 @@ def test_what_is_damaged_or_of_another_trace_has_no_lines(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_writer, "TIMEOUT_S", 0.0)
-    ring = str(tmp_path / "1-1.ring")
-    Path(side_file(ring, LINES)).write_text(content)
-    assert read_lines(ring, 7) == []
+    path = tmp_path / "1-1.ring.lines"
+    path.write_text(content)
+    assert read_lines(str(path), 7) == []
 
 
 def test_one_sample_says_nothing_of_how_long() -> None:

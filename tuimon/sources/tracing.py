@@ -16,21 +16,20 @@ from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
-from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command
 from tuimon.agent.ring.files import LINES, TRACE, remove_file, side_file
 from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
-from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
 from tuimon.proc.ring_facts import read_side_file
-from tuimon.sources.control_channel import ControlError, give_order
+from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.trace_records import leave_record
 from tuimon.text import plain
 from tuimon.trace.events import TakenBy, TracedStretch
-from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, Trace
-from tuimon.trace.summary import Summary, record_of
+from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, read_trace
+from tuimon.trace.summary import Summary, record_of, summarize
 
 T = TypeVar("T")
 #: Most steps of one trace.
@@ -64,14 +63,8 @@ class Taking:
 
     def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
         """Order the trace. Raises ControlError if the agent cannot take it."""
-        self.pid = pid
         self.request = give_order(pid, Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
-        self.ring_path = self.request.channel.path
-        try:
-            self._reader = RingReader(self.ring_path)
-        except (OSError, RingError) as error:
-            self.request.close()
-            raise ControlError(f"the ring of process {pid} cannot be read") from error
+        self._ring = self.request.channel
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
         self._since_s = time.monotonic()
 
@@ -83,8 +76,7 @@ class Taking:
     @property
     def taken(self) -> int | None:
         """Steps that were traced so far; None until the training has taken the order."""
-        answer = self.request.answer
-        return answer.value if answer is not None else None
+        return self.request.answer.value if self.request.answer is not None else None
 
     @property
     def waited_s(self) -> float:
@@ -94,26 +86,27 @@ class Taking:
     def poll(self) -> None:
         """Keep the order alive, read the markers."""
         self.request.poll()
-        self._markers.extend(self._reader.read())
+        self._markers.extend(self._ring.read())
 
-    def cancel(self) -> None:
-        """Take the order back; nothing is left behind."""
-        self.request.cancel()
-        self.close()
+    def close(self) -> None:
+        """Take the order back if it is not over, and let go of the ring; nothing is left behind."""
+        self.request.close()
 
-    def write(self, path: str, taken: TakenBy, *, force: bool = False) -> TakenBy:
-        """Write the file; returns how it was taken; ``taken``: what else is known. Raises TuimonError.
+    def write(self, path: str, known: TakenBy, *, force: bool = False) -> Summary:
+        """Write the file, and leave a record of it for the log of the run; returns what it shows. Raises TuimonError.
 
-        ``force``: as in ``output_file``.
+        ``known``: of how it was taken; ``force``: as in ``output_file``.
         """
+        raw_path, lines_path = (side_file(self._ring.path, kind) for kind in (TRACE, LINES))
         try:
-            answer = self._answer()
-            self._markers.extend(self._reader.read())
+            answer = _decoded(self._ring.text(self.request.result().text), TraceAnswer)
+            if answer is None:
+                raise TraceError("the agent's answer cannot be understood")
+            self._markers.extend(self._ring.read())
             steps, phases = loop_parts(self._markers, answer.begin, answer.end)
-            lines = read_lines(self.ring_path, self.request.number) if answer.lines else []
-            whole = msgspec.structs.replace(
-                taken,
-                pid=self.pid,
+            lines = read_lines(lines_path, self.request.number) if answer.lines else []
+            taken = msgspec.structs.replace(
+                known,
                 steps=len(steps) or answer.steps,
                 wanted=answer.wanted,
                 torch=answer.torch,
@@ -123,34 +116,14 @@ class Taking:
                 held_limit_ms=float(answer.limit),
                 stop_ms=round(answer.held + answer.trial, 1),
             )
-            write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix, force=force)
-            return whole
+            write_trace(raw_path, path, taken, (steps, phases, lines), answer.unix, force=force)
         finally:
-            remove_file(self._raw_path)
-            remove_file(side_file(self.ring_path, LINES))
-            self.close()
-
-    def _answer(self) -> TraceAnswer:
-        result = self.request.result()
-        answer = _decoded(self.request.channel.text(result.text), TraceAnswer) if result.state == State.DONE else None
-        if answer is None:
-            raise TraceError("the agent's answer cannot be understood")
-        return answer
-
-    @property
-    def _raw_path(self) -> str:
-        return side_file(self.ring_path, TRACE)
-
-    def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
-        """Leave a record of what was written to ``path``, for the log of the run."""
-        if trace.taken is not None:
-            with contextlib.suppress(OSError, ValueError):  # without room it is not in the log
-                leave_record(self.ring_path, record_of(os.path.abspath(path), trace.taken, summary))
-
-    def close(self) -> None:
-        """Let go of the ring."""
-        self._reader.close()
-        self.request.channel.close()
+            remove_file(raw_path)
+            remove_file(lines_path)
+        summary = summarize(read_trace(os.path.abspath(path)))
+        with contextlib.suppress(OSError, ValueError):  # without room it is not in the log
+            leave_record(self._ring.path, record_of(summary))
+        return summary
 
 
 #: Boundaries of both clocks are compared with this tolerance: the agent reads the clock once more for itself (ns).
@@ -233,9 +206,8 @@ class _StackFile(msgspec.Struct):
     samples: list[tuple[int, int]]
 
 
-def read_lines(ring_path: str, order: int) -> list[TracedStretch]:
+def read_lines(path: str, order: int) -> list[TracedStretch]:
     """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
-    path = side_file(ring_path, LINES)
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:

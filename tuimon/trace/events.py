@@ -69,7 +69,6 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     held_limit_ms: float | None = None  # the longest for which the training might be held up
     stop_ms: float | None = None  # how long stopping and writing held the training up
     step_ms: float | None = None  # median step before the trace
-    note: str = ""
 
 
 class RawHead(msgspec.Struct):

@@ -187,6 +187,7 @@ def _closed_array(buffer: bytes) -> bytes | None:
 class Trace(Struct):
     """A trace in memory; times in ns from the event that came first in the file, negative for earlier ones."""
 
+    path: str = ""  # of its file
     events: Events = field(default_factory=Events)
     devices: list[int | None] = field(default_factory=list)  # the GPU of each track; None for a thread
     steps: Stretches = field(default_factory=Stretches)
@@ -210,7 +211,7 @@ def read_trace(path: str) -> Trace:
             raise TraceError(f"{plain(path)} is not a file")
         with open(handle, "rb") as file:
             source = TraceFile(file, path)
-            builder = _Builder(decode_head(source.head))
+            builder = _Builder(path, decode_head(source.head))
             for chunk in source.chunks():
                 builder.add_events(decode_events(chunk))
             return builder.trace(source.ended_early)
@@ -221,8 +222,8 @@ def read_trace(path: str) -> Trace:
 class _Builder:
     """Collects events as they are read."""
 
-    def __init__(self, head: RawHead) -> None:
-        self._trace = Trace(taken=head.tuimon)
+    def __init__(self, path: str, head: RawHead) -> None:
+        self._trace = Trace(path, taken=head.tuimon)
         for properties in head.deviceProperties:
             self._trace.device_names[properties.id] = plain(properties.name)
         self._names: dict[object, int] = {}

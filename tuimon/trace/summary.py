@@ -358,6 +358,7 @@ def _calls(events: Events, whole: TracedStretch) -> Iterator[tuple[int, int]]:
 class Summary(NamedTuple):
     """The tables of a trace; all figures are sums over ``steps`` steps."""
 
+    trace: Trace
     steps: int
     has_steps: bool  # False: the file has no steps, and all of it counts as one
     span_ns: int
@@ -374,6 +375,7 @@ def summarize(trace: Trace) -> Summary:
     nesting = Nesting(events)
     gpus = gpus_of(trace, span)
     return Summary(
+        trace,
         steps=len(trace.steps.all) or 1,
         has_steps=bool(trace.steps),
         span_ns=span.length_ns,
@@ -386,8 +388,9 @@ def summarize(trace: Trace) -> Summary:
     )
 
 
-def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
-    """The record of a trace in the file ``path``; ``t`` is the trace's end, and the first step's number is unknown."""
+def record_of(summary: Summary) -> TraceTaken:
+    """The record of a trace that tuimon took; ``t`` is its end, and the first step's number is unknown."""
+    taken = summary.trace.taken or TakenBy()
     operators, kernels = summary.operators[:_RECORD_ROWS], summary.kernels[:_RECORD_ROWS]
     syncs = summary.syncs[:_RECORD_SYNCS]
     rows = len(summary.operators) + len(summary.kernels) + len(summary.syncs)
@@ -400,7 +403,7 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         steps=taken.steps,
         wanted=taken.wanted,
         rank=taken.rank,
-        file=plain(path)[-_PATH:],
+        file=plain(summary.trace.path)[-_PATH:],
         pause_ms=taken.stop_ms,
         step_ms_before=taken.step_ms,
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,

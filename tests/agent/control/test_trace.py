@@ -20,7 +20,6 @@ from tuimon.errors import TuimonError
 from tuimon.sources.tracing import Taking
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
-from tuimon.trace.summary import summarize
 
 pytestmark = pytest.mark.torch
 
@@ -79,7 +78,7 @@ def nothing_left(request, hooked):
 
 
 def written(taking, tmp_path):
-    """What is known of the trace, once it is written."""
+    """The trace, once it is written."""
     return taking.write(str(tmp_path / "t.json.gz"), TakenBy(command="train.py"))
 
 
@@ -102,13 +101,11 @@ def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "PLANNED", 1_000)
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
-    taken = written(taking, tmp_path)
-    assert (taken.steps, taken.wanted) == (3, 3)
-    assert taken.stop_ms > 0
-    trace = read_trace(str(tmp_path / "t.json.gz"))
-    summary = summarize(trace)
+    summary = written(taking, tmp_path)
+    trace = summary.trace
+    assert (trace.taken.steps, trace.taken.wanted) == (3, 3)
+    assert trace.taken.stop_ms > 0
     rows = {(row.name, row.phase): row for row in summary.operators}
-    assert trace.taken == taken
     assert [step.name for step in trace.steps.all] == ["step 1", "step 2", "step 3"]
     assert rows["aten::linear", "forward"].count == 3
     assert rows["aten::stack", "data"].count == 3
@@ -163,7 +160,7 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
 def test_a_short_pause_allows_few_steps(training, tmp_path):
     taking = Taking(os.getpid(), 9, 1)
     training.run(taking)
-    taken = written(taking, tmp_path)
+    taken = written(taking, tmp_path).trace.taken
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
@@ -171,7 +168,7 @@ def test_not_two_at_once(training):
     taking = Taking(os.getpid(), 3)
     with pytest.raises(TuimonError, match="another tuimon"):
         Taking(os.getpid(), 3)
-    taking.cancel()
+    taking.close()
     training.step()
 
 
@@ -208,7 +205,7 @@ def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     if removed:
         hooked.end_orders()
         assert not torch.autograd._profiler_enabled()
-    taking.cancel()
+    taking.close()
     training.step()
 
 

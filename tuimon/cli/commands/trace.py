@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from tuimon.cli.options import number, parser_of
 from tuimon.cli.writing import add_output, write_message
@@ -20,7 +21,7 @@ from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.text import plain, whole_number
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
-from tuimon.trace.summary import summarize
+from tuimon.trace.summary import Summary, summarize
 
 _DOC = """\
 Record the next steps of a training with torch.profiler, without a change to it: every operator, and on a GPU every
@@ -53,23 +54,18 @@ def main(argv: Sequence[str]) -> int:
     )
     parsed = parser.parse_args(argv)
     if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # logs: .jsonl
-        _show(parsed.target)
+        _show(summarize(read_trace(parsed.target)))
         return 0
     if parsed.output == "-":
         raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
     target = _target(parsed.target)
     path = parsed.output or free_name(target.pid)
     check_output(path, force=parsed.force)
-    with LeaveSignals() as signals:
-        taking = Taking(target.pid, parsed.steps, parsed.max_pause)
-        try:
-            _wait_for(taking, signals)
-        except BaseException:
-            taking.cancel()
-            raise
-        taking.write(path, target, force=parsed.force)
+    with LeaveSignals() as signals, closing(Taking(target.pid, parsed.steps, parsed.max_pause)) as taking:
+        _wait_for(taking, signals)
+        summary = taking.write(path, target, force=parsed.force)
     write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
-    _show(path, taking)
+    _show(summary)
     return 0
 
 
@@ -116,15 +112,10 @@ def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
         time.sleep(_POLL_S)
 
 
-def _show(path: str, taking: Taking | None = None) -> None:
-    """Print the summary of a trace; with ``taking``, also record it in the log of the traced run."""
+def _show(summary: Summary) -> None:
     from tuimon.views.tui.drawing.lines import text_of
     from tuimon.views.tui.sheets.trace_sheet import trace_lines
 
-    trace = read_trace(path)
-    summary = summarize(trace)
-    if taking is not None:
-        taking.leave_record(path, trace, summary)
-    for line in trace_lines(trace, summary, 120):
+    for line in trace_lines(summary, 120):
         print(text_of(line).rstrip())
     sys.stdout.flush()

@@ -22,7 +22,7 @@ from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
-from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken, trace_lines
+from tuimon.views.tui.sheets.trace_sheet import TraceSheet, trace_lines
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.words import known_before
 
@@ -37,8 +37,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_what_was_traced_and_how_it_was_taken(recorded: str) -> None:
-    trace = read_trace(recorded)
-    lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
+    lines = [text_of(line) for line in trace_lines(summarize(read_trace(recorded)), 100)]
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
     assert any(line.startswith("GPU 0 (Tesla V100) idle 43 % · ") for line in lines)
     assert any("held the training up for 187 ms" in line for line in lines)
@@ -49,7 +48,7 @@ def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
     trace = read_trace(recorded)
     for allowed_ms, said in ((250.0, False), (150.0, True)):
         trace.taken = msgspec.structs.replace(trace.taken, held_limit_ms=allowed_ms)
-        text = " ".join(text_of(line) for line in trace_lines(trace, summarize(trace), 100))
+        text = " ".join(text_of(line) for line in trace_lines(summarize(trace), 100))
         assert ("more than the 150 ms allowed" in text) == said
 
 
@@ -76,7 +75,7 @@ async def shown(monkeypatch: pytest.MonkeyPatch, take: object, *keys: str) -> li
 
 
 async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = read_taken(recorded)
+    taken = summarize(read_trace(recorded))
     top = await shown(monkeypatch, lambda sheet: taken)
     assert top[0].startswith("4 steps · 177 ms each")
     end = await shown(monkeypatch, lambda sheet: taken, "end")
@@ -103,7 +102,7 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
         def poll(self) -> None:
             """Nothing happens."""
 
-        def cancel(self) -> None:
+        def close(self) -> None:
             done.append("cancelled")
 
     monkeypatch.setattr(trace_sheet, "Taking", Waiting)
@@ -121,16 +120,14 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
 
 def test_names_from_the_file_are_made_safe(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [event("cpu_op", "\x1b[31mred\x07", 0, 10 * MS)])
-    taken = read_taken(path)
-    drawn = trace_lines(taken.trace, taken.summary, 80)
+    drawn = trace_lines(summarize(read_trace(path)), 80)
     assert "\x1b" not in "".join(text_of(line) for line in drawn)
 
 
 def traced(path: str) -> TraceTaken:
-    taken = read_taken(path)
-    facts = TakenBy(pid=5, rank=2, steps=4, wanted=4, begin_s=10.0, end_s=10.4, stop_ms=187.0, step_ms=98.0)
-    record = record_of(path, facts, taken.summary)
-    return msgspec.structs.replace(record, first_step=1200)
+    trace = read_trace(path)
+    trace.taken = TakenBy(pid=5, rank=2, steps=4, wanted=4, begin_s=10.0, end_s=10.4, stop_ms=187.0, step_ms=98.0)
+    return msgspec.structs.replace(record_of(summarize(trace)), first_step=1200)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -159,8 +156,7 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     ]
     line = event("tuimon_line", "masked() loss.py:8", 0, 40 * MS)
     path = write(tmp_path / "t.json", [*steps, line, *waits, call("cudaDeviceSynchronize", 38 * MS, 40 * MS)])
-    taken = read_taken(path)
-    shown = [text_of(line) for line in trace_lines(taken.trace, taken.summary, 100)]
+    shown = [text_of(line) for line in trace_lines(summarize(read_trace(path)), 100)]
     at = shown.index("Where the CPU waited for the GPU  a step; share of the step")
     assert shown[at + 1] == "   4.0 ms  40 %  aten::nonzero cudaStreamSynchronize · masked() loss.py:8 · 2×"
     assert shown[at + 2] == "  0.50 ms   5 %  cudaDeviceSynchronize · masked() loss.py:8 · 1× in 4 steps"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from threading import Event
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from textual.worker import Worker
 
@@ -16,7 +17,7 @@ from tuimon.session.session import Session
 from tuimon.sources.tracing import Taking
 from tuimon.text import kernel_name
 from tuimon.trace.events import TakenBy
-from tuimon.trace.reader import Trace, read_trace
+from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
 from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
@@ -31,12 +32,12 @@ _WHERE = 32
 _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
 
 
-def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
+def trace_lines(summary: Summary, width: int) -> list[Line]:
     """All tables; figures are per step, means over the traced steps."""
     own = "own time on the CPU a step" + (", and of the kernels they launched" if summary.gpus else "")
     room = width - 36 - (_WHERE + 3 if summary.has_lines else 0)
     parts = (
-        _notes(trace, summary, width),
+        _notes(summary, width),
         _gpus(summary),
         _syncs(summary),
         _works("Operators", own, summary.operators, summary, room, launch=True),
@@ -45,8 +46,9 @@ def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
     return apart(parts)
 
 
-def headline(taken: TakenBy | None, summary: Summary) -> str:
+def headline(summary: Summary) -> str:
     """``5 steps · 12.1 ms each``."""
+    taken = summary.trace.taken
     if not summary.has_steps:
         return f"no steps marked · {ms(summary.span_ns / 1e6)}"
     text = f"{summary.steps} step{'s' if summary.steps > 1 else ''} · {ms(summary.span_ns / summary.steps / 1e6)} each"
@@ -55,9 +57,9 @@ def headline(taken: TakenBy | None, summary: Summary) -> str:
     return text
 
 
-def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
-    taken = trace.taken
-    lines = [line((headline(taken, summary), "strong"))]
+def _notes(summary: Summary, width: int) -> list[Line]:
+    trace, taken = summary.trace, summary.trace.taken
+    lines = [line((headline(summary), "strong"))]
     if summary.flops:
         lines += paragraph(f"{flops_text(summary.flops, summary.steps)}.", width)
     if taken is not None and taken.stop_ms is not None:
@@ -152,14 +154,6 @@ def _role(phase: str) -> str:
     return phase if phase in _ROLES else "text"
 
 
-class Taken(NamedTuple):
-    """A trace, read and summed up."""
-
-    path: str
-    trace: Trace
-    summary: Summary
-
-
 class TraceSheet(Sheet):
     """Takes a trace of a process on another thread; if closed before the end, it cancels the trace."""
 
@@ -170,7 +164,7 @@ class TraceSheet(Sheet):
         self._path = os.path.join(folder, f"tuimon-trace-{known.pid}-{time.time():.0f}.json.gz")
         self._left = Event()
         self._progress: Taking | None = None
-        self.work: Worker[Taken | None] | None = None
+        self.work: Worker[Summary | None] | None = None
 
     def on_mount(self) -> None:
         self.work = self.run_worker(self.take, thread=True, exit_on_error=False)
@@ -191,9 +185,8 @@ class TraceSheet(Sheet):
             return texts_lines(width, (self._state(), "strong"), (_NOTE, "dim"))
         if work.result is None:
             return texts_lines(width, *self._without_trace(work.error))
-        taken = work.result
-        where = f"The whole of it, for https://ui.perfetto.dev: {plain(taken.path)}"
-        return [*trace_lines(taken.trace, taken.summary, width), (), *paragraph(where, width, "dim")]
+        where = f"The whole of it, for https://ui.perfetto.dev: {plain(work.result.trace.path)}"
+        return [*trace_lines(work.result, width), (), *paragraph(where, width, "dim")]
 
     def _without_trace(self, error: BaseException | None) -> list[tuple[str, str]]:
         """Why there is no trace, as texts with their roles."""
@@ -211,33 +204,20 @@ class TraceSheet(Sheet):
             return "Reading the trace …"
         return f"Recorded {taking.taken} of {self._steps} steps …"
 
-    def take(self) -> Taken | None:
+    def take(self) -> Summary | None:
         """Take the trace; runs on a thread of its own."""
-        taking = self._progress = Taking(self._known.pid, self._steps)
-        try:
+        with closing(Taking(self._known.pid, self._steps)) as taking:
+            self._progress = taking
             while not taking.is_over:
                 if self._left.wait(_POLL_S):
-                    taking.cancel()
                     return None
                 taking.poll()
-        except BaseException:
-            taking.cancel()
-            raise
-        taking.write(self._path, self._known)
-        taken = read_taken(self._path)
-        taking.leave_record(self._path, taken.trace, taken.summary)
-        return taken
+            return taking.write(self._path, self._known)
 
 
 _NOTE = (
     "The profiler slows these steps; the training is held up for at most a quarter of a second to stop it and to write."
 )
-
-
-def read_taken(path: str) -> Taken:
-    """Read a trace and sum it up. Raises TuimonError."""
-    trace = read_trace(path)
-    return Taken(path, trace, summarize(trace))
 
 
 def texts_lines(width: int, *texts: tuple[str, str]) -> list[Line]:
@@ -273,5 +253,5 @@ class _RecordedTraceSheet(TraceSheet):
     def _state(self) -> str:
         return "Reading the trace …"
 
-    def take(self) -> Taken | None:
-        return read_taken(self._record.file)
+    def take(self) -> Summary | None:
+        return summarize(read_trace(self._record.file))
