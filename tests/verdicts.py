@@ -84,9 +84,8 @@ def _joined(named: Iterable[tuple[str, str]]) -> str:
 
 
 def _lines(name: str, session: Session, findings: Iterable[Finding]) -> Iterator[str]:
-    pid = session.trainer()
-    table = session.over("whole").phases(pid) if pid is not None else None
-    phases = ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in (table.rows if table is not None else ()))
+    table = session.over("whole").phases(session.trainer())
+    phases = ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in table.rows)
     yield f"{name}: {phases or 'no phases'}"
     for finding in findings:
         rule = f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule

@@ -62,8 +62,8 @@ def test_recordings_have_gpu_times_that_can_be_laid_on_calls():
 
 def idle_times(evidence: Evidence, found: Cells):
     """What the cells of a phase cost, and what the GPU idles in it, by phase; those that samples divide are one."""
-    gpu, table, steps = evidence.gpu.steps, evidence.steps.phases, found.where(phase=STEP)
-    if gpu is None or table is None:
+    gpu, table, steps = evidence.gpu.steps, evidence.phases, found.where(phase=STEP)
+    if gpu is None or not table:
         return
     divided = [row.name for row in table.rows if row.name == "forward" or (row.name in STEP[::4] and row.estimated)]
     for phases in (divided, *([name] for name in STEP if name not in divided)):

@@ -11,5 +11,5 @@ from tuimon.diagnosis.rule import is_sure
     ("share", "error", "sure"), [(0.11, 0.05, False), (0.11, 0.005, True), (0.11, None, True), (0.16, 0.05, True)]
 )
 def test_all_of_a_shares_interval_is_above_the_threshold(share, error, sure):
-    settled = SimpleNamespace(steps=SimpleNamespace(phases=SimpleNamespace(window_s=30.0)))
+    settled = SimpleNamespace(phases=SimpleNamespace(window_s=30.0))
     assert is_sure(settled, share, 0.10, error) == sure

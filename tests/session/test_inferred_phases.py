@@ -140,9 +140,9 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     set_up = {"plot, item": 500, "plot, import, <module>, wrapper": 50}  # a decorator of that name
     loading, importing, *training = counted(PLACES, set_up | TRAINING)
     session = one_process(frames(*PLACES.values()), stacks(1, loading, importing), markers=False)
-    assert session.over("recent").phases(100) is None
+    assert not session.over("recent").phases(100)
     session.add(stacks(2, loading, *training))  # it begins here: some of these are of the set-up
-    assert session.over("recent").phases(100) is None
+    assert not session.over("recent").phases(100)
     extend(session, stacks(3, *training), stacks(4, loading))
     assert session.over("recent").samples(100).marked_counts().total() == 600
 
@@ -173,7 +173,7 @@ def test_more_than_a_phase_has_is_not_moved_out_of_it(share, data):
     totals = totals_of(steps(1, {"data": 1, "forward": 40, "backward": 9, "other": 50}))
     split = SplitShares({"forward": 1.0}, 0, moved=(Moved("forward", "data", share, 1000),))
     table = phase_table(100, totals, split)
-    assert table is not None
+    assert table
     found = {row.name: row.share for row in table.rows}
     assert found["data"] == pytest.approx(data)
     assert found["data"] + found["forward"] == pytest.approx(0.41)
@@ -239,7 +239,7 @@ INFERENCE = [(FETCH, 40), (CALL, 8), (MODEL, 30), (WRITE, 22)]
 
 def test_without_markers_so_many_samples_without_an_update_are_of_inference():
     setting_up = [([2], 100)]
-    assert attached(setting_up, INFERENCE).over("recent").phases(100) is None
+    assert not attached(setting_up, INFERENCE).over("recent").phases(100)
     session = attached(setting_up, INFERENCE, INFERENCE)
     table = session.over("recent").phases(100)
     assert table.inferred and table.window_s == 2.0
@@ -249,7 +249,7 @@ def test_without_markers_so_many_samples_without_an_update_are_of_inference():
 
 @pytest.mark.parametrize("counted", [[(FETCH, 100)], [(MODEL, 100)], [([9, *ids], n) for ids, n in INFERENCE]])
 def test_without_batches_from_a_loader_and_a_model_or_in_a_worker_it_is_none(counted):
-    assert attached(*(6 * [counted])).over("recent").phases(100) is None
+    assert not attached(*(6 * [counted])).over("recent").phases(100)
 
 
 def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():

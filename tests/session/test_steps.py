@@ -36,7 +36,7 @@ def test_phases_are_shares_of_the_step_and_add_up():
 
 def test_nothing_before_the_first_step():
     session = session_of(header(), steps(1.0, {}, count=0))
-    assert session.over("recent").phases(100) is None
+    assert not session.over("recent").phases(100)
     assert session.over("recent").steps(100).per_second is None
     assert session.over("recent").steps(100).median_ms is None
     assert [row.mean_ms for row in session.step_stats[100].windows()] == [None]
@@ -180,7 +180,7 @@ def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds
 def test_nothing_is_inferred_while_markers_may_yet_come():
     waiting = process(markers=False, markers_reason="no torch imported yet")
     session = session_of(header(), waiting, LOOP_FRAMES, stacks(2, *LOOP_SAMPLES), stacks(4, *LOOP_SAMPLES))
-    assert session.over("recent").phases(100) is None
+    assert not session.over("recent").phases(100)
     session.add(stacks(6, *LOOP_SAMPLES))  # longer than two intervals: these hooks do not work
     assert session.over("recent").phases(100).inferred
 
@@ -188,7 +188,7 @@ def test_nothing_is_inferred_while_markers_may_yet_come():
 def test_nothing_is_inferred_before_a_whole_step_was_seen():
     set_up = one_process(LOOP_FRAMES, markers=False)
     set_up.add(structs.replace(stacks(1, ([4, 5], 40)), cycles=1))  # one backward may be a trial, or a long step
-    assert set_up.over("recent").phases(100) is None
+    assert not set_up.over("recent").phases(100)
     set_up.add(structs.replace(stacks(2, *LOOP_SAMPLES), cycles=1))
     assert set_up.over("recent").phases(100).inferred
 

@@ -22,6 +22,7 @@ from tests.session.records import (
 )
 from tuimon.diagnosis.evidence.run import core_demand
 from tuimon.records import Loader, LoaderFacts, Notice
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.session import Session
 
 LOOP = frames(
@@ -111,7 +112,7 @@ def test_a_view_holds_until_the_session_moves_on(span):
     view = session.over(span)
     table = view.phases(100)
     assert session.over(span) is view and view.phases(100) is table
-    assert (view.phases(pid=100), view.phases(pid=7)) == (table, None)
+    assert (view.phases(pid=100), view.phases(pid=7)) == (table, PhaseTable(7))
     session.add(process(ended=True, t=153.0))
     with pytest.raises(RuntimeError, match="out of date"):
         view.phases(100)
@@ -140,7 +141,7 @@ def test_the_trainer_is_who_trains_not_who_was_launched():
     )
     assert session.trainer() == 5
     assert session_of(header(pid=1)).trainer() == 1
-    assert Session().trainer() is None
+    assert Session().trainer() == 0
 
 
 def test_focus_moves_on_when_the_first_trainer_ends():

@@ -262,8 +262,7 @@ def own_place(finding: Finding | None) -> tuple[str, int] | None:
 
 def steps_counted(session: Session) -> int | None:
     """How many steps tuimon saw; None without markers."""
-    pid = session.trainer()
-    counted = session.over("whole").steps(pid) if pid is not None else None
+    counted = session.over("whole").steps(session.trainer())
     return counted.total if counted is not None else None
 
 
@@ -272,9 +271,8 @@ def share_error(session: Session, truth: Truth) -> float | None:
 
     The work that an evaluation does beside its batches may as well count as side work.
     """
-    pid = session.trainer()
-    table = session.over("whole").phases(pid) if pid is not None else None
-    if table is None or not truth.shares:
+    table = session.over("whole").phases(session.trainer())
+    if not table or not truth.shares:
         return None
     found = {row.name: row.share for row in table.rows}
     return min(

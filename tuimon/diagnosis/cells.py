@@ -207,17 +207,16 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 def _divided(view: SessionView, pid: int) -> Cells:
     evidence = evidence_of(view, pid)
     beside, of_loop = _beside_loop(evidence)
-    table = evidence.steps.phases
-    if table is None:
+    if not evidence.phases:
         return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])
-    evaluated = 1.0 - evidence.steps.part_of_time
-    rows = {row.name: row for row in table.rows}
+    evaluated = 1.0 - evidence.phases.part_of_time
+    rows = {row.name: row for row in evidence.phases.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
     cells = scaled(Cells(cells).whole, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
     # garbage collections begin where objects are made: at calls that samples show, else in Python
-    unknown = max(0.0, (evidence.steps.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc"))
+    unknown = max(0.0, (evidence.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc"))
     cells = _lay_with_compiler(cells, unknown, "gc", (), _makes_objects, _runs)
     # waits for a core are taken from cells in which the thread runs, then from waits: a woken thread looks the same
     delay = evidence.training.delay_ratio or 0.0
@@ -285,7 +284,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
 def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
     """The training thread's samples in a phase; by markers alone, forward begins before a batch is copied."""
     samples = evidence.samples.where(phase=phase)
-    is_divided = evidence.steps.phases is not None and any(row.estimated for row in evidence.steps.phases.rows)
+    is_divided = any(row.estimated for row in evidence.phases.rows)
     if is_divided or phase not in ("data", "forward"):
         return samples
     if phase == "data":
@@ -343,8 +342,8 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
 
 def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """What the training thread does at a stack of the data phase; in a fetch it waits for workers if there are any."""
-    doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.steps.phases
-    is_marked = table is not None and not (table.inferred or any(row.estimated for row in table.rows))
+    doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.phases
+    is_marked = bool(table) and not (table.inferred or any(row.estimated for row in table.rows))
 
     def doing_in_data(node: StackNode) -> Doing:
         at, in_fetch = doing(node), is_marked or node.has("fetch")
@@ -572,8 +571,7 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     launch what comes next. It does not wait for the GPU then. So the idle time of each phase is that of its other
     calls, in proportion to their time.
     """
-    rows = evidence.steps.phases.rows if evidence.steps.phases is not None else ()
-    estimated = {row.name for row in rows if row.estimated}
+    estimated = {row.name for row in evidence.phases.rows if row.estimated}
     divided = tuple(name for name in STEP if name == "forward" or (name in _BETWEEN and name in estimated))
     for group in (divided, *((name,) for name in STEP if name not in divided)):
         own = [cell for cell in cells if cell.phase in group]

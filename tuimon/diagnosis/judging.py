@@ -32,15 +32,14 @@ from tuimon.session.session import Session
 
 def diagnose(session: Session) -> list[Finding]:
     """The findings on the process in focus."""
-    pid = session.trainer()
-    return judge(evidence_of(session.over("recent"), pid)) if pid is not None else []
+    return judge(evidence_of(session.over("recent"), pid)) if (pid := session.trainer()) else []
 
 
 def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: while a loop stands still, no other rule judges it."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    if pid is None:
+    if not pid:
         return []
     evidence = evidence_of(session.over("recent"), pid)
     return _ranked(_found(evidence, rules), evidence)
@@ -49,7 +48,7 @@ def diagnose_state(session: Session) -> list[Finding]:
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
     pid = session.trainer()
-    evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
+    evidence = evidence_of(session.over("whole"), pid) if pid else None
     if evidence is not None and session.exit is not None:
         hangs = any(state.rule == "hang" for state in states)  # whose stacks say more than the end of the run
         ending = _found(
@@ -57,11 +56,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         )
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
-    if (
-        evidence is None
-        or not evidence.steps.has_ended
-        or (evidence.steps.are_marked and evidence.steps.totals.steps < FIRST_STEPS)
-    ):
+    if evidence is None or not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
         return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not warmup]
     return _ranked([*_found(evidence, rules), *states], evidence, tells_rest=True)
@@ -69,7 +64,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
 
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
-    if not evidence.steps.has_ended:
+    if not evidence.has_stepped:
         return _ranked(_found(evidence, [rule for rule in RULES if rule.needs_no_step]), evidence)
     if beginning := _found(evidence, [warmup]):
         return beginning
@@ -102,7 +97,7 @@ class Unjudged(NamedTuple):
 def unjudged(session: Session) -> list[Unjudged]:
     """The rules that could not judge the process in focus, once for each reason."""
     pid = session.trainer()
-    if pid is None:
+    if not pid:
         return [Unjudged("all", "no training process was seen")]
     evidence = evidence_of(session.over("recent"), pid)
     reasons = ((need, need.missing(evidence)) for need in NEEDS)

@@ -45,10 +45,9 @@ _UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tui
 
 
 def _no_steps(evidence: Evidence) -> str | None:
-    table = evidence.steps.phases
-    if table is not None:
-        return None if table.trains else "the steps have no batch, backward pass or update that was seen"
-    if evidence.steps.stats.total:
+    if evidence.phases:
+        return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
+    if evidence.stats.total:
         return "no step that has ended was timed"
     process = evidence.process
     if process is None or process.markers:
@@ -64,9 +63,9 @@ def _no_steps(evidence: Evidence) -> str | None:
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
-    if evidence.steps.phases is None:
+    if not evidence.phases:
         return None  # STEPS reports that
-    if evidence.steps.phases.inferred:
+    if evidence.phases.inferred:
         return "no markers: shares are inferred from stacks, step times are not known"
     if len(evidence.course.rows) < COMPARABLE_WINDOWS:
         return "the run is too short to compare its end with its beginning"
@@ -117,7 +116,7 @@ STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times,
 BOUNDARIES = Need(
     "the beginning and end of steps",
     _where(
-        lambda each: each.steps.phases is not None and each.steps.phases.inferred,
+        lambda each: each.phases.inferred,
         "no markers: the beginning and end of a step are not known",
     ),
 )
@@ -125,7 +124,7 @@ SAMPLES = Need("stack samples", _no_samples, reported_as="places")
 SETTINGS = Need(
     "what the process reports of itself",
     _where(
-        lambda each: each.process and not each.process.markers and each.steps.phases and not each.gpu.is_used,
+        lambda each: each.process and not each.process.markers and each.phases and not each.gpu.is_used,
         "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)",
     ),
     reported_as="precision and tracers",
@@ -175,7 +174,7 @@ ALLOCATOR = Need(
 COLLECTIONS = Need(
     "pauses of the garbage collector",
     _where(
-        lambda each: each.steps.collecting is None and (each.samples.in_steps.share(is_collecting) or 0.0) < REPORTED,
+        lambda each: each.collecting is None and (each.samples.in_steps.share(is_collecting) or 0.0) < REPORTED,
         "without markers the garbage collector's pauses are not recorded",
     ),
 )
@@ -256,7 +255,7 @@ def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
     Measured time that no sample locates stays with its cause, as garbage does with the code that makes it, unless other
     rules claim most of the phase. Time that is covered by launches running ahead costs the GPU nothing.
     """
-    step, row, mean_ms = of_step(evidence), evidence.steps.phase(phase), evidence.steps.mean_ms
+    step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
 
     def is_others(cell: Cell) -> bool:
         return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
@@ -291,7 +290,6 @@ def is_sure(
 
     ``early``: also before the phase table has settled.
     """
-    table = evidence.steps.phases
-    if table is None or share < least or (error is not None and share - error < least):
+    if not evidence.phases or share < least or (error is not None and share - error < least):
         return False
-    return table.window_s >= SETTLED_S or (early and share - UNSURE >= least)
+    return evidence.phases.window_s >= SETTLED_S or (early and share - UNSURE >= least)

@@ -301,7 +301,7 @@ _HAND_OVER_AT_MOST = 1.5
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for the training thread's work beside its data."""
-    model = measured_model(evidence, Interval.around(evidence.steps.share_of("data")))
+    model = measured_model(evidence, Interval.around(evidence.phases.share_of("data")))
     likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
@@ -332,7 +332,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
 
     The part of the data phase that a GPU's work covers does not count as a wait.
     """
-    mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
+    mean_ms, waiting, error = evidence.phases.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if likely.workers and evidence.data.workers.are_saturated and not evidence.data.lie_ready:
         likely = _with_late_batches(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
@@ -375,20 +375,15 @@ def _with_evaluation(
 
 def _evaluation_ratio(evidence: Evidence) -> float:
     """The time of evaluation as a ratio to the time of the steps."""
-    share = min(0.99, 1.0 - evidence.steps.part_of_time)
+    share = min(0.99, 1.0 - evidence.phases.part_of_time)
     return share / (1.0 - share)
 
 
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelStep:
     """The measured step without evaluation; if no time is known, times are parts of a step."""
-    loader, workers, training, table = (
-        evidence.data.loader,
-        evidence.data.workers,
-        evidence.training,
-        evidence.steps.phases,
-    )
+    loader, workers, training = evidence.data.loader, evidence.data.workers, evidence.training
     starts_ms, fetches = data_ms * (evidence.data.epoch_starts or 0.0), 1
-    if loader is not None and loader.fetches_per_s and table is not None and table.steps:
+    if loader is not None and loader.fetches_per_s and evidence.phases.steps:
         fetches = max(1, round(loader.fetches_per_s * mean_ms * (1.0 + _evaluation_ratio(evidence)) / 1e3))
     fetch_ms = (data_ms - starts_ms) / fetches
     drawing_ms = (evidence.data.samples.share(evidence.data.draws) or 0.0) * fetch_ms
@@ -399,10 +394,10 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         fetching_ms = drawing_ms + hand_over_ms
     else:
         waits = evidence.data.samples.share(doing=OWN_WAITS) or 0.0
-        if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):  # its CPU time bounds them
+        if training.cpu_ratio is not None and (data := evidence.phases.share_of("data")):  # its CPU time bounds them
             waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
         batch_ms, batch_running = fetch_ms - drawing_ms, 1.0 - waits
-        hand_over_ms = HAND_OVER_MS if evidence.steps.mean_ms else 0.0
+        hand_over_ms = HAND_OVER_MS if evidence.phases.mean_ms else 0.0
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = training.cpu_ratio
     if running is None:  # as far as others leave cores to it

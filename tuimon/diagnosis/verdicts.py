@@ -144,7 +144,7 @@ class FirstVerdict:
         """Seconds for which steps have been measured while no verdict has held; None once one has."""
         now_s = session.now_s
         # when the steps began; without markers, when tuimon began to watch
-        begins = (session.step_stats[session.trainer() or 0].begin_s, session.start_s, now_s)
+        begins = (session.step_stats[session.trainer()].begin_s, session.start_s, now_s)
         begin_s = next(each for each in begins if each is not None)
         if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
             return None
@@ -251,7 +251,7 @@ class Verdicts:
         rank after another changes the verdict.
         """
         pid = session.trainer()
-        stats = session.step_stats.get(pid) if pid is not None else None
+        stats = session.step_stats.get(pid)
         is_still = stands_still(session)
         if not is_still and ranks_end(session):
             return self._shown

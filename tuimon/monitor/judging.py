@@ -52,7 +52,7 @@ class Judging:
         self._judged_s = now_s
         # the rank that delays the others, or that the user chose, is sampled most: its line is needed
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
-        chosen = session.chosen if session.chosen is not None else late
+        chosen = session.chosen or late
         focus = {pid for pid in (late, session.trainer()) if isinstance(pid, int)}
         for source in self._pollers.sources:
             source.inspect(lambda: suspicion(session))
@@ -65,7 +65,7 @@ class Judging:
 def suspicion(session: Session) -> Suspicion | None:
     """The training that may hang or is over, with all its ranks and their workers; None while a rank makes progress."""
     pid = session.trainer()
-    if pid is None or session.exit is not None:
+    if not pid or session.exit is not None:
         return None
     found = evidence_of(session.over("recent"), pid).standstills
     still = next((each for each in found if may_hang(each) or is_over(each)), None)

@@ -41,14 +41,29 @@ class RangeRow(Struct, frozen=True, gc=False):
 
 
 class PhaseTable(NamedTuple):
-    """The phase breakdown of one process."""
+    """The phase breakdown of one process; empty, and false, before its first step."""
 
     pid: int
-    window_s: float  # time that it covers
-    steps: int  # number of steps that it covers; 0: inferred from stack samples
-    inferred: bool  # from stack samples alone, without markers
-    rows: tuple[PhaseRow, ...]
+    window_s: float = 0.0  # time that it covers
+    steps: int = 0  # number of steps that it covers; 0: inferred from stack samples
+    inferred: bool = False  # from stack samples alone, without markers
+    rows: tuple[PhaseRow, ...] = ()
     ranges: tuple[RangeRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def row(self, name: str) -> PhaseRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def share_of(self, *names: str) -> float:
+        """The share of a step that lies in these phases."""
+        return sum(row.share for row in self.rows if row.name in names)
+
+    @property
+    def part_of_time(self) -> float:
+        """The part (0..1) of the time that goes to steps rather than to evaluation."""
+        return 1.0 - self.share_of("eval")
 
     @property
     def mean_ms(self) -> float | None:
@@ -68,17 +83,15 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
 
 
-def phase_table(
-    pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None
-) -> PhaseTable | None:
-    """The shares of the phases in the time of a process's steps; None without a step.
+def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None) -> PhaseTable:
+    """The shares of the phases in the time of a process's steps; empty without a step.
 
     ``split`` divides ``between``; without samples that counts as forward.
     ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
     """
     steps, phases_ns = totals.steps, totals.sums.phases_ns
     if not steps or totals.sums.total_ns <= 0:
-        return None
+        return PhaseTable(pid)
     measured = {name: ns for name, ns in phases_ns.items() if name not in (BETWEEN, "eval")}
     between_ns = totals.sums.between_ns
     moves = split.moved if split is not None else ()
@@ -87,7 +100,7 @@ def phase_table(
     split = split.with_optimizer(phases_ns)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
-        return None
+        return PhaseTable(pid)
     moved_ns, errors = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
     between_ns += moved_ns.get(BETWEEN, 0.0)
     own_eval_ns = between_ns * split.shares.get("eval", 0.0)  # by samples: what markers count in the steps
@@ -166,8 +179,8 @@ def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[Ph
 
 def inferred_phases(
     pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int], *, forward_only: bool = False
-) -> PhaseTable | None:
-    """Shares of the samples by phase, with their error; None while no sample shows training, or ``forward_only``.
+) -> PhaseTable:
+    """Shares of the samples by phase, with their error; empty while no sample shows training, or ``forward_only``.
 
     ``window_s``: the time that they cover; ``unsure``: how many samples in the forward pass may be data, and how many
     in "other" may be either.
@@ -175,7 +188,7 @@ def inferred_phases(
     total = counts.total()
     trains = counts["backward"] or counts["optimizer"] or (forward_only and counts["forward"])
     if not total or not trains:
-        return None
+        return PhaseTable(pid)
     inside = total - counts["eval"]  # evaluation is no part of a step
     other = unsure.get("other", 0)
     may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}

@@ -220,8 +220,7 @@ class RankRow(NamedTuple):
 @once
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
-    focus = view.session.trainer()
-    ranks = training_of(view, focus) if focus is not None else []
+    ranks = training_of(view, view.session.trainer())
     return rows_of(view, ranks) if len(ranks) > 1 else []
 
 
@@ -243,8 +242,7 @@ def training_of(view: SessionView, pid: int) -> list[Process]:
 
 def ranks_in_focus(session: Session) -> list[Process]:
     """The processes of the training in focus, by rank; empty before there is one."""
-    focus = session.trainer()
-    return training_of(session.over("recent"), focus) if focus is not None else []
+    return training_of(session.over("recent"), session.trainer())
 
 
 def ranks_end(session: Session) -> bool:
@@ -273,11 +271,11 @@ def superseded(session: Session) -> set[int]:
 def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     session, times = view.session, {}
-    tables = {rank.pid: table for rank in ranks if (table := view.phases(rank.pid)) is not None}
-    inferred = all(table.inferred for table in tables.values())  # else only ranks with markers are compared
+    # else only ranks with markers are compared
+    inferred = all(table.inferred for rank in ranks if (table := view.phases(rank.pid)))
     for process in ranks:
-        pid, table = process.pid, tables.get(process.pid)
-        if table is None or table.inferred is not inferred:
+        pid, table = process.pid, view.phases(process.pid)
+        if not table or table.inferred is not inferred:
             continue
         totals, rows = view.step_totals(pid), [row for row in table.rows if row.name != "eval"]
         found = RankTimes(
@@ -400,7 +398,7 @@ class TrainingRow(NamedTuple):
 
 
 def which_training(session: Session) -> Which:
-    number = training_numbers(session).get(session.trainer() or 0, 1)
+    number = training_numbers(session).get(session.trainer(), 1)
     return Which(max(1, len(ranks_in_focus(session))), number, max(1, len(_trainings(session))))
 
 

@@ -70,8 +70,8 @@ class Session(Tables):
             view.close()
         self._views.clear()
 
-    def focus_on(self, pid: int | None) -> None:
-        """Choose the training process that is in focus while it lasts; None: the first one again."""
+    def focus_on(self, pid: int) -> None:
+        """Choose the training process that is in focus while it lasts; 0: the first one again."""
         self.chosen = pid
         self._close_views()
 
@@ -134,8 +134,7 @@ class Session(Tables):
     @property
     def focus_node(self) -> int:
         """The number (``node_ids``) of the node that the process in focus runs on."""
-        focus = self.trainer()
-        return node_of(focus) if focus is not None else 0
+        return node_of(self.trainer())
 
     @property
     def cpu_count(self) -> int | None:
@@ -204,7 +203,7 @@ class SessionView:
         if not self.is_whole:
             return Span(last_s=last_s)
         pid = self.session.trainer() if pid is None else pid
-        return self.session.steady_span(pid) if pid is not None else EVER
+        return self.session.steady_span(pid)
 
     # -- processes
 
@@ -239,8 +238,8 @@ class SessionView:
     # -- steps and phases
 
     @once
-    def phases(self, pid: int) -> PhaseTable | None:
-        """Phase breakdown of a process; None before the first step.
+    def phases(self, pid: int) -> PhaseTable:
+        """Phase breakdown of a process; empty before the first step.
 
         Without markers the shares are inferred from its main thread's stack samples.
         """
@@ -275,22 +274,22 @@ class SessionView:
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases cover; empty before the first or unmarked."""
         focus = self.session.trainer()
-        return self.session.step_stats[focus].spans(self.span_of(focus)) if focus is not None else []
+        return self.session.step_stats[focus].spans(self.span_of(focus))
 
     def _has_markers(self, pid: int) -> bool:
         process = self.session.process(pid)
         return process is not None and process.markers
 
-    def _inferred(self, pid: int) -> PhaseTable | None:
+    def _inferred(self, pid: int) -> PhaseTable:
         """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
         sampled = self.session.stacks[pid]
         if self._has_markers(pid) or not sampled.has_whole_step:
-            return None
+            return PhaseTable(pid)
         process, header = self.session.process(pid), self.session.header
         wait_s = 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
-            return None
+            return PhaseTable(pid)
         found, forward_only = self.samples(pid), sampled.forward_only
         counts, unsure = found.marked_counts(), found.unsure
         return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
@@ -308,7 +307,7 @@ class SessionView:
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
         session, focus = self.session, self.session.trainer()
-        trainers = session.trainers() or ([focus] if focus is not None else [])
+        trainers = session.trainers() or [focus]
         samplers = [session.samplers[pid] for pid in sorted(trainers, key=lambda pid: pid != focus)]
         if not self.is_whole:
             cpu_ratio = session.cost.sampler_cpu_ratio if session.cost is not None else None
@@ -427,8 +426,7 @@ class SessionView:
     @once
     def _gpus(self, node: int) -> list[GpuRow]:
         session, focus = self.session, self.session.trainer()
-        process = self.process(focus) if focus is not None else None
-        per_second = self.step_totals(focus).sums.per_second if focus is not None else None
+        process, per_second = self.process(focus), self.step_totals(focus).sums.per_second
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.of(node).devices
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]

@@ -64,10 +64,10 @@ def run_state(session: Session) -> RunState:
     One that tuimon attached to may have begun long ago: then no step has been seen.
     """
     pid = session.trainer()
-    stats, sampled = session.step_stats[pid or 0], session.stacks[pid or 0]
-    if pid is not None and (stats.total or stats.open_backwards):
+    stats, sampled = session.step_stats[pid], session.stacks[pid]
+    if stats.total or stats.open_backwards:
         return _in_steps(session, pid, stats)
-    if pid is not None and session.over("recent").phases(pid) is not None:
+    if session.over("recent").phases(pid):
         since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
         if since_step_s < LONG_S:
             return RunState("training")
@@ -76,7 +76,7 @@ def run_state(session: Session) -> RunState:
     doing = sampled.doing
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
-    if pid is not None and session.exit is None and session.threads[pid].is_stopped:
+    if session.exit is None and session.threads[pid].is_stopped:
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     known = session.processes()
     if session.exit is not None and not (doing is not None and doing.words.startswith("importing")):
@@ -86,7 +86,7 @@ def run_state(session: Session) -> RunState:
     if doing is None:
         return RunState(name, for_s, _without_python(session, for_s))
     doing_s = session.now_s - doing.since_s
-    if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
+    if session.exit is None and doing.words == AWAITS_PROCESSES:
         others = (session.threads[each.pid].latest for each in known if each.pid != pid and not each.ended)
         cores = sum(threads.cpu_ratio or 0.0 for threads in others if threads is not None)
         return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None)
@@ -99,7 +99,7 @@ def _stopped(pid: int) -> str:
 
 def stands_still(session: Session) -> bool:
     """True if the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
-    state, stats = run_state(session), session.step_stats[session.trainer() or 0]
+    state, stats = run_state(session), session.step_stats[session.trainer()]
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
         return False
     if stats.latest is None:
@@ -185,7 +185,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     known, now = session.processes(), session.over("recent")
     if any(now.step_totals(process.pid).steps for process in known):  # so it is nearly always, and takes no time
         return []
-    if any(now.phases(process.pid) is not None for process in known):
+    if any(now.phases(process.pid) for process in known):
         return []
     on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
     waits = run_state(session).name == "waiting"
@@ -261,7 +261,7 @@ def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Pa
 def goodput(session: Session) -> Goodput | None:
     """The division of the wall time of the process in focus, from the start of the run; None at its very start."""
     pid, now_s = session.trainer(), session.now_s
-    if pid is None or session.start_s is None or now_s <= session.start_s:
+    if not pid or session.start_s is None or now_s <= session.start_s:
         return None
     stats, spent = session.step_stats[pid], session.stacks[pid].spent
     process, header = session.process(pid), session.header
@@ -305,9 +305,8 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
     sums = stats.in_loop()
     hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
     evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").phases(stats.pid)
-    if not (evaluated_s or stats.since_step().eval_ns) and table is not None:  # samples show it, without a DataLoader
-        share = next((row.share for row in table.rows if row.name == "eval"), 0.0)
-        evaluated_s = share * (loop.end_s - loop.begin_s)
+    if not (evaluated_s or stats.since_step().eval_ns):  # samples show it, without a DataLoader
+        evaluated_s = table.share_of("eval") * (loop.end_s - loop.begin_s)
     return {
         "outside": sums.outside_s,
         "hang": sum(max(0.0, min(end_s, loop.end_s) - max(since_s, loop.begin_s)) for since_s, end_s in hangs),

@@ -81,7 +81,7 @@ class Tables:
         self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
         self.traces: deque[records.TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
-        self.chosen: int | None = None  # the process in focus, by the user
+        self.chosen = 0  # the process in focus, by the user; 0: the first one
         self.step_stats = ByProcess(StepStats)
         self.stacks = ByProcess(partial(ProcessStacks, trie=self.trie))
         self.samplers = ByProcess(lambda _: Sampler())
@@ -146,16 +146,19 @@ class Tables:
             self.held.trainers = self.run_processes.trainers(training)
         return list(self.held.trainers)
 
-    def trainer(self) -> int | None:
-        """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
+    def trainer(self) -> int:
+        """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known.
+
+        0 if that is not known either: the machine, which has no steps, samples or threads.
+        """
         trainers, has_ended = self.trainers(), self.run_processes.has_ended
-        if self.chosen is not None and self.chosen in trainers and not has_ended(self.chosen):
+        if self.chosen in trainers and not has_ended(self.chosen):
             return self.chosen
-        live = next((pid for pid in trainers if not has_ended(pid)), None)
-        if live is not None or self.chosen in trainers:
+        live = next((pid for pid in trainers if not has_ended(pid)), 0)
+        if live or self.chosen in trainers:
             return live or self.chosen
         if not trainers:
-            return self.header.pid or None if self.header else None
+            return self.header.pid if self.header is not None else 0
         if self.held.last is None:  # the first of them; of a rank that was restarted the last
             ranks = ranks_of(trainers[0], self.run_processes.known, set(trainers))
             self.held.last = ranks[0].pid if ranks else trainers[0]

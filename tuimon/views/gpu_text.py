@@ -29,16 +29,16 @@ UNKNOWN = "unknown"
 def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow | None]:
     """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
     table, times = view.phases(pid), view.gpu_time(pid)
-    rows, gpu = table.rows if table is not None else (), None
-    if table is not None and times is not None:
+    gpu = None
+    if table and times is not None:
         from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
         gpu = evidence_of(view, pid).gpu.steps
     if gpu is not None and times is not None:
         times = times._replace(idle=gpu.idle)
-    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
+    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in table.rows if row.name != "eval")
     phases = []
-    for row in rows:
+    for row in table.rows:
         phase, span_ms = filled(Phase, row, gpu_idle_ms_per_step=None), row.gpu_ms_per_step
         phases.append(phase)
         if span_ms is None or row.gpu_idle_ms is None:

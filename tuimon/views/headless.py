@@ -163,7 +163,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     Before the first step, the reason for its wait.
     """
     pid = session.trainer()
-    if pid is None:
+    if not pid:
         return "waiting for a Python process that trains"
     state, run = run_state(session), session.shown()
     parts = [] if stands_still(session) else _steps_parts(run, pid)
@@ -193,7 +193,7 @@ def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
         parts.append((0, f"~{rate(steps.per_second)}"))
     elif steps is not None and steps.per_second:
         parts += [(0, rate(steps.per_second)), (6, f"median {ms(steps.median_ms)}"), (7, f"p95 {ms(steps.p95_ms)}")]
-    if table is not None and table.rows:
+    if table:
         parts.append((1, phases_text(table.rows)))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
             parts.append((9, f"({timed})"))

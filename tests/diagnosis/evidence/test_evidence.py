@@ -42,9 +42,9 @@ def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
 def test_evidence_refuses_to_mix_two_moments():
     session = training()
     evidence = evidence_of(session.over("recent"), 100)
-    assert evidence.steps.phase("data").share == pytest.approx(0.62)
+    assert evidence.phases.row("data").share == pytest.approx(0.62)
     session.add(steps(13, {"data": 1, "forward": 99}, first_index=120))
-    assert evidence.steps.phase("data").share == pytest.approx(0.62)  # read before
+    assert evidence.phases.row("data").share == pytest.approx(0.62)  # read before
     with pytest.raises(RuntimeError, match="out of date"):
         _ = evidence.samples
 

@@ -179,12 +179,10 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @property
     def has_stepped(self) -> bool:
         """True if it has made steps for long enough that a GPU without a kernel since then must be unused."""
-        steps = self._own.steps
-        if steps.phases is None or not steps.phases.trains:
-            return False
-        if not steps.are_marked:  # attached without markers: only the readings of the GPU are known
-            return True
-        return steps.stats.first_step_s is not None and self._own.view.now_s - steps.stats.first_step_s >= WINDOW_S
+        own, first_step_s = self._own, self._own.stats.first_step_s
+        if not own.phases.trains or not own.is_marked:  # attached without markers: only the GPU's readings are known
+            return own.phases.trains
+        return first_step_s is not None and own.view.now_s - first_step_s >= WINDOW_S
 
     @property
     def is_contradicted(self) -> bool:
@@ -246,8 +244,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         time = self.times
         if time is None:  # computes nothing further: comm_bound queries 64 ranks on CPUs
             return None
-        table, samples, is_alone = self._own.steps.phases, self._own.samples, self._own.world_size < 2
-        if not has_enough_steps(time.steps, time.timed_s) or table is None:
+        table, samples, is_alone = self._own.phases, self._own.samples, self._own.world_size < 2
+        if not has_enough_steps(time.steps, time.timed_s):
             return None
         launching_ms, phases = self._launching_ms(table), {}
         for row in table.rows:
@@ -344,12 +342,12 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @property
     def _has_just_begun(self) -> bool:
         """True if too few seconds or steps have passed since the first step for everything to have been measured."""
-        process, steps = self._own.process, self._own.steps
-        if process is None or not process.markers or steps.stats.first_step_s is None:
+        process, first_step_s = self._own.process, self._own.stats.first_step_s
+        if process is None or not process.markers or first_step_s is None:
             return False
         # a long step is timed whole, its times are polled at the next one, and a burst may begin late
-        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (steps.totals.quantile_ms(0.5) or 0.0) / 1e3)
-        return self._own.view.now_s - steps.stats.first_step_s <= longest_s
+        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (self._own.totals.quantile_ms(0.5) or 0.0) / 1e3)
+        return self._own.view.now_s - first_step_s <= longest_s
 
     # -- by samples of the training thread
 

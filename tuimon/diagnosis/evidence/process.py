@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.records import Place, Process, Threads
-from tuimon.session.phase_table import PhaseRow, PhaseTable
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
@@ -35,63 +35,6 @@ _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 #: Waits of a thread itself, during which it does not hold the GIL.
 OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
-
-
-class StepEvidence(Struct, frozen=True, dict=True):
-    """The steps of a process over the evidence's span; none without markers."""
-
-    pid: int
-    _view: SessionView
-
-    @cached_property
-    def stats(self) -> StepStats:
-        """Its steps since the marker stream began; none without markers."""
-        return self._view.session.step_stats[self.pid]
-
-    @property
-    def are_marked(self) -> bool:
-        """True if markers delimit them."""
-        return self.pid in self._view.session.step_stats
-
-    @property
-    def totals(self) -> Totals:
-        """Their sums."""
-        return self._view.step_totals(self.pid)
-
-    @property
-    def has_ended(self) -> bool:
-        """True if a whole step has ended, as markers or samples show."""
-        return self.stats.total > 0 if self.are_marked else self.phases is not None
-
-    @property
-    def collecting(self) -> float | None:
-        """Share of the time in garbage collections of 0.5 ms and more; None if they are not reported."""
-        sums = self.totals.sums
-        return sums.gc_ns / 1e9 / (sums.span_s or math.inf) if sums.gc_windows else None
-
-    @cached_property
-    def phases(self) -> PhaseTable | None:
-        """The phases of a step, if need be by samples alone; None before the first step."""
-        return self._view.phases(self.pid)
-
-    def phase(self, name: str) -> PhaseRow | None:
-        return next((row for row in self.phases.rows if row.name == name), None) if self.phases is not None else None
-
-    def share_of(self, *names: str) -> float:
-        """The share of a step that lies in these phases."""
-        return sum(row.share for name in names if (row := self.phase(name)) is not None)
-
-    @cached_property
-    def mean_ms(self) -> float | None:
-        """The mean step in ms; None if shares come from samples alone."""
-        rows = self.phases.rows if self.phases is not None else ()
-        parts = [row.ms_per_step for row in rows if row.name != "eval"]
-        return sum(part for part in parts if part is not None) if parts and None not in parts else None
-
-    @property
-    def part_of_time(self) -> float:
-        """The part (0..1) of the time that goes to steps rather than to evaluation."""
-        return 1.0 - self.share_of("eval")
 
 
 class Contention(NamedTuple):
@@ -126,10 +69,40 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
         """How many ranks its training has; 1 where that is not known."""
         return (self.process.world_size if self.process is not None else None) or 1
 
+    # -- its steps over the span
+
+    @property
+    def stats(self) -> StepStats:
+        """Its steps since the marker stream began; none without markers."""
+        return self.view.session.step_stats[self.pid]
+
+    @property
+    def is_marked(self) -> bool:
+        """True if markers delimit its steps."""
+        return self.pid in self.view.session.step_stats
+
+    @property
+    def totals(self) -> Totals:
+        """The sums of its steps; none without markers."""
+        return self.view.step_totals(self.pid)
+
     @cached_property
-    def steps(self) -> StepEvidence:
-        """The process's steps and their phases."""
-        return StepEvidence(self.pid, self.view)
+    def phases(self) -> PhaseTable:
+        """The phases of a step, if need be by samples alone; empty before the first step."""
+        return self.view.phases(self.pid)
+
+    @property
+    def has_stepped(self) -> bool:
+        """True if a whole step has ended, as markers or samples show."""
+        return self.stats.total > 0 if self.is_marked else bool(self.phases)
+
+    @property
+    def collecting(self) -> float | None:
+        """Share of the time in garbage collections of 0.5 ms and more; None if they are not reported."""
+        sums = self.totals.sums
+        return sums.gc_ns / 1e9 / (sums.span_s or math.inf) if sums.gc_windows else None
+
+    # -- its threads and samples
 
     @cached_property
     def figures(self) -> Threads | None:

@@ -126,7 +126,7 @@ def lower_is_faster(evidence: Evidence) -> bool:
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
     """The number types that the process reports and that this CPU or GPU computes with more slowly."""
-    process, gpu, share = evidence.process, evidence.gpu.steps, evidence.steps.share_of(*_MODEL)
+    process, gpu, share = evidence.process, evidence.gpu.steps, evidence.phases.share_of(*_MODEL)
     if process is None:
         return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
@@ -144,7 +144,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             TAKES_ERROR,
         )
     if process.parameter_dtypes == ["float64"]:
-        share = evidence.steps.share_of(*_MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
+        share = evidence.phases.share_of(*_MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
         at_least = "" if gpu is None else "at least "
         yield _Setting(
             "float64",
@@ -279,7 +279,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
         return None
     takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
     surely = min(idle_at_most, (1.0 - min(1.0, _FEWEST * takes)) * (single + together))
-    gone = Interval(surely, evidence.steps.share_of("optimizer"))
+    gone = Interval(surely, evidence.phases.share_of("optimizer"))
     name = facts.name if facts is not None else "the optimizer"
     how = "one by one" if single >= together else "by one operation per part of the update"
     action = f"set {options(evidence).fused} for {name}: a few launches then update its tensors, now updated {how}"
@@ -297,7 +297,7 @@ def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float
     counts = samples.counted(
         lambda row: [how for each in row.node.frames if (how := elementwise_update(*each.code))][-1:]
     )
-    each, single, multi = evidence.steps.share_of("optimizer") / (samples.total or 1), 0.0, 0.0
+    each, single, multi = evidence.phases.share_of("optimizer") / (samples.total or 1), 0.0, 0.0
     for (how, name), count in counts.items():
         if (facts.name.lower() if facts is not None else name) in fusible:
             single, multi = (single + each * count, multi) if how == "single" else (single, multi + each * count)
@@ -327,7 +327,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     Updating every second batch saves half of the time, and ever fewer updates nearly all: a gain of 1 / (1 - share). A
     GPU that is not the bottleneck may hide the update, so no gain is estimated.
     """
-    optimizer, gpu, hot = evidence.steps.phase("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
+    optimizer, gpu, hot = evidence.phases.row("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
         return None
     share, what, is_busy = optimizer.share, "", gpu is not None and gpu.is_bottleneck
@@ -347,7 +347,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         share=share,
         at=hot,
         optimizer_ms_per_step=optimizer.ms_per_step,
-        step_ms=evidence.steps.mean_ms,
+        step_ms=evidence.phases.mean_ms,
     )
 
 
@@ -395,7 +395,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         " or an update every few batches",
         Interval.around(gained),
     )._replace(changes_training=True)
-    is_longest = evidence.steps.share_of("optimizer") > evidence.steps.share_of("forward", "backward")
+    is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of("forward", "backward")
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
         unfused, is_longest = gained, False  # the fused update, too, goes through small tensors one by one

@@ -142,7 +142,7 @@ _ONE_THREAD = Fix(
 @partial(Rule, "Neighbours", needs=(RUN_QUEUE,), from_outside=True)
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU (or benign: several trainings at 99 % CPU do not slow each other)."""
-    if evidence.steps.phases is None:
+    if not evidence.phases:
         return None
     found = [
         machine

@@ -46,7 +46,7 @@ _MEANT = (
 @partial(Rule, "Warm-up", needs=(MARKERS,))
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
-    stats = evidence.steps.stats
+    stats = evidence.stats
     if (latest := stats.latest) is None or evidence.view.session.exit is not None:
         return None
     if stats.first_step_s is None:
@@ -57,7 +57,7 @@ def warmup(evidence: Evidence) -> Finding | None:
             open_phase=latest.open_phase,
             open_for_s=latest.open_for_s,
         )
-    median, first = evidence.steps.totals.quantile_ms(0.5), stats.first_slow_ms
+    median, first = evidence.totals.quantile_ms(0.5), stats.first_slow_ms
     if median is None or evidence.view.now_s - stats.first_step_s > FRESH_S:
         return None
     slow = first is not None and first > SLOW_RATIO * median

@@ -567,8 +567,8 @@ CAUSES = (
 )
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
-    table, data = evidence.steps.phases, evidence.steps.phase("data")
-    if table is None or data is None or data.share < REPORTED or evidence.gpu.awaits_times:
+    data = evidence.phases.row("data")
+    if data is None or data.share < REPORTED or evidence.gpu.awaits_times:
         return None
     if (paced := sleep_that_paces(evidence, "data")) is not None:
         return paced
@@ -578,7 +578,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     facts = Facts(
         evidence=evidence,
         claim=claim,
-        is_marked=not data.estimated and not table.inferred,
+        is_marked=not data.estimated and not evidence.phases.inferred,
         workers=evidence.data.workers,
         loader=evidence.data.loader,
         rollout=evidence.data.rollout or Rollout(0.0, 0.0, 0.0),
@@ -606,7 +606,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         at=(facts.hot, facts.own),
         evidence={
             "data_ms_per_step": claim.ms_per_step,
-            "step_ms": evidence.steps.mean_ms,
+            "step_ms": evidence.phases.mean_ms,
             "workers": facts.workers.number,
             "worker_cpu_ratio": facts.workers.cpu_ratio,
             "worker_busy_ratio": facts.workers.busy_ratio,

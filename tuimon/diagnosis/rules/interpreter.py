@@ -81,7 +81,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
     If markers do not report how long collections take, samples show those that the loop calls itself.
     """
-    totals, every = evidence.steps.totals, ""
+    totals, every = evidence.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
     share = sum(cell.cpu for cell in of_loop(evidence).where(doing={"gc"}) if not cell.via)
     if (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
@@ -199,15 +199,14 @@ def recompiles(evidence: Evidence) -> Finding | None:
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
-    count, table = sum(event.count for event in again), evidence.steps.phases
-    window_s = table.window_s if table is not None else 0.0
+    count, window_s = sum(event.count for event in again), evidence.phases.window_s
     return verdict(
         f"{percent(share)} of each step compiles {_name(again)} anew{why}",
         without(evidence, "compiling", guard.fix, Interval.around(share)),
         share=share,
         at=hot,
         compiling_share=share,
-        step_ms=evidence.steps.mean_ms,
+        step_ms=evidence.phases.mean_ms,
         recompiles_per_minute=60.0 * count / window_s if count and window_s else None,
         recompile_ms=sum(event.total_ns for event in again) / count / 1e6 if count else None,
         failed_guard=again[0].reason if again else None,

@@ -58,7 +58,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     if native:
         holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
     else:
-        holds = held is not None and held.ratio >= MOST * share * evidence.steps.part_of_time
+        holds = held is not None and held.ratio >= MOST * share * evidence.phases.part_of_time
         # an operation of torch has no frame of its own, so its line looks like Python
         holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
     if not holds:
@@ -75,7 +75,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         share=share,
         at=hot,
         evidence={
-            "step_ms": evidence.steps.mean_ms,
+            "step_ms": evidence.phases.mean_ms,
             "gil_ratio": held.ratio if held is not None else None,
             "python_share": python,
             "hot_share": share / sum(row.share for row in rows),
@@ -110,13 +110,13 @@ def _runs(evidence: Evidence) -> float:
 
 def on_the_cpu(rest: Rest) -> Finding | None:
     """The model computes on the CPU, or waits for a core, for most of the step; other waits are no computation."""
-    evidence, table = rest.evidence, rest.evidence.steps.phases
-    if table is None or evidence.gpu.is_used is not False:
+    evidence = rest.evidence
+    if evidence.gpu.is_used is not False:
         return None
     compute = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
     share = sum(compute.values())
     most = share + rest.cells.where(phase=PASSES, via="core").cpu
-    unsure = max((row.error or 0.0 for row in table.rows if row.name in PASSES), default=0.0)
+    unsure = max((row.error or 0.0 for row in evidence.phases.rows if row.name in PASSES), default=0.0)
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
@@ -143,7 +143,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
         severity="info",
         share=share,
         at=(*(one.hot for one in against), hot),
-        evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms, **figures(evidence.native_in(*PASSES))},
+        evidence={"cpu_ratio": used, "step_ms": evidence.phases.mean_ms, **figures(evidence.native_in(*PASSES))},
     )
 
 
@@ -162,10 +162,9 @@ def on_the_cpu(rest: Rest) -> Finding | None:
 )
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
-    table = evidence.steps.phases
-    if table is None or evidence.gpu.is_used is not False:
+    if evidence.gpu.is_used is not False:
         return None
-    python = python_in_model(evidence, table)
+    python = python_in_model(evidence, evidence.phases)
     if _runs(evidence) < MOST:
         return python
     found = sorted(filter(None, [python, *needless_work(evidence)]), key=likely_gain, reverse=True)
@@ -232,7 +231,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     Each batch and each update needs a pass of its own; a closure runs as often as it must, and gradients that are
     returned serve no update. Without samples it is unknown to which graphs the passes belong.
     """
-    steps, fetches = evidence.steps.stats, evidence.data.fetches
+    steps, fetches = evidence.stats, evidence.data.fetches
     passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
     needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
     share = computes * (1.0 - 1.0 / max(1.0, passes))
@@ -290,5 +289,5 @@ def _finding(
         cause=cause,
         share=share,
         at=pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward"),
-        evidence={**figures, "step_ms": evidence.steps.mean_ms},
+        evidence={**figures, "step_ms": evidence.phases.mean_ms},
     )

@@ -70,7 +70,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST:
         return None
-    return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
+    return hot._replace(share=hot.share * evidence.phases.share_of("forward"))
 
 
 class Against(NamedTuple):
@@ -120,7 +120,7 @@ def is_in_order(rest: Rest) -> bool:
 
 def times_a_step(evidence: Evidence, phase: str) -> str:
     """``backward, 4 times a step``."""
-    stats = evidence.steps.stats
+    stats = evidence.stats
     runs = {"backward": stats.backwards, "optimizer": stats.updates}.get(phase, 0)
     times = round(runs / max(1, stats.total))
     return f"{phase}, {times} times a step" if times > 1 else phase
@@ -187,5 +187,5 @@ def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Fin
         severity="info",
         share=share,
         at=place,
-        step_ms=evidence.steps.mean_ms,
+        step_ms=evidence.phases.mean_ms,
     )

@@ -56,13 +56,13 @@ _OF_UPDATE = re.compile(
 )
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
-    table, other, evaluation = evidence.steps.phases, evidence.steps.phase("other"), evidence.steps.phase("eval")
-    if table is None or other is None or evidence.gpu.awaits_times:
+    other, evaluation = evidence.phases.row("other"), evidence.phases.row("eval")
+    if other is None or evidence.gpu.awaits_times:
         return None
-    beside = other.share * evidence.steps.part_of_time
+    beside = other.share * evidence.phases.part_of_time
     if evaluation is not None and evaluation.share >= max(UNUSUAL, beside):
         return _evaluation(evidence, evaluation)
-    return _in_steps(evidence, other) if table.trains else None
+    return _in_steps(evidence, other) if evidence.phases.trains else None
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
@@ -152,7 +152,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
     (lambda f: f.known and not f.by_option, "make {f.at} cheaper ({f.known.action}); or run it less often"),
     (  # nothing trains: running the model is the purpose, and every step needs the work
-        lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
+        lambda f: not f.evidence.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",
     ),
     (lambda f: f.by_option, "{f.by_option}"),
@@ -177,8 +177,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     beside_update = 1.0 - sum(row.count for row in side.rows if update.holds(row)) / max(1, side.total)
     # evaluation without a marker
     runs_model = side.part(lambda node: node.has("module") and not node.computes_metric) >= MOST
-    table = evidence.steps.phases
-    early = table is not None and not table.inferred  # right after attaching, one checkpoint may be half of it
+    early = not evidence.phases.inferred  # right after attaching, one checkpoint may be half of it
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=claim.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
@@ -212,7 +211,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         at=hot,
         evidence={
             "other_ms_per_step": claim.ms_per_step,
-            "step_ms": evidence.steps.mean_ms,
+            "step_ms": evidence.phases.mean_ms,
             "hot_share": hot.share if hot else None,
             **figures(work.native),
             **(bounds("gpu_waits", claim.on_gpu) if claim.on_gpu is not None else {}),

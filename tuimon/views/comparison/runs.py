@@ -191,8 +191,8 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     """The part of a fully read run that is compared."""
     report, pid, view = report_of(session, findings, name), session.trainer(), session.over("whole")
-    stats = session.step_stats.get(pid) if pid is not None else None
-    if pid is None or stats is None:
+    stats = session.step_stats.get(pid)
+    if stats is None:
         return Run(name=name, report=report)
     evidence = evidence_of(view, pid)
     threads, processes = evidence.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]

@@ -72,8 +72,8 @@ def report_of(
     """The report over a span of the run; trainings side by side are compared over the whole run alone."""
     trainings = _trainings(session) if span == "whole" else []  # first: views do not outlive a change of the focus
     pid, view = session.trainer(), session.over(span)
-    table = view.phases(pid) if pid is not None else None
-    process = session.process(pid) if pid is not None else None
+    table = view.phases(pid)
+    process = session.process(pid)
     pids, state, sampling = session.trainers(), run_state(session), view.sampling()
     rows = {row.pid: row for row in rank_rows(view)} if len(pids) > 1 else {}
     earlier, numbers = superseded(session) if rows else set(), training_numbers(session)
@@ -90,13 +90,13 @@ def report_of(
         ],
         state=filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state)),
         unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
-        steps=_steps(view.steps(pid) if pid is not None else None),
-        progress=_progress(session, pid) if pid is not None else None,
+        steps=_steps(view.steps(pid)),
+        progress=_progress(session, pid) if pid else None,
         goodput=goodput_of(session),
         span=_span(session, pid),
         phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
-        phases=steps_on_gpu(view, pid)[0] if pid is not None else [],
-        ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
+        phases=steps_on_gpu(view, pid)[0],
+        ranges=[filled(types.RangeJson, row) for row in table.ranges],
         sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
         cost=structs.replace(session.cost, pid=0) if session.cost is not None else None,
         memory=[
@@ -152,9 +152,9 @@ def _run(session: Session, log: str) -> types.RunJson:
     )
 
 
-def _facts(view: SessionView, pid: int | None) -> types.RunFacts:
+def _facts(view: SessionView, pid: int) -> types.RunFacts:
     session, header = view.session, view.session.header
-    process = session.process(pid) if pid is not None else None
+    process = session.process(pid)
     versions = header.versions if header is not None else {}
     cuda = re.search(r"\+cu(\d+)(\d)", (process and process.torch) or "")  # of "2.11.0+cu130": 13.0
     facts = types.RunFacts(
@@ -166,7 +166,7 @@ def _facts(view: SessionView, pid: int | None) -> types.RunFacts:
         cuda=f"{cuda[1]}.{cuda[2]}" if cuda is not None else None,
         tuimon=versions.get("tuimon"),
     )
-    if pid is None or process is None:
+    if process is None:
         return facts
     evidence, saved = evidence_of(view, pid), session.checkpoints(pid)
     loader = evidence.data.loader.facts if evidence.data.loader is not None else None
@@ -184,9 +184,9 @@ def _facts(view: SessionView, pid: int | None) -> types.RunFacts:
     )
 
 
-def _span(session: Session, pid: int | None) -> types.SpanJson | None:
+def _span(session: Session, pid: int) -> types.SpanJson | None:
     """The steps that phases, findings and their evidence cover; None without markers."""
-    stats = session.step_stats[pid or 0]
+    stats = session.step_stats[pid]
     totals = stats.over()
     if not totals.steps:
         return None
@@ -342,7 +342,7 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
     chosen = session.chosen
     session.focus_on(pid)
     try:
-        found = Verdicts().judge_run(session) if session.trainer() is not None else []
+        found = Verdicts().judge_run(session) if session.trainer() else []
     finally:
         session.focus_on(chosen)
     return [
@@ -381,8 +381,8 @@ def page_of(
     return filled(
         ReportPage,
         report,
-        mean_steps=list(_mean_steps(view, pid)) if pid is not None else [],
-        flames=list(_flames(view, pid)) if pid is not None else [],
+        mean_steps=list(_mean_steps(view, pid)),
+        flames=list(_flames(view, pid)),
         courses={
             row.latest.uuid: {name: list(values) for name, values in row.course.items()}
             for row in islice(used, DRAWN_GPUS)

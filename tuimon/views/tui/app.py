@@ -180,7 +180,7 @@ class TuimonApp(TerminalApp[Leave]):
     def idle_keys(self) -> dict[str, str]:
         """The actions that have nothing to do here, and why."""
         monitor, session, findings = self.monitor, self.monitor.session, self.monitor.findings
-        runs = monitor.is_live and session.trainer() is not None and session.exit is None
+        runs = monitor.is_live and bool(session.trainer()) and session.exit is None
         paused, zoomed = self.board.title_line.paused, self.board.zoomed
         shown = [self._finding()] if findings and isinstance(self.screen, Overlay) else findings[:1]
         reasons = (
@@ -257,7 +257,7 @@ class TuimonApp(TerminalApp[Leave]):
         from tuimon.views.report.write import save
 
         session = self.monitor.session
-        stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
+        stem = f"tuimon-{session.trainer()}-{session.now_s:.0f}"
         try:
             paths = save(session, self.monitor.findings, stem, self.export_screenshot())
         except OSError as error:

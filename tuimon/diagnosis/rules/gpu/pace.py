@@ -179,7 +179,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     """
     exchange = evidence.exchange
     computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
-    if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.steps.share_of("data") >= REPORTED:
+    if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.phases.share_of("data") >= REPORTED:
         return None
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
     # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
@@ -415,7 +415,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
         for gpu, means in known
         if means.util_ratio is not None and gpu.memory_used_bytes and gpu.memory_total_bytes
     ]
-    if evidence.steps.phases is None or evidence.gpu.awaits_idle_causes or not known:
+    if not evidence.phases or evidence.gpu.awaits_idle_causes or not known:
         return None
     if len(figures) < len(evidence.gpu.rows) or any(max(each) >= MOST for each in figures):
         return None

@@ -181,7 +181,7 @@ class PhasesPane(Pane[PhasesState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         pid, run = session.trainer(), session.shown()
-        if pid is None:
+        if not pid:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
         phases, gpu = steps_on_gpu(run, pid)

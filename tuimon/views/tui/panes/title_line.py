@@ -83,7 +83,7 @@ def title_items(session: Session) -> list[Item]:
     items: list[Item] = [
         (0, started_program(session.header.command if session.header else own) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
-        (9, f"pid {own_id(pid)}" if pid is not None else "", "dim"),
+        (9, f"pid {own_id(pid)}" if pid else "", "dim"),
         (3, which_training(session).text, "text"),
     ]
     if end is not None:
@@ -91,7 +91,7 @@ def title_items(session: Session) -> list[Item]:
     else:
         items += [(1, nodes_text(session.nodes.known.values()) or "", "warning")]
         items += [(3, duration(elapsed) if elapsed is not None else "", "text")]
-    if pid is not None:
+    if pid:
         known = run_progress(session, pid)
         items += _pace(session, pid)
         items += [(6, text, "text") for text in rate_texts(known)]
@@ -130,15 +130,15 @@ def _pace(session: Session, pid: int) -> list[Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"mean {ms(table.mean_ms if table is not None else None)}", "strong"),
+        (1, f"mean {ms(table.mean_ms)}", "strong"),
         (9, f", median {number(steps.median_ms)}, p95 {number(steps.p95_ms)}", "dim"),
         (4, "no step lately" if stands_still(session) else rate(steps.per_second), "text"),
     ]
 
 
-def _no_hooks(session: Session, pid: int | None) -> str | None:
+def _no_hooks(session: Session, pid: int) -> str | None:
     """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
-    process = session.process(pid) if pid is not None else None
+    process = session.process(pid)
     if process is None or process.markers or session.header is None or session.header.mode != "run":
         return None
     reason = process.markers_reason or ""
@@ -165,7 +165,7 @@ def _joined(items: list[Item]) -> list[Span]:
     return spans
 
 
-def elapsed_s(session: Session, pid: int | None) -> float | None:
+def elapsed_s(session: Session, pid: int) -> float | None:
     """Seconds since the process of the run started, if that is known; else since tuimon began to watch it."""
     if session.header is None:
         return None

@@ -77,16 +77,16 @@ class VerdictPane(Pane[Verdict]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
         pid = session.trainer()
-        table = session.over("recent").phases(pid) if pid is not None else None
+        table = session.over("recent").phases(pid)
         state = run_state(session)
         return Verdict(
             findings=tuple(findings),
             state=state,
-            inferred=table is not None and table.inferred,
+            inferred=table.inferred,
             exit=session.exit,
             unseen=tuple(unseen_trainings(session)),
             sampled=pid in session.stacks,
-            trains=table is None or table.trains,
+            trains=not table or table.trains,
             before_torch=ended_before_torch(session),
             measuring_s=self.measuring_s,
         )

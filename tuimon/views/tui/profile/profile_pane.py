@@ -82,7 +82,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     """The training thread or the worker with most samples at the place of the first finding; None if there is none."""
     where = findings[0].where[0] if findings and findings[0].where else None
     pid = session.trainer()
-    if where is None or pid is None:
+    if where is None or not pid:
         return None
     rows = session.over("recent").threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
@@ -401,6 +401,6 @@ class ProfilePane(MovingPane[ProfileState]):
 def _scope(row: ThreadRow | None, session: Session) -> Scope:
     if row is not None:
         return Scope(row.pid, row.tid, row.role or row.name)
-    pid = session.trainer() or 0
+    pid = session.trainer()
     tid = session.training_tid(pid)
     return Scope(pid, tid, "main" if tid == pid else "training")

@@ -231,7 +231,7 @@ def texts_lines(width: int, *texts: tuple[str, str]) -> list[Line]:
 def trace_sheet(session: Session, *, runs: bool) -> TraceSheet:
     """The sheet that key K opens: the next steps of a training that ``runs``, else the latest trace of its log."""
     pid = session.trainer()
-    if runs and pid is not None and session.exit is None:
+    if runs and pid and session.exit is None:
         return TraceSheet(known_before(session, pid), os.getcwd())
     return _RecordedTraceSheet(session.traces[-1])
 
