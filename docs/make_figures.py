@@ -17,8 +17,7 @@ from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.source import read_log
-from tuimon.views.finding_text import fix_text, rule_title, times_text
-from tuimon.views.report_types import FixJson
+from tuimon.views.finding_text import fix_text, gain_text, rule_title
 
 PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md", "docs/internals/accuracy.md")
 _END = "<!-- end -->"
@@ -47,7 +46,7 @@ def _verdict(log: str, rule: str) -> str:
     lines = [f"**{rule_title(rule)}** ({finding.severity}): {_escaped(finding.headline)}"]
     best = _best(finding)
     if best is not None:
-        gains = f"**Fix:** {_escaped(fix_text(FixJson(**best.as_json())))}"
+        gains = f"**Fix:** {_escaped(fix_text(best))}"
         case = CASES.get(log)
         if case is not None and case.rule == rule:
             gains += (
@@ -63,9 +62,7 @@ def _table(cases: list[Case]) -> str:
     for case in cases:
         finding = _finding(case.log, case.rule)
         best = _best(finding)
-        promised = (
-            times_text(best.estimated_speedup, *best.gain) if best and best.estimated_speedup and best.gain else "–"
-        )
+        promised = gain_text(best) if best and best.estimated_speedup else "–"
         verdict = f"{rule_title(case.rule)} ({finding.severity})"
         rows.append(f"| {case.training} | {verdict} | {case.fix} | {promised} | {case.gain:.3g}x faster |")
     return "\n".join(rows) + "\n"

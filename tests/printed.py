@@ -12,8 +12,7 @@ import msgspec
 from textual.pilot import Pilot
 
 from tests.recorded_logs import ROOT, log_path
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.verdicts import VerdictChange
+from tuimon.diagnosis.finding import Finding, VerdictChange
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.records import Exit

@@ -2,7 +2,7 @@
 
 import math
 
-from tuimon.diagnosis.finding import Finding, Fix, finding_json
+from tuimon.diagnosis.finding import Finding, FindingJson, Fix
 from tuimon.interval import Interval
 
 OTHER = Fix("make tone_map() twice as fast", 1.3, Interval(1.3, 1.3))
@@ -23,10 +23,10 @@ def test_where_there_is_nothing_to_do_nothing_is_advised():
 
 
 def test_where_nothing_is_estimated_there_is_no_range_in_json():
-    (fix,) = finding_json(finding(Fix("num_workers=0 -> 1", gain=Interval(1.0, 1.4))))["fixes"]
-    assert (fix["estimated_speedup"], fix["low"], fix["high"]) == (None, None, 1.4)
+    (fix,) = FindingJson.of(finding(Fix("num_workers=0 -> 1", gain=Interval(1.0, 1.4)))).fixes
+    assert (fix.estimated_speedup, fix.low, fix.high) == (None, None, 1.4)
 
 
 def test_a_gain_without_an_upper_end_has_none_in_json():
     found = finding(Fix("do it", 4.0, Interval(4.0, math.inf)))
-    assert finding_json(found)["fixes"][0]["high"] is None
+    assert FindingJson.of(found).fixes[0].high is None

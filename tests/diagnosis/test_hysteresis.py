@@ -31,7 +31,8 @@ def firsts(*moments):
 def test_who_is_first_from_moment_to_moment(moments, expected, change):
     shown, hysteresis = firsts(*moments)
     assert " ".join(shown) == expected
-    assert [each.text() for each in hysteresis.changes] == ([f"at step 400: {change}"] if change else [])
+    changes = [(each.step, f"{each.before} -> {each.after}") for each in hysteresis.changes]
+    assert changes == ([(400, change)] if change else [])
 
 
 def test_one_that_has_vanished_is_kept_for_three_seconds():

@@ -20,7 +20,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Stacks, Steps
 from tuimon.session.session import Session
 from tuimon.sources.log.source import read_log
-from tuimon.views.finding_text import times_text
+from tuimon.views.finding_text import gain_text
 
 #: With so much of the machine taken by other programs, saying so is no false alarm.
 OTHERS_CORES = 0.2
@@ -212,7 +212,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
         false_alarms=tuple(found.name for found in findings if label.is_false(found)),
         alarms=tuple(found.name for found in findings if found.severity in LOUD),
         early=folded.early_names,
-        promised=times_text(fix.estimated_speedup, *fix.gain) if is_promised and fix.gain else "",
+        promised=gain_text(fix) if fix is not None and is_promised else "",
         predicted=predicted,
         predicted_at_most=at_most if isinstance(at_most, float) else None,
         measured=measured,

@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.fuzz.hostile import CONTROLS, STRINGS
 from tests.views import streams
 from tests.views.tui.gpu_rows import HOPPER, OLD, instance, number, replace
-from tuimon.diagnosis.finding import Fix
+from tuimon.diagnosis.finding import Finding, Fix, FixJson
 from tuimon.interval import Interval
 from tuimon.records import Node, Place
 from tuimon.session.gpus import GpuMeans
@@ -37,7 +37,7 @@ from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html
 from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.report_types import FixJson, Phase, PlaceJson, filled
+from tuimon.views.report_types import Phase, filled
 from tuimon.views.words import nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
@@ -125,11 +125,11 @@ def test_the_gain_of_a_fix_is_a_range(estimated, low, high, text):
 
 def test_a_headline_has_the_first_place_once():
     places = (Place("/a/net.py", 16, "forward"), Place("/a/net.py", 20, "backward"))
-    assert headline_text("GPU idle 84 %", places) == "GPU idle 84 %, at forward() net.py:16"
-    assert headline_text("it waits at net.py:16", places) == "it waits at net.py:16"
-    in_json = [PlaceJson("/a/net\x07.py", 16, "<module>")]
-    assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 %, at net.py:16"
-    assert headline_text("steps take\nlonger", ()) == "steps take longer"
+    assert headline_text(Finding("GPU idle 84 %", where=places)) == "GPU idle 84 %, at forward() net.py:16"
+    assert headline_text(Finding("it waits at net.py:16", where=places)) == "it waits at net.py:16"
+    hostile = (Place("/a/net\x07.py", 16, "<module>"),)
+    assert headline_text(Finding("GPU idle 84 %", where=hostile)) == "GPU idle 84 %, at net.py:16"
+    assert headline_text(Finding("steps take\nlonger")) == "steps take longer"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -100,12 +100,15 @@ class Fix(NamedTuple):
         """The fix with an open upper end: it may gain more than any evidence shows."""
         return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
 
-    def as_json(self) -> dict[str, Any]:  # Any: str, float, None
-        """The fix as the report has it: an end that is open or unknown is None."""
-        high = self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
-        low = self.least if self.estimated_speedup is not None else None
-        gains = {"estimated_speedup": self.estimated_speedup, "low": low, "high": high}
-        return {"action": self.action, **gains}
+    @property
+    def low(self) -> float | None:
+        """The lower end as the report has it: None without an estimate."""
+        return self.least if self.estimated_speedup is not None else None
+
+    @property
+    def high(self) -> float | None:
+        """The upper end as the report has it: None if it is open or unknown, or if nothing is gained."""
+        return self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
 
     def by_up_to(self, most: float | None) -> Fix:
         """The fix if all that is known of its gain is this upper end."""
@@ -150,6 +153,11 @@ class Finding(Struct, frozen=True):
     def estimated_speedup(self) -> float | None:
         """The gain of that action."""
         return self.best.estimated_speedup
+
+    @property
+    def speedup_at_least(self) -> float | None:
+        """The least that it gains."""
+        return self.best.least
 
 
 def verdict(
@@ -261,24 +269,74 @@ def _bound(share: float) -> float:
     return 1.0 / max(1e-9, 1.0 - share)
 
 
-# -- as JSON
+# -- as JSON, whose field names are a contract
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, None, lists and dicts of these
-    """One finding as JSON; its field names are a contract."""
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "headline": finding.headline,
-        "share_of_step": finding.share_of_step,
-        "cause": finding.cause,
-        "where": [{**place._asdict(), "source": place.source.strip() or None} for place in finding.where],
-        "evidence": {  # four digits of what is measured to two or three
-            name: float(f"{value:.4g}") if isinstance(value, float) else value
-            for name, value in finding.evidence.items()
-        },
-        "fixes": [fix.as_json() for fix in finding.fixes],
-        "action": finding.action,
-        "estimated_speedup": finding.estimated_speedup,
-        "speedup_at_least": finding.best.least,
-    }
+class CodePlace(Struct):
+    """A line of code with its text, if the log has it."""
+
+    file: str
+    line: int
+    function: str
+    source: str | None
+
+
+class FixJson(Struct):
+    """A fix; gains are the step time now divided by that with the fix: estimated, at least, at most."""
+
+    action: str
+    estimated_speedup: float | None
+    low: float | None
+    high: float | None
+
+
+class FindingJson(Struct):
+    """A verdict of one rule; ``action`` and ``estimated_speedup`` are of the best fix."""
+
+    rule: str
+    severity: Severity
+    headline: str
+    share_of_step: float | None
+    cause: str | None
+    where: list[CodePlace]
+    evidence: dict[str, Figure]
+    fixes: list[FixJson]
+    action: str
+    estimated_speedup: float | None
+    speedup_at_least: float | None
+
+    @classmethod
+    def of(cls, finding: Finding) -> FindingJson:
+        """The finding, with four digits of what is measured to two or three."""
+        return cls(
+            finding.rule,
+            finding.severity,
+            finding.headline,
+            finding.share_of_step,
+            finding.cause,
+            [CodePlace(at.file, at.line, at.function, at.source.strip() or None) for at in finding.where],
+            {
+                name: float(f"{value:.4g}") if isinstance(value, float) else value
+                for name, value in finding.evidence.items()
+            },
+            [FixJson(fix.action, fix.estimated_speedup, fix.low, fix.high) for fix in finding.fixes],
+            finding.action,
+            finding.estimated_speedup,
+            finding.speedup_at_least,
+        )
+
+
+class VerdictChange(Struct, frozen=True):
+    """The first verdict changed, at a step and a time since the beginning: ``rule``, ``rule/cause``, None for none."""
+
+    at_s: float | None
+    step: int | None
+    before: str | None = field(name="from")
+    after: str | None = field(name="to")
+
+
+class Unjudged(Struct, frozen=True):
+    """A rule, or a part of it, that had nothing to judge by."""
+
+    rule: str
+    reason: str

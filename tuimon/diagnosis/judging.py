@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import STEP, Cell, Cells, cells, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.process import FIRST_STEPS
-from tuimon.diagnosis.finding import Finding, graded, within_share
+from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rest, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
@@ -85,13 +85,6 @@ def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
 
 def _graded(finding: Finding) -> Finding:
     return finding if BY_NAME[finding.rule].is_harm else graded(finding)
-
-
-class Unjudged(NamedTuple):
-    """A rule, or a part of it, that abstains for lack of evidence."""
-
-    rule: str
-    reason: str
 
 
 def unjudged(session: Session) -> list[Unjudged]:

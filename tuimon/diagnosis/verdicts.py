@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, graded, within_share
+from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, VerdictChange, graded, within_share
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.threshold import REPORTED
@@ -45,20 +44,6 @@ _UNRECORDED_S = 60.0
 RANKS_EACH_S = 16
 
 
-class VerdictChange(NamedTuple):
-    """A change of the primary verdict: before and after are ``rule`` or ``rule/cause``, None for no finding."""
-
-    t_s: float
-    step: int | None  # steps that had ended by then
-    before: str | None
-    after: str | None
-
-    def text(self) -> str:
-        """``at step 1,200: input_bound -> compute_bound_cpu``."""
-        when = f"at step {self.step:,}: " if self.step is not None else ""
-        return f"{when}{self.before or 'nothing'} -> {self.after or 'nothing'}"
-
-
 class Hysteresis:
     """Orders the findings of each moment so that a brief one does not take the first place.
 
@@ -77,7 +62,7 @@ class Hysteresis:
         self._begun = False  # True once a verdict was given after the warm-up
 
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
-        """The findings, led by the primary finding that holds.
+        """The findings, led by the primary finding that holds; ``now_s``: since the start of the run.
 
         A primary that is no longer found stays for at most ``HOLD_S``, even if several others alternate meanwhile.
         """
@@ -266,7 +251,8 @@ class Verdicts:
         self.measuring_s = None
         if is_still and not any(finding.rule == "hang" for finding in found):
             return found
-        self._shown = self._hysteresis.order(found, session.now_s, stats.total if stats else None)
+        start_s = session.start_s if session.start_s is not None else session.now_s
+        self._shown = self._hysteresis.order(found, session.now_s - start_s, stats.total if stats else None)
         self.measuring_s = self._first.measuring_s(session, self._shown)
         return self._shown
 

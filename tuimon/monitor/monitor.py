@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, VerdictChange
 from tuimon.launch.child import ExitStatus, Launched
 from tuimon.monitor.options import Observer
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Pollers, RecordQueue
@@ -21,7 +21,7 @@ from tuimon.sources.log.output import OutputTail
 from tuimon.sources.plain_records import plain_record
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.verdicts import VerdictChange, Verdicts
+    from tuimon.diagnosis.verdicts import Verdicts
     from tuimon.launch.attached import Attached
     from tuimon.monitor.hooks import Hooks  # needed only after an attach
     from tuimon.monitor.judging import Judging  # the rules, not needed for the first frame

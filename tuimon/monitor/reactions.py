@@ -14,7 +14,9 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
-from tuimon.diagnosis.finding import Finding, finding_json
+import msgspec
+
+from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.diagnosis.verdicts import HOLD_S
 from tuimon.records import Notice
 from tuimon.session.session import Session
@@ -200,7 +202,7 @@ def _payload(finding: Finding, session: Session) -> dict[str, Any]:  # Any: JSON
     """The finding as in a report, with its process; for a hang also the stacks."""
     header, stacks = session.header, _stacks(session) if finding.rule == "hang" else None
     return {
-        **finding_json(finding),
+        **msgspec.to_builtins(FindingJson.of(finding)),
         "stacks": stacks,
         "run": {
             "host": header.host if header else None,

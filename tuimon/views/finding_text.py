@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.threshold import SMALL
@@ -26,7 +25,8 @@ from tuimon.views.format import (
 )
 
 if TYPE_CHECKING:
-    from tuimon.views.report_types import FindingJson, FixJson, PlaceJson, Report
+    from tuimon.diagnosis.finding import Finding, FindingJson, Fix, FixJson, Unjudged
+    from tuimon.views.report_types import Report
 
 #: Most fixes of a finding in plain text; key ``v``, JSON and the HTML page show all of them.
 MOST_FIXES = 3
@@ -54,17 +54,11 @@ def verdict_name(name: str | None) -> str:
     return rule_title(rule) + (f" ({plain(cause).replace('_', ' ')})" if cause else "")
 
 
-def headline_text(headline: str, where: Sequence[Place | PlaceJson]) -> str:
-    """``GPU idle 84 % of each step: ..., at forward() net.py:16``: a headline with the first place, once."""
-    return plain(", ".join(filter(None, (headline, place_text(headline, where)))))
-
-
-def place_text(headline: str, where: Sequence[Place | PlaceJson]) -> str:
-    """``at forward() net.py:16``: the first place; empty if there is none, or the headline names it."""
-    if not where:
-        return ""
-    place = Place(where[0].file, where[0].line, where[0].function)
-    return "" if code_place(place.file, place.line) in headline else f"at {at(place)}"
+def headline_text(finding: Finding | FindingJson) -> str:
+    """``GPU idle 84 % of each step: ..., at forward() net.py:16``: the headline with the first place, once."""
+    places = (Place(where.file, where.line, where.function) for where in finding.where[:1])
+    unnamed = (f", at {at(place)}" for place in places if code_place(*place[:2]) not in finding.headline)
+    return plain(finding.headline + "".join(unnamed))
 
 
 def _range(low: float, high: float) -> tuple[str, str]:
@@ -83,7 +77,7 @@ NONE_KNOWN = "No fix is known to gain 5 % or more; what the first one gains is u
 NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
-def only_minor(finding: FindingJson) -> str:
+def only_minor(finding: Finding | FindingJson) -> str:
     """The verdict on a training whose findings are all minor, given the first of them."""
     from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (loaded already where there is a finding; the first frame has none)
 
@@ -108,19 +102,26 @@ def none_found(report: Report) -> str:
     )
 
 
-def gain_text(fix: FixJson) -> str:
-    """``2.2x to 4.5x faster``: what a fix gains; empty if nothing is known of it."""
-    if not fix.estimated_speedup:
-        return f"not certain, up to {_range(fix.high, fix.high)[0]}x faster" if fix.high is not None else ""
-    return times_text(fix.estimated_speedup, fix.low, fix.high)
+def gain_text(fix: Fix | FixJson) -> str:
+    """``2.2x to 4.5x faster``, ``up to 4.5x faster``, or ``at least 3.8x faster`` if no upper end is known.
+
+    Empty if nothing is known of the gain.
+    """
+    estimated, low, high = fix.estimated_speedup, fix.low, fix.high
+    if not estimated:
+        return f"not certain, up to {_range(high, high)[0]}x faster" if high is not None else ""
+    least, most = _range(low or estimated, high or estimated)
+    if high is None:
+        return f"at least {least}x faster"
+    return f"up to {most}x faster" if least == most or float(least) <= 1.0 else f"{least}x to {most}x faster"
 
 
-def fix_text(fix: FixJson) -> str:
+def fix_text(fix: Fix | FixJson) -> str:
     """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
     return plain(fix.action) + (f" ({gained})" if (gained := gain_text(fix)) else "")
 
 
-def markdown_lines(finding: FindingJson) -> list[str]:
+def markdown_lines(finding: Finding | FindingJson) -> list[str]:
     """A finding, its place and its first fixes as Markdown that is as easy to read as it is."""
     lines = [f"{rule_title(finding.rule)}: {plain(finding.headline)}"]
     for where in finding.where[:1]:
@@ -130,20 +131,11 @@ def markdown_lines(finding: FindingJson) -> list[str]:
     return lines + [f"- {'or' if number else 'fix'}: {text}" for number, text in enumerate(fixes)]
 
 
-def times_text(estimated: float, low: float | None, high: float | None) -> str:
-    """``2.2x to 4.5x faster``, ``up to 4.5x faster``, or ``at least 3.8x faster`` if no upper end is known."""
-    is_open = high is None or math.isinf(high)  # infinite in findings, null in JSON
-    least, most = _range(low or estimated, estimated if is_open else high or estimated)
-    if is_open:
-        return f"at least {least}x faster"
-    return f"up to {most}x faster" if least == most or float(least) <= 1.0 else f"{least}x to {most}x faster"
-
-
-def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The rules that could not judge, by reason; ``unjudged`` are pairs (rule, reason)."""
+def rules_by_reason(unjudged: Iterable[Unjudged]) -> dict[str, list[str]]:
+    """The rules that could not judge, by reason."""
     rules: dict[str, list[str]] = {}
-    for rule, reason in unjudged:
-        rules.setdefault(reason, []).append(rule)
+    for each in unjudged:
+        rules.setdefault(each.reason, []).append(each.rule)
     return rules
 
 

@@ -100,7 +100,7 @@ class HeadlessView:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
         self._write(line)
         if first is not None and has_held and self._is_new("verdict", first.rule):
-            self._write_wrapped(f"{name}: {headline_text(first.headline, first.where)}")
+            self._write_wrapped(f"{name}: {headline_text(first)}")
 
     def _is_new(self, about: object, what: object) -> bool:
         """True if this is not what was written last about it; it is from now on."""
@@ -228,11 +228,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:
     """The primary finding as Markdown; empty without a finding."""
-    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (only at the end of a run)
-
     if not findings:
         return []
-    first = FindingJson.of(findings[0])
-    if is_minor(first.rule, first.severity):
-        return [only_minor(first)]
-    return markdown_lines(first)
+    first = findings[0]
+    return [only_minor(first)] if is_minor(first.rule, first.severity) else markdown_lines(first)

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from tuimon.diagnosis.finding import Finding, Severity, finding_json
+from tuimon.diagnosis.finding import CodePlace, FindingJson, Unjudged, VerdictChange
 from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
@@ -97,12 +97,6 @@ class PlaceJson(Struct):
         return cls(place.file, place.line, place.function) if place is not None else None
 
 
-class CodePlace(PlaceJson):
-    """A line of code with its text, if the log has it."""
-
-    source: str | None
-
-
 class StandingGroup(Struct):
     """Threads with equal stacks."""
 
@@ -142,36 +136,6 @@ class StandstillJson(Struct, omit_defaults=True):
     text: str
     groups: list[StandingGroup]
     collectives: list[StuckCollective] = []
-
-
-class FixJson(Struct):
-    """A fix; gains are the step time now divided by that with the fix: estimated, at least, at most."""
-
-    action: str
-    estimated_speedup: float | None
-    low: float | None
-    high: float | None
-
-
-class FindingJson(Struct):
-    """A verdict of one rule; ``action`` and ``estimated_speedup`` are of the best fix."""
-
-    rule: str
-    severity: Severity
-    headline: str
-    share_of_step: float | None
-    cause: str | None
-    where: list[CodePlace]
-    evidence: dict[str, float | int | str | None]
-    fixes: list[FixJson]
-    action: str
-    estimated_speedup: float | None
-    speedup_at_least: float | None
-
-    @classmethod
-    def of(cls, finding: Finding) -> FindingJson:
-        """The finding as a report's struct."""
-        return msgspec.convert(finding_json(finding), cls)
 
 
 class StepsJson(Struct, omit_defaults=True):
@@ -506,22 +470,6 @@ class SamplingJson(Struct):
     text: str
 
 
-class ChangeJson(Struct):
-    """The first verdict changed, at a step and a time since the beginning."""
-
-    at_s: float | None
-    step: int | None
-    before: str | None = field(name="from")
-    after: str | None = field(name="to")
-
-
-class UnjudgedJson(Struct):
-    """A rule that had nothing to judge by."""
-
-    rule: str
-    reason: str
-
-
 class Report(Struct, omit_defaults=True, kw_only=True):
     """One run. With ``--brief`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
 
@@ -548,8 +496,8 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     traces: list[TraceJson] = []
     standstills: list[StandstillJson] = []
     findings: list[FindingJson]  # the most important first
-    changes: list[ChangeJson]
-    unjudged: list[UnjudgedJson]
+    changes: list[VerdictChange]
+    unjudged: list[Unjudged]
     left_out: dict[str, int] = {}
 
     @property

@@ -15,7 +15,7 @@ from tests.session import records
 from tests.sources.log.literal_log import write
 from tests.views.metrics.figures import whole_session
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
@@ -24,7 +24,7 @@ from tuimon.views.report.page import as_html
 from tuimon.views.report.report import page_of, report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.text import text_report
-from tuimon.views.report_types import FindingJson, Report, ReportPage
+from tuimon.views.report_types import Report, ReportPage
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.verdicts import VerdictChange, Verdicts, fold
+from tuimon.diagnosis.finding import Finding, VerdictChange
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.session import Session
 from tuimon.sources.log.runs import Chosen, choose, read_logs
 from tuimon.text import plain
@@ -87,6 +87,6 @@ def _failed(reports: Sequence[Report], names: Sequence[str]) -> int:
             hit = next((name for name in names if name in (each.rule, each.cause, each.severity)), None)
             if hit is not None:
                 failed = 1
-                log, headline = plain(report.run.log), headline_text(each.headline, each.where)
+                log, headline = plain(report.run.log), headline_text(each)
                 print(f"tuimon report: {log}: {hit}: {each.rule} ({each.severity}): {headline}", file=sys.stderr)
     return failed

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tuimon.diagnosis.finding import FindingJson
 from tuimon.session.gpus import figures_of
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
@@ -29,7 +30,7 @@ from tuimon.views.format import count, percent, place
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.report import DRAWN_GPUS
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import FindingJson, FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
+from tuimon.views.report_types import FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
@@ -154,7 +155,7 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
         "command": " ".join(report.run.command) or "?",
         "ended": how_ended(end) if end is not None else NO_END,
         "findings": [_finding(finding, report.code) for finding in report.findings],
-        "unjudged": rules_by_reason((each.rule, each.reason) for each in report.unjudged),
+        "unjudged": rules_by_reason(report.unjudged),
         "bar": phase_bar(report.phases),
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(report.mean_steps),

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import structs
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import CodePlace, Finding, FindingJson, VerdictChange
 from tuimon.diagnosis.judging import unjudged
-from tuimon.diagnosis.verdicts import VerdictChange, Verdicts
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.loaders import LoaderRow
@@ -105,17 +105,9 @@ def report_of(
         ],
         traces=[filled(types.TraceJson, t, gpu_idle=gpu_idle_in(t), text=trace_text(t)) for t in session.traces],
         standstills=[_standstill(each, session) for each in session.standstills.past],
-        findings=[types.FindingJson.of(finding) for finding in findings],
-        changes=[
-            types.ChangeJson(
-                change.t_s - session.start_s if session.start_s is not None else None,
-                change.step,
-                change.before,
-                change.after,
-            )
-            for change in changes
-        ],
-        unjudged=[filled(types.UnjudgedJson, each) for each in unjudged(session)],
+        findings=[FindingJson.of(finding) for finding in findings],
+        changes=list(changes),
+        unjudged=unjudged(session),
     )
     if len(pids) > FEW:
         report.ranks_summary = _summary([rank for rank in report.ranks if rank.pid in map(own_id, pids)])
@@ -270,7 +262,7 @@ def _loader(row: LoaderRow) -> types.LoaderJson:
         facts=structs.replace(facts, item=None, collate=None),
         busy_ratio=fmean(busy) if busy and facts.workers else None,
         workers=[
-            filled(types.LoaderWorkerJson, worker, where=filled(types.CodePlace, hot.place) if hot else None)
+            filled(types.LoaderWorkerJson, worker, where=filled(CodePlace, hot.place) if hot else None)
             for worker in row.worker_rows
             for hot in (worker.hot,)
         ],
@@ -345,10 +337,7 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
         found = Verdicts().judge_run(session) if session.trainer() else []
     finally:
         session.focus_on(chosen)
-    return [
-        filled(types.TrainingFinding, finding, headline=headline_text(finding.headline, finding.where))
-        for finding in found[:_FINDINGS]
-    ]
+    return [filled(types.TrainingFinding, finding, headline=headline_text(finding)) for finding in found[:_FINDINGS]]
 
 
 def _standstill(past: Past, session: Session) -> types.StandstillJson:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
+from tuimon.diagnosis.finding import FindingJson
 from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
-from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
+from tuimon.views.finding_text import gain_text, headline_text, none_found, only_minor, rule_title, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
-from tuimon.views.report_types import FindingJson, Phase, RankShare, Report, RunJson
+from tuimon.views.report_types import Phase, RankShare, Report, RunJson
 from tuimon.views.words import last_state_text, started_program
 
 #: The most characters of a sentence that comes from a command line or a headline.
@@ -65,7 +66,7 @@ def verdict_text(report: Report) -> str:
     if not report.findings:
         return none_found(report) if report.has_steps else f"No training step was seen. {last_state_text(report.state)}"
     first = report.findings[0]
-    return headline_text(first.headline, first.where) if has_verdict(report.findings) else only_minor(first)
+    return headline_text(first) if has_verdict(report.findings) else only_minor(first)
 
 
 def _verdict(report: Report) -> str:
@@ -73,7 +74,7 @@ def _verdict(report: Report) -> str:
         return none_found(report) if report.has_steps else last_state_text(report.state)
     first, title = report.findings[0], rule_title(report.findings[0].rule)
     says = f"{_IS} {title}:" if has_verdict(report.findings) else f"{only_minor(first).rstrip('.')}: {title},"
-    return f"{says} {headline_text(first.headline, first.where)}"
+    return f"{says} {headline_text(first)}"
 
 
 def _advice(report: Report) -> str:
@@ -82,8 +83,7 @@ def _advice(report: Report) -> str:
     if not report.findings or not report.findings[0].fixes:
         return "There is nothing to change"
     fix = report.findings[0].fixes[0]
-    estimated = fix.estimated_speedup
-    gain = f"; that makes training {times_text(estimated, fix.low, fix.high)}" if estimated else ""
+    gain = f"; that makes training {gain_text(fix)}" if fix.estimated_speedup else ""
     return f"To do: {plain(fix.action)}{gain}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tuimon.diagnosis.finding import CodePlace, FindingJson
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
@@ -17,7 +18,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report
+from tuimon.views.report_types import Phase, RangeJson, Rank, Report
 from tuimon.views.words import ended_text, last_state_text, steps_text, survivors_text
 
 _WIDTH = 78
@@ -32,7 +33,7 @@ def text_report(report: Report) -> str:
     parts = [_head(report), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     parts += [_ranges(report.ranges), *_findings(report.findings)]
     parts += [_listed("Standstills", (each.text for each in report.standstills)), _changes(report)]
-    unjudged = rules_by_reason((rule.rule, rule.reason) for rule in report.unjudged)
+    unjudged = rules_by_reason(report.unjudged)
     parts += [_listed("Not judged", (f"{', '.join(names)}: {reason}" for reason, names in unjudged.items()))]
     memory = ([f"Memory of torch, {each.text[0]}", *each.text[1:]] for each in report.memory)
     for head, *rows in (*memory, *(each.text for each in report.traces)):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from tuimon.text import code_place
 from tuimon.views.finding_text import markdown_lines
 from tuimon.views.format import plain
-from tuimon.views.report_types import FindingJson
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -63,5 +62,5 @@ async def _edit(app: App[Any], command: Sequence[str]) -> None:
 
 def copy_finding(app: App[Any], finding: Finding) -> None:
     """Copy a finding as Markdown, through the terminal (OSC 52)."""
-    app.copy_to_clipboard("\n".join(markdown_lines(FindingJson.of(finding))) + "\n")
+    app.copy_to_clipboard("\n".join(markdown_lines(finding)) + "\n")
     app.notify("copied as Markdown: verdict, place and fix", markup=False)

@@ -8,11 +8,9 @@ from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, texts
 from tests.views.tui.sheets.test_sheets import FakeCloseUp
 from tuimon.diagnosis.explain.page import page_of
-from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.judging import Unjudged
-from tuimon.diagnosis.verdicts import VerdictChange
+from tuimon.diagnosis.finding import Change, Fix, Unjudged, VerdictChange
 from tuimon.interval import Interval
-from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
+from tuimon.views.finding_text import evidence_rows, evidence_text, gain_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 
@@ -109,21 +107,18 @@ def test_fixes_are_a_table_best_first():
     )
     rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
     at = rows.index("Fix gain")
-    first = found.fixes[0]
-    gain = times_text(first.estimated_speedup, *first.gain)
-    assert rows[at + 1] == f"{found.action} {gain}"
-    assert rows[at + 2] == f"make augment() cheaper {times_text(3.0, 2.0, 4.0)}"
+    assert rows[at + 1] == f"{found.action} {gain_text(found.best)}"
+    assert rows[at + 2] == f"make augment() cheaper {gain_text(other)}"
     assert rows[at + 3] == "ask around –"
 
 
 @pytest.mark.parametrize("width", [36, 56, 60, 100, 110])
 def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
     rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
-    others = [*changes_lines(CHANGES, 0.0, width), *unjudged_lines(MISSING, width)]
+    others = [*changes_lines(CHANGES, width), *unjudged_lines(MISSING, width)]
     assert all(cells(row) <= width for row in (*rows, *others))
     shown = "\n".join(map(text_of, rows))
-    best = INPUT_BOUND.fixes[0]
-    assert "transforms.py:31" in shown and times_text(best.estimated_speedup, *best.gain) in shown
+    assert "transforms.py:31" in shown and gain_text(INPUT_BOUND.best) in shown
 
 
 def test_why_and_how_sure_are_said_of_the_chosen_finding():

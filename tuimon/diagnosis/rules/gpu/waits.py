@@ -178,7 +178,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         evidence={
             **figures,
             **bounds("gpu_idle", gpu.idle),
-            "speedup_at_most": best.as_json()["high"],
+            "speedup_at_most": best.high,
             **gpu.width_evidence,
         },
     )

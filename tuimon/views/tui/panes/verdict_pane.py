@@ -32,7 +32,6 @@ from tuimon.views.words import end_tip, how_ended, state_details, state_name, su
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity
     from tuimon.session.session import Session
-    from tuimon.views.report_types import FindingJson
 
 #: Fewest rows of the verdict: headline, place, fix. Headline and fix take a second row each where they need it; above
 #: them one more says how a run failed.
@@ -176,9 +175,8 @@ def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
 
 def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
     from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (with a finding the rules are loaded; the first frame has none)
-    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
-    findings, first = verdict.findings, FindingJson.of(verdict.findings[0])
+    findings, first = verdict.findings, verdict.findings[0]
     probably = "probably " if verdict.measuring_s is not None else ""
     if is_minor(first.rule, first.severity):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
@@ -191,7 +189,7 @@ def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
     return _Paragraph(first.severity, name, plain(first.headline), where_line(first, width), fix)
 
 
-def where_line(finding: FindingJson, width: int) -> Line:
+def where_line(finding: Finding, width: int) -> Line:
     """``train.py:16  forward()  ▸ h, c = cell(x)``; the place is never cut."""
     if not finding.where:
         return ()
@@ -200,14 +198,14 @@ def where_line(finding: FindingJson, width: int) -> Line:
     unnamed = not where.function or where.function.startswith("<")
     named = left if unnamed else (*left, Span(f"  {plain(where.function)}()"))
     left = named if cells(named) <= width else left
-    source = plain(where.source or "")
+    source = plain(where.source.strip())
     room = width - cells(left) - 4
     if not source or room < min(len(source), _LEAST_TEXT):
         return left
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
 
-def fix_lines(first: FindingJson, others: int, width: int, *, wraps: bool) -> tuple[Line, ...]:
+def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[Line, ...]:
     """``FIX  num_workers=8     2.2x to 4.5x faster · v 2 more fixes``; the gain is never cut."""
     head = line(("FIX", "benign bold") if first.severity in ("critical", "warning") else ("TIP", "dim"), "  ")
     if not first.action:
@@ -228,7 +226,7 @@ def fix_lines(first: FindingJson, others: int, width: int, *, wraps: bool) -> tu
     return (justified((*head, Span(action, "strong")), right, width), *further)
 
 
-def _others(first: FindingJson, others: int, *, short: bool) -> Line:
+def _others(first: Finding, others: int, *, short: bool) -> Line:
     """The number of further fixes and findings, which ``v`` shows."""
     fixes = len(first.fixes[1:])
     if short:

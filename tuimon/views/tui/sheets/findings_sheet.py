@@ -15,7 +15,6 @@ from tuimon.records import Place
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, plain
 from tuimon.views.report.report import goodput_of
-from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -36,9 +35,7 @@ from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.finding import Finding
-    from tuimon.diagnosis.judging import Unjudged
-    from tuimon.diagnosis.verdicts import VerdictChange
+    from tuimon.diagnosis.finding import Finding, Unjudged, VerdictChange
     from tuimon.monitor.monitor import Monitor
 
 AROUND = 1  # lines of code shown before and after the line that a finding names
@@ -98,7 +95,7 @@ class FindingsSheet(Sheet):
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
             goodput,
-            changes_lines(monitor.changes, monitor.session.start_s, width),
+            changes_lines(monitor.changes, width),
             unjudged_lines(unjudged(monitor.session), width),
         )
         return apart(parts)
@@ -150,7 +147,7 @@ def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
 
 def _fixes(finding: Finding, width: int) -> list[Line]:
     """A row for each fix: what to do, and what it gains; the gain below it, when columns have no room."""
-    fixes = FindingJson.of(finding).fixes
+    fixes = finding.fixes
     if not fixes:
         return []
     gains = [gain_text(fix) or ABSENT for fix in fixes]
@@ -187,15 +184,14 @@ def _why(finding: Finding, width: int) -> list[Line]:
     return rows
 
 
-def changes_lines(changes: Sequence[VerdictChange], start_s: float | None, width: int) -> list[Line]:
+def changes_lines(changes: Sequence[VerdictChange], width: int) -> list[Line]:
     """When the verdict changed and from what to what, the latest first; empty if it never changed."""
     if not changes:
         return []
     rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
-    for change in sorted(changes, key=lambda change: -change.t_s)[:_CHANGES]:
-        since = duration(change.t_s - start_s) if start_s is not None else ""
+    for change in [*reversed(changes)][:_CHANGES]:
         step = f"step {count(change.step)}" if change.step is not None else ""
-        head = line(" ", (column(since, 8), "dim"), (column(step, 14), "dim"))
+        head = line(" ", (column(duration(change.at_s), 8), "dim"), (column(step, 14), "dim"))
         words = f"{verdict_name(change.before)} → {verdict_name(change.after)}"
         rows += hanging(head, words, width)
     return rows
