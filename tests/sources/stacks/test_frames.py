@@ -22,10 +22,9 @@ from tuimon.sources.stacks.shorten import (
     PER_THREAD,
     Stack,
     WindowStacks,
-    coarse_stack,
     most_frequent,
-    outline_stack,
     shorten,
+    telling_depth,
 )
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -71,14 +70,9 @@ def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_
     torch = RawFrame(f"{PACKAGES}/torch/__init__.py", 445, "<module>")
     numpy = RawFrame(f"{PACKAGES}/numpy/__init__.py", 11, "<module>")
     leaf = RawFrame("/usr/lib/python3.11/dataclasses.py", 433, "_create_fn")
-    kept = shorten([line, loading, hook, torch, loading, numpy, loading, leaf], ids)
-    assert torch in kept
-    assert torch._replace(line=0) in coarse_stack(kept, ids)
-    assert torch._replace(line=0) in outline_stack(coarse_stack(kept, ids), 0, {}, ids)
-    many = Counter(
-        {(line, loading, hook, torch._replace(line=n), loading, numpy._replace(line=n)): 1 for n in range(99)}
-    )
-    listed, lost = most_frequent(Counter({shorten(stack, ids): n for stack, n in many.items()}), 24, ids)
+    assert torch._replace(line=0) in shorten([line, loading, hook, torch, loading, numpy, loading, leaf], ids)
+    many = [(line, loading, hook, torch._replace(line=n), loading, numpy._replace(line=n)) for n in range(99)]
+    listed, lost = most_frequent(Counter(shorten(stack, ids) for stack in many), 24, ids)
     assert lost == 0 and all(any("torch" in frame.file for frame in stack) for stack, _ in listed)
 
 
@@ -118,26 +112,32 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
     ("stack", "left"),
     [
         ((MAIN, CALL, MODEL, CALL, LINEAR), (MAIN, CALL)),
-        ((MAIN, STEP, MAIN, CALL, MODEL, LINEAR), (MAIN, STEP, CALL)),  # a closure inside step()
+        ((MAIN, STEP, MAIN, CALL, MODEL, LINEAR), (MAIN, STEP, MAIN, CALL)),  # a closure inside step()
         ((MAIN, SCHEDULED, STEP, EPOCH, PIL), (MAIN, SCHEDULED, STEP, EPOCH)),  # one that runs no module there
         ((MAIN, SCHEDULED, STEP), (MAIN, SCHEDULED)),
         ((MAIN, HOOK, MODEL), (MAIN, HOOK)),
         ((MAIN, FETCH, WORKER, ITEM), (MAIN, FETCH, WORKER, ITEM)),  # a forked worker
         ((MAIN, FETCH, FETCHER, ITEM, PIL), (MAIN, FETCH, FETCHER, ITEM)),  # what makes the data
-        ((MAIN, FETCH, FETCHER, ITEM, MODEL), (MAIN, FETCH, FETCHER, ITEM)),
         ((MAIN, FETCH, FETCHER, ITEM, CALL, LINEAR), (MAIN, FETCH, FETCHER, ITEM, CALL)),
-        ((MAIN, CALL, METRIC, METRIC_INSIDE, CALL), (MAIN, CALL, METRIC, CALL)),  # a metric is a module too
-        ((MAIN, CALL, METRIC, METRIC, LOSS, SELECT), (MAIN, CALL, METRIC, LOSS)),  # unless one may train on it
-        ((MAIN, ITEM, PIL), (MAIN, ITEM)),
-        ((SELECT, PIL), (SELECT,)),
+        ((MAIN, CALL, METRIC, METRIC_INSIDE, CALL), (MAIN, CALL, METRIC)),  # a metric is a module too
+        ((MAIN, CALL, METRIC, METRIC, LOSS, SELECT), (MAIN, CALL, METRIC, METRIC, LOSS)),  # one may train on it
+        ((MAIN, ITEM, PIL), (MAIN,)),
+        ((MAIN, FIT, NOTIFY, ITEM), (MAIN,)),
+        ((), ()),
     ],
 )
-def test_a_stack_without_its_detail(stack: Stack, left: Stack) -> None:
-    assert coarse_stack(stack, FrameIds()) == left
+def test_a_stack_is_shortened_down_to_what_shows_its_phase(stack: Stack, left: Stack) -> None:
+    assert stack[: telling_depth(stack, 0, FrameIds())] == left
+
+
+def test_what_the_loops_lines_call_is_kept_be_it_by_a_library() -> None:
+    ids = FrameIds()
+    assert telling_depth((MAIN, ITEM, MODEL, PIL), 1, ids) == 2
+    assert telling_depth((MAIN, NOTIFY, ITEM, MODEL), 1, ids) == 3
 
 
 def test_rare_stacks_keep_their_phase() -> None:
-    """Forty lines of a model, each seen a little: half of them merge into "in a module", none is lost."""
+    """Forty lines of a model, each seen a little: most of them merge into "in a module", none is lost."""
     ids = FrameIds()
     counts: Counter[Stack] = Counter({(MAIN, CALL, MODEL._replace(line=line)): 2 + line % 3 for line in range(40)})
     counts[(MAIN, STEP)] = 50

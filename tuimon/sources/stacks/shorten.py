@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from heapq import nsmallest
 
 from tuimon.code_origin import innermost_package, is_agent_file, package_of
 from tuimon.library_code import is_iteration
@@ -17,8 +18,9 @@ PER_THREAD = 12
 PER_MAIN_THREAD = 24
 PER_PROCESS = 52
 _DEPTH = 48
-#: 1 in this many of the places left goes to the most frequent stacks, before the rest is merged further.
-_KEPT = 3
+#: A stack that ends in the user's code is shortened as late as one elsewhere with this many times the samples: our
+#: choice. Of ten programs 1 to 4 were tried: a higher one keeps more of the user's lines, and less of what they call.
+_USERS_WEIGHT = 2
 
 Stack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
@@ -32,7 +34,7 @@ def shorten(
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
     An import by a line of the user's keeps its outermost frame, which is in no phase wherever it is, and the outermost
-    of the imported package: the line's text cannot always be read.
+    of the imported package, for all of its lines: the text of the user's cannot always be read.
 
     Libraries keep the frames that the user calls and that call the user, the one that runs the model, and the last on
     the ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows
@@ -51,7 +53,7 @@ def shorten(
     imported = _imported_at(traits)
     module = _module_at(stack, traits, imported)
     kept = tuple(
-        frame
+        frame if i != module else frame._replace(line=0)
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
         if i in (last, package, leaves_path, imported, module)
         or trait.user
@@ -83,12 +85,6 @@ def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], importe
     return next((i for i, file in files if package_of(file) is not None and not is_agent_file(file)), None)
 
 
-def _closure_at(stack: Stack, traits: Sequence[FrameTraits]) -> int | None:
-    """The index of the outermost frame of an optimizer's closure, if no marked part of torch runs inside of it."""
-    last = next((i for i in range(len(stack) - 1, -1, -1) if traits[i].part), len(stack))
-    return last + 1 if last + 1 < len(stack) and may_call_closure(*_function(stack[last])) else None
-
-
 def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
     """The index of the last frame before a library's frame that is not the next on the path."""
     found, passed = None, 0
@@ -100,55 +96,6 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
     return found
 
 
-def without_callees(stack: Stack, ids: FrameIds) -> Stack:
-    """A stack down to what the user's innermost function calls, where no marked part of torch runs in there.
-
-    ``main <fetch> __getitem__ dumps iterencode`` -> ``main <fetch> __getitem__ dumps``
-    """
-    traits = [ids.traits(frame) for frame in stack]
-    innermost = next((i for i in range(len(stack) - 1, -1, -1) if traits[i].user or traits[i].part), len(stack))
-    return stack[: innermost + 2] if innermost < len(stack) and traits[innermost].user else stack
-
-
-def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
-    """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
-
-    The library's frame that calls the user where a stack leaves the path is left: it may handle an event.
-    Below torch's loader its fetcher is left as well, and the user's first frame, which makes the data.
-    They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
-    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. If
-    the closure runs no more of torch, it and its callers are: ``main step closure``.
-    """
-    out: list[RawFrame] = []
-    part = ""
-    loads = False
-    traits = [ids.traits(frame) for frame in stack]
-    imported = _imported_at(traits)
-    module = _module_at(stack, traits, imported)
-    closure = _closure_at(stack, traits)
-    for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
-        if i == module:
-            out.append(frame._replace(line=0))  # of any of its lines
-        elif i == imported or (closure is not None and i in (closure - 1, closure)):
-            out.append(frame)
-            part = trait.part or part
-        elif trait.part and (trait.part != part or is_worker_loop(*_function(frame)) or is_fetcher(frame.file)):
-            out.append(frame)
-            part = trait.part
-            loads = loads_data(*_function(frame))
-        elif loads and trait.user:
-            out.append(frame)
-            loads = False
-        elif not part and (trait.user or _function(frame) in path or _calls_user_off(path, i, stack, traits)):
-            out.append(frame)
-    return tuple(out) or stack[:1]
-
-
-def _calls_user_off(path: Sequence[Function], i: int, stack: Stack, traits: Sequence[FrameTraits]) -> bool:
-    """True if a frame of a library's, called by the last of the path, calls the user's code."""
-    return 0 < i < len(stack) - 1 and traits[i].library and traits[i + 1].user and _function(stack[i - 1]) in path
-
-
 def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
     """How many of the user's functions most samples have in common, counted from the root: down to the loop."""
     half = counts.total() / 2
@@ -157,7 +104,7 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
     while True:
         by_function: Counter[tuple[str, str]] = Counter()
         for stack, count in passing.items():
-            if len(stack) > depth and not ids.traits(stack[depth]).part:
+            if len(stack) > depth and not (ids.traits(stack[depth]).part or ids.traits(stack[depth]).imports):
                 by_function[_function(stack[depth])] += count
         function, most = next(iter(by_function.most_common(1)), (None, 0))
         if most <= half:
@@ -166,67 +113,54 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
         depth += 1
 
 
-def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: FrameIds) -> Stack:
-    """A coarse stack without the user's frames further down than what the loop's own lines call, be it by a library.
+def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
+    """How many of its outermost frames show a stack's phase, and what the loop's own lines call, be it by a library.
 
-    The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
+    The first frame of each part of torch shows the phase, also where forward and backward run inside
+    ``optimizer.step(closure)``: of ``main``, ``step`` (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and
+    ``relu`` (nn) the first four do, of ``main step closure loss`` the first three. Below torch's loader its fetcher
+    counts as well, and the user's first frame, which makes the data; below an import the package that it is of.
     """
-    out, parts = [], set()
     traits = [ids.traits(frame) for frame in stack]
-    module = _module_at(stack, traits, _imported_at(traits))
-    closure = _closure_at(stack, traits)
-    for i, frame in enumerate(stack):
-        part = traits[i].part
-        if i == module or (closure is not None and i in (closure - 1, closure)):
-            out.append(frame)
-        elif part and (part not in parts or is_worker_loop(frame.file, frame.function)):
-            parts.add(part)
-            out.append(frame._replace(line=lines.setdefault(_function(frame), frame.line)))
-        elif not part and (i <= depth or (i == depth + 1 and traits[depth].library)):
-            out.append(frame)
-    return tuple(out)
+    imported = _imported_at(traits)
+    library = depth < len(stack) and traits[depth].library
+    telling = max(depth + library, imported or 0, _module_at(stack, traits, imported) or 0)
+    parts = set[str]()
+    loads = False
+    for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
+        if trait.part:
+            is_new = trait.part not in parts or is_worker_loop(*_function(frame)) or is_fetcher(frame.file)
+            telling = max(telling, i) if is_new else telling
+            parts.add(trait.part)
+            loads = loads_data(*_function(frame))
+        elif (loads and trait.user) or (i and may_call_closure(*_function(stack[i - 1]))):
+            telling, loads = max(telling, i), False
+    return min(telling + 1, len(stack))
 
 
-def most_frequent(
-    counts: Counter[Stack], room: int, ids: FrameIds, path: Sequence[Function] = NO_PATH
-) -> tuple[list[tuple[Stack, int]], int]:
+def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
-    Rare stacks are merged step by step: without what the user's lines call, then into coarse ones, then into outlines,
-    which still show the phase.
+    The rarest count for their callers, frame by frame, as far as these show the same phase: of ``main forward linear``
+    and ``main forward relu`` both may become ``main forward``.
     """
     if len(counts) <= room:
         return counts.most_common(), 0
-    depth = loop_depth(counts, ids)
-    lines: dict[Function, int] = {}
-    kept, rest = Counter[Stack](), counts
-    for shortened in (
-        lambda stack: without_callees(stack, ids),
-        lambda stack: coarse_stack(stack, ids, path),
-        lambda stack: outline_stack(stack, depth, lines, ids),
-    ):
-        common, rest = _split(rest, (room - len(kept)) // _KEPT)
-        kept, rest = _merge(kept + common, rest, shortened)
-        if len(kept) + len(rest) <= room:
+    depth, kept = loop_depth(counts, ids), Counter(counts)
+    least = {stack: telling_depth(stack, depth, ids) for stack in counts}
+
+    def weight(stack: Stack) -> int:
+        return kept[stack] * (_USERS_WEIGHT if ids.traits(stack[-1]).user else 1)
+
+    while len(kept) > room:
+        rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)
+        if not rarest:
             break
-    listed, lost = _split(rest, room - len(kept))
-    return (kept + listed).most_common(), lost.total()
-
-
-def _split(counts: Counter[Stack], number: int) -> tuple[Counter[Stack], Counter[Stack]]:
-    ordered = counts.most_common()
-    return Counter(dict(ordered[:number])), Counter(dict(ordered[number:]))
-
-
-def _merge(
-    kept: Counter[Stack], rest: Counter[Stack], shortened: Callable[[Stack], Stack]
-) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Shorten the rest, and add stacks of it that then equal a kept one to that one's count."""
-    short: Counter[Stack] = Counter()
-    for stack, count in rest.items():
-        short[shortened(stack)] += count
-    same = Counter({stack: short.pop(stack) for stack in kept.keys() & short.keys()})
-    return kept + same, short
+        for stack in rarest:
+            least[stack[:-1]] = least[stack]
+            kept[stack[:-1]] += kept.pop(stack)
+    listed = kept.most_common(room)
+    return listed, counts.total() - sum(count for _, count in listed)
 
 
 def _function(frame: RawFrame) -> Function:
@@ -267,7 +201,7 @@ class WindowStacks:
         if room < 2:
             self.folded += sum(short.values())
             return
-        listed, lost = most_frequent(short, room, self._ids, path)
+        listed, lost = most_frequent(short, room, self._ids)
         self.folded += lost
         for stack, count in listed:
             self.stacks.append(StackCount(tid, thread, self._ids.ids_of(stack, self._files), count))
