@@ -1,8 +1,9 @@
 """GPUs in the picture: what is used, histories, throttling, energy, errors."""
 
 import pytest
+from msgspec import structs
 
-from tests.session.records import loop, one_process, process, session_of, steps
+from tests.session.records import header, loop, one_process, process, session_of, steps
 from tuimon.records import Gpu, GpuProcess, Throttle, TorchMemory
 from tuimon.session.ranks import rows_of, with_utilisation
 
@@ -110,3 +111,10 @@ def test_a_driver_that_was_loaded_anew_counts_from_zero():
     counted = [gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t) for t in range(1, 21)]
     session = session_of(process(100, gpu_uuids=["GPU-0"]), loop(20, {"forward": 100.0}), counted)
     assert joules(session) == {"GPU-0": pytest.approx(10.0)}
+
+
+def test_figures_are_old_after_three_windows():
+    rows = [only(session_of(header(), gpu(60), process(100, t=t))) for t in (67.0, 69.0)]
+    assert [row.is_old for row in rows] == [False, True]
+    long = structs.replace(header(), interval_s=60.0)
+    assert not only(session_of(long, gpu(60), process(100, t=119.0))).is_old

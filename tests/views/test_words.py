@@ -93,7 +93,10 @@ BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
         (BUSIER, "2 GPUs 37–97 %"),
         (number(8), "8 GPUs 100 % · tensor 12 %"),
         ([HOPPER, *number(3, OLD, used_by_run=False)], "GPU 100 % · tensor 12 %"),
-        ([replace(HOPPER, util_ratio=None), instance("1g.10gb", "MIG-a")], "GPU SM 71 % · tensor 12 %"),
+        (
+            [replace(HOPPER, util_ratio=None, is_divided=True), instance("1g.10gb", "MIG-a")],
+            "GPU SM 71 % · tensor 12 %",
+        ),
         ([replace(HOPPER, means=GpuMeans(util_ratio=0.16, tensor_ratio=0.0))], "GPU 16 % · tensor 0 %"),
         ([replace(OLD, used_by_run=False)], "GPU 37 %"),
         ([replace(OLD, stale_s=12.0)], None),

@@ -49,6 +49,12 @@ def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:
     return structs.replace(means, **missing)
 
 
+#: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
+_OLD_S, _OLD_WINDOWS = 8.0, 3
+#: With more GPUs than this a record covers several windows.
+_GPUS_A_WINDOW = 2
+
+
 class GpuRow(Struct, frozen=True):
     """One GPU or MIG instance: its latest record, and what only many records show."""
 
@@ -63,6 +69,13 @@ class GpuRow(Struct, frozen=True):
     xids: tuple[int, ...] = ()  # since the run began
     resent_per_min: int = 0  # packets, over PCIe
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
+    is_divided: bool = False  # into MIG instances, which are rows of their own
+    old_after_s: float = _OLD_S
+
+    @property
+    def is_old(self) -> bool:
+        """True if its driver has given no figures for long."""
+        return self.stale_s >= self.old_after_s
 
     def history(self, counter: str) -> tuple[float | None, ...]:
         return self.course.get(counter, ())
@@ -262,11 +275,12 @@ def gpu_rows(
     steps_per_s: float | None = None,
     spans: Sequence[SteppingSpan] = (),
     course: Span = LATEST,
+    interval_s: float = 1.0,
 ) -> list[GpuRow]:
-    """The GPUs of a machine, those that the run uses first.
+    """The GPUs of a machine, those that the run uses first; MIG instances after the GPU that they are part of.
 
     ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: the span of the
-    histories.
+    histories; ``interval_s``: the length of a window.
     """
     run = list(processes)
     pids = {process.pid for process in run}
@@ -274,7 +288,8 @@ def gpu_rows(
     latest = [device.latest for device in devices.values()]
     used = _used(latest, live)
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
-    joules = _joules_per_step(latest, focus, steps_per_s, means)
+    joules, divided = _joules_per_step(latest, focus, steps_per_s, means), {gpu.parent_uuid for gpu in latest}
+    old_after_s = max(_OLD_S, _OLD_WINDOWS * interval_s * max(1, -(-len(used) // _GPUS_A_WINDOW)))
     rows = [
         GpuRow(
             latest=(gpu := device.latest),
@@ -287,10 +302,11 @@ def gpu_rows(
             xids=tuple(device.xids),
             resent_per_min=device.resent(now_s),
             means=means[uuid],
+            is_divided=uuid in divided,
+            old_after_s=old_after_s,
         )
         for uuid, device in devices.items()
     ]
-    # MIG instances after the GPU that they are part of
     return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))
 
 

@@ -75,6 +75,11 @@ class Session(Tables):
         self.chosen = pid
         self._close_views()
 
+    @property
+    def interval_s(self) -> float:
+        """The length of a window."""
+        return self.header.interval_s if self.header is not None else 1.0
+
     def process(self, pid: int) -> Process | None:
         """The latest record of a process."""
         return self.run_processes.known.get(pid)
@@ -285,8 +290,8 @@ class SessionView:
         sampled = self.session.stacks[pid]
         if self._has_markers(pid) or not sampled.has_whole_step:
             return PhaseTable(pid)
-        process, header = self.session.process(pid), self.session.header
-        wait_s = 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
+        process = self.session.process(pid)
+        wait_s = 2 * self.session.interval_s + _MARKERS_WAIT_S
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return PhaseTable(pid)
@@ -430,7 +435,8 @@ class SessionView:
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.of(node).devices
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
-        return gpu_rows(devices, self.now_s, processes, process, per_second, spans, self.span_of(None))
+        course, interval_s = self.span_of(None), session.interval_s
+        return gpu_rows(devices, self.now_s, processes, process, per_second, spans, course, interval_s)
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
         """Events of torch.compile in a process over the span, the longest first."""

@@ -14,11 +14,8 @@ from tuimon.views.report_types import Phase, filled
 if TYPE_CHECKING:
     from tuimon.session.session import SessionView
 
-#: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
-STALE_S = 8.0
-_STALE_WINDOWS = 3
-#: With more GPUs than this a record covers several windows.
-_GPUS_A_WINDOW = 2
+#: The counters of a GPU that have a chart, and their names.
+CHARTED = {"util_ratio": "util", "sm_ratio": "SM", "tensor_ratio": "tensor", "dram_ratio": "DRAM"}
 #: Bounds at most this share of the step apart count as a measurement: our choice, half of the idle share from which a
 #: GPU is no bottleneck.
 CLOSE_RATIO = 0.05
@@ -64,21 +61,13 @@ def idle_share_text(times: GpuTimeRow) -> str:
     return UNKNOWN if says_nothing(*times.idle) else percent_range(*times.idle)
 
 
-def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
-    """The age from which a GPU's figures are shown as old."""
-    used = sum(gpu.used_by_run for gpu in gpus)
-    return max(STALE_S, _STALE_WINDOWS * interval_s * -(-used // _GPUS_A_WINDOW))
-
-
-def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
+def gpu_text(gpus: Sequence[GpuRow]) -> str | None:
     """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses, or of all if these are unknown; None without figures.
 
     If a GPU is cut into MIG instances, only the instances count.
     """
-    used = [gpu for gpu in gpus if gpu.used_by_run] or gpus
-    cut = {gpu.latest.parent_uuid for gpu in used}
-    used = [gpu for gpu in used if gpu.latest.uuid not in cut]
-    fresh = [gpu for gpu in used if gpu.stale_s < stale_after_s(gpus, interval_s)]
+    used = [gpu for gpu in [gpu for gpu in gpus if gpu.used_by_run] or gpus if not gpu.is_divided]
+    fresh = [gpu for gpu in used if not gpu.is_old]
     busy = spread_text(percent(_busy(gpu)) for gpu in fresh)
     tensor = spread_text(percent(gpu.figures.tensor_ratio) for gpu in fresh)
     if busy == ABSENT:

@@ -174,8 +174,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     known = run_progress(session, pid)
     rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_rate_text(known))]
     parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
-    interval_s = session.header.interval_s if session.header else 1.0
-    parts.append((5, gpu_text(run.gpus(), interval_s) or ""))
+    parts.append((5, gpu_text(run.gpus()) or ""))
     parts.append((8, lead_progress(steps_on_gpu(run, pid)[1]) or ""))
     parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):

@@ -28,7 +28,7 @@ class Axis(NamedTuple):
 
 def axis_of(session: Session) -> Axis:
     """From the first step on, the latest windows or, once the run has ended, all of it."""
-    window_s = session.header.interval_s if session.header is not None else 1.0
+    window_s = session.interval_s
     loop = session.step_stats[session.trainer()].in_loop()
     begin_s = loop.begin_s if loop.steps else session.start_s or 0.0
     if session.exit is not None:

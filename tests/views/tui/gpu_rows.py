@@ -5,6 +5,7 @@ from msgspec import structs
 from tuimon.records import Gpu, GpuProcess
 from tuimon.session.gpus import GpuRow
 from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.panes.gpu_figures import GpuView
 from tuimon.views.tui.panes.gpu_pane import GpuState, gpus_lines
 
 GIB = 1 << 30
@@ -83,10 +84,14 @@ def instance(profile, uuid, **more):
                    sm_clock_max_mhz=None, memory_temperature_c=None, processes=[], **more)  # fmt: skip
 
 
-def drawn(gpus, width, height, **more):
-    return [text_of(row).rstrip() for row in gpus_lines(GpuState(tuple(gpus), None, **more), width, height)]
+def state(gpus, note=None, torch=None):
+    """The pane's state; ``torch``: its share of the first GPU."""
+    return GpuState(tuple(GpuView(gpu, torch if not at else None) for at, gpu in enumerate(gpus)), note)
+
+
+def drawn(gpus, width, height, torch=None):
+    return [text_of(row).rstrip() for row in gpus_lines(state(gpus, torch=torch), width, height)]
 
 
 def roles(gpus, width, height):
-    return {span.text.strip(): span.role for row in gpus_lines(GpuState(tuple(gpus), None), width, height)
-            for span in row}  # fmt: skip
+    return {span.text.strip(): span.role for row in gpus_lines(state(gpus), width, height) for span in row}

@@ -6,14 +6,26 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
+from tests.views.tui.gpu_rows import (
+    BARE,
+    BROKEN,
+    GIB,
+    HOPPER,
+    OLD,
+    SLOWED,
+    drawn,
+    instance,
+    number,
+    replace,
+    roles,
+    state,
+)  # fmt: skip
 from tuimon.records import GpuProcess, OptimizerFacts, Process
-from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.gpu_figures import HeldMemory, alarm_lines, held_of
-from tuimon.views.tui.panes.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
+from tuimon.views.tui.panes.gpu_figures import HeldMemory, TorchShare, alarm_lines, held_of
+from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted, gpus_lines
 
 
 def test_gpus_of_others_are_one_line():
@@ -35,7 +47,7 @@ def test_table_and_mosaic_show_means():
 
 
 def test_instances_stand_below_the_gpu_that_they_are_cut_from():
-    parent = replace(HOPPER, util_ratio=None, course={})
+    parent = replace(HOPPER, util_ratio=None, course={}, is_divided=True)
     gpus = (parent, instance("1g.10gb", "MIG-a"), instance("3g.40gb", "MIG-b", used_by_run=True),
             instance("1g.10gb", "MIG-c"))  # fmt: skip
     gpus = (gpus[0], replace(gpus[1], used_by_run=False), gpus[2], replace(gpus[3], used_by_run=False))
@@ -77,15 +89,15 @@ def test_eight_gpus_in_three_rows():
 
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
 def test_cards_are_wanted_where_they_fit(width, most, rows):
-    assert gpu_rows_wanted(GpuState(number(8), None), width, most) == rows
+    assert gpu_rows_wanted(state(number(8)), width, most) == rows
 
 
 def test_the_heading_names_the_gpu_or_counts_them():
     pane = GpuPane()
-    assert text_of(pane.heading(GpuState((HOPPER,), None))) == "2 GPU 0 · H100"
-    assert text_of(pane.heading(GpuState(number(8), None))) == "2 GPU · 8 of 8 used by this run · H100"
+    assert text_of(pane.heading(state([HOPPER]))) == "2 GPU 0 · H100"
+    assert text_of(pane.heading(state(number(8)))) == "2 GPU · 8 of 8 used by this run · H100"
     with_means = replace(HOPPER, means=GpuMeans(util_ratio=0.5))
-    assert text_of(pane.heading(GpuState((with_means,), None))) == "2 GPU 0 · H100 · last 30 s"
+    assert text_of(pane.heading(state([with_means]))) == "2 GPU 0 · H100 · last 30 s"
 
 
 KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]
@@ -94,12 +106,12 @@ KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("width", [36, 38, 46, 56, 76, 86, 120])
 def test_gpus_fit_their_pane_at_any_size(count, width):
-    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0),)
+    torch = TorchShare(8 * GIB, 16 * GIB)
     for gpu in KINDS:
         gpus = number(count, gpu)
         for height in (1, 2, 3, 4, 5, 8, 20, 57):
             for shown in (gpus, (*gpus, *(replace(other, uuid="x", used_by_run=False) for other in gpus[:1]))):
-                lines = gpus_lines(GpuState(shown, "a note " * 20, torch=torch), width, height)
+                lines = gpus_lines(state(shown, "a note " * 20, torch), width, height)
                 assert len(lines) <= height
                 assert all(cells(row) <= width for row in lines), (gpu.name, height)
                 assert all(ascii_only(text_of(row)).isascii() for row in lines)
@@ -134,31 +146,31 @@ def test_many_processes_are_counted():
 
 
 def test_retries_of_the_allocator_are_told():
-    rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
+    rows = drawn([OLD], 56, 4, torch=TorchShare(8 * GIB, 16 * GIB, 3))
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
 
 
-HELD = (("GPU-0", HeldMemory(2 * GIB, 2 * GIB, 4 * GIB)),)
+HELD = HeldMemory(2 * GIB, 2 * GIB, 4 * GIB)
 
 
 @pytest.mark.parametrize(
-    ("peak_gib", "facts", "shown"),
+    ("peak_gib", "held", "shown"),
     [
-        (16, {"held": HELD}, "16.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 8.0 activations · batch ~8.3x fits"),
+        (16, HELD, "16.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 8.0 activations · batch ~8.3x fits"),
         (
             40,
-            {"held": HELD},
+            HELD,
             "40.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 32.0 activations · batch ~2x fits",
         ),
-        (72, {"held": HELD}, "72.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 64.0 activations"),  # no room
-        (16, {}, "16.0 GiB in tensors"),
-        (6, {"held": HELD}, "6.0 GiB in tensors"),  # less than what is held: not of one time
+        (72, HELD, "72.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 64.0 activations"),  # no room
+        (16, None, "16.0 GiB in tensors"),
+        (6, HELD, "6.0 GiB in tensors"),  # less than what is held: not of one time
     ],
 )
-def test_the_peak_of_memory_and_its_parts(peak_gib, facts, shown):
-    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0, peak_bytes=peak_gib * GIB),)
-    assert f"peak    {shown}" in drawn([OLD], 100, 8, torch=torch, **facts)
-    assert all(len(row) <= 40 for row in drawn([OLD], 40, 8, torch=torch, **facts))
+def test_the_peak_of_memory_and_its_parts(peak_gib, held, shown):
+    torch = TorchShare(8 * GIB, 16 * GIB, 0, peak_gib * GIB, held)
+    assert f"peak    {shown}" in drawn([OLD], 100, 8, torch)
+    assert all(len(row) <= 40 for row in drawn([OLD], 40, 8, torch))
 
 
 def test_optimizers_on_a_gpu_tell_what_it_holds():

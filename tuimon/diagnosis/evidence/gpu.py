@@ -448,10 +448,7 @@ def utilisation(row: GpuRow) -> float | None:
 
 def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
     """A machine's GPUs with recent figures, except MIG instances and the GPUs that are divided into them."""
-    cut = {row.latest.parent_uuid for row in gpus}
-    return tuple(
-        row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < WINDOW_S
-    )
+    return tuple(row for row in gpus if row.latest.parent_uuid is None and not row.is_divided and not row.is_old)
 
 
 def runs_nothing(row: GpuRow) -> bool:

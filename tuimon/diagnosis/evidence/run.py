@@ -390,7 +390,7 @@ def machines(view: SessionView) -> tuple[Machine, ...]:
 
 def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
     """The GPUs of a node that the run uses and that have recent figures."""
-    return tuple(row for row in view.gpus(node) if row.used_by_run and row.stale_s < WINDOW_S)
+    return tuple(row for row in view.gpus(node) if row.used_by_run and not row.is_old)
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from itertools import accumulate
@@ -27,7 +27,7 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, percent, place
-from tuimon.views.gpu_text import idle_text
+from tuimon.views.gpu_text import CHARTED, idle_text
 from tuimon.views.report.report import DRAWN_GPUS
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
@@ -212,14 +212,11 @@ def _around(lines: Sequence[tuple[int, str]], line: int) -> list[tuple[int | Non
 
 def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
     latest, figures = gpu.latest, figures_of(gpu.latest, gpu.means)
-    named = (
-        ("util", "util_ratio", figures.util_ratio, shown.percent, 1.0),
-        ("SM", "sm_ratio", figures.sm_ratio, shown.percent, 1.0),
-        ("tensor", "tensor_ratio", figures.tensor_ratio, shown.percent, 1.0),
-        ("DRAM", "dram_ratio", figures.dram_ratio, shown.percent, 1.0),
+    named: list[tuple[str, str, float | None, Callable[[float | None], str], float | None]] = [
+        *((name, counter, getattr(figures, counter), shown.percent, 1.0) for counter, name in CHARTED.items()),
         ("memory", "memory_used_bytes", latest.memory_used_bytes, shown.size, latest.memory_total_bytes),
         ("power", "power_w", figures.power_w, shown.watt, latest.power_limit_w),
-    )
+    ]
     curves = []
     for name, counter, figure, text, top in named:
         values = course.get(counter, [])

@@ -432,7 +432,7 @@ class Board(Widget):
         rows = loader_rows_wanted(self.loaders.state) if self.loaders.state else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(size.width) - _FRAME_COLUMNS
-        gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.gpus else 0
+        gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.views else 0
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return WantedRows(

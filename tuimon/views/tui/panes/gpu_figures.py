@@ -11,9 +11,10 @@ from tuimon.diagnosis.xids import xid
 from tuimon.node_ids import own_id
 from tuimon.proc.numa import core_list
 from tuimon.records import Process
+from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
-from tuimon.views.gpu_text import STALE_S, memory_ratio, shows_sms
+from tuimon.views.gpu_text import memory_ratio, shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -70,6 +71,17 @@ class TorchShare(NamedTuple):
     peak_bytes: int | None = None  # most in tensors at a time
     held: HeldMemory | None = None  # if all of it is of one process
 
+    @classmethod
+    def of(cls, rows: Sequence[tuple[TorchMemoryRow, HeldMemory | None]]) -> TorchShare | None:
+        """The sums over the processes on a GPU; None where one is not known."""
+        reserved = [row.reserved_bytes for row, _ in rows if row.reserved_bytes is not None]
+        allocated = [row.allocated_bytes for row, _ in rows if row.allocated_bytes is not None]
+        if not rows or len(reserved) < len(rows):
+            return None
+        alone = (rows[0][0].peak_bytes, rows[0][1]) if len(rows) == 1 else (None, None)
+        retries = sum(row.retries or 0 for row, _ in rows)
+        return cls(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries, *alone)
+
 
 class GpuView(NamedTuple):
     """A GPU with the facts that the run's own processes report about it."""
@@ -80,13 +92,9 @@ class GpuView(NamedTuple):
     span_s: float = 0.0  # that the charts show; 0: not told
 
     @property
-    def stale(self) -> bool:
-        return self.gpu.stale_s >= STALE_S
-
-    @property
     def strong(self) -> str:
         """The role of its main figures."""
-        return "dim" if self.stale else "strong"
+        return "dim" if self.gpu.is_old else "strong"
 
 
 def label(name: str) -> Span:
@@ -198,7 +206,7 @@ def slowed_line(gpu: GpuRow, width: int) -> Line | None:
 
 def stale_badge(view: GpuView, width: int) -> Line:
     """``no answer for 12s``, where the figures are old."""
-    if not view.stale:
+    if not view.gpu.is_old:
         return ()
     age = duration(view.gpu.stale_s)
     offers = (f" no answer for {age} ", f" no answer {age} ", f" {age} old ")
@@ -337,7 +345,7 @@ def trouble_of(view: GpuView, width: int) -> Line:
     alarms, shares = alarm_lines(view.gpu, width), dict(view.gpu.throttled)
     if alarms:
         return alarms[0]
-    if view.stale or not view.gpu.latest.throttle:
+    if view.gpu.is_old or not view.gpu.latest.throttle:
         return stale_badge(view, width)
     causes = ", ".join(map(plain, view.gpu.latest.throttle))
     now = [plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in view.gpu.latest.throttle]
@@ -407,7 +415,7 @@ def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
 
 
 def _figure_column(of: Figure, width: int) -> Column[GpuView]:
-    return Column(of.head, width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
+    return Column(of.head, width, lambda view: (of.text(view.gpu), "dim" if view.gpu.is_old else of.role), ">")
 
 
 def _plot(view: GpuView, counter: str, width: int) -> str:
@@ -419,8 +427,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
     Each with its utilisation; a MIG instance, for which the driver may not report it, with its SM activity.
     """
-    cut = {view.gpu.latest.parent_uuid for view in views}  # GPUs of which only the instances are shown
-    views = [view for view in views if view.gpu.latest.uuid not in cut]
+    views = [view for view in views if not view.gpu.is_divided]  # of which only the instances are shown
     names = max(cell_len(name_of(view.gpu)) for view in views)
     least = 2 + names + _PERCENT
     rows = max(height - 1, 1)

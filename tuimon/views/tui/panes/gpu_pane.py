@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 from rich.cells import cell_len
 
-from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, percent, plain
-from tuimon.views.gpu_text import stale_after_s
+from tuimon.views.gpu_text import CHARTED
 from tuimon.views.scale import Axis, axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
@@ -20,7 +19,6 @@ from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
     GpuView,
-    HeldMemory,
     TorchShare,
     alarm_lines,
     folded_line,
@@ -73,10 +71,6 @@ class Activity(NamedTuple):
     history: tuple[float | None, ...]
 
 
-#: The counters with a chart, and their names.
-_CHARTED = {"util_ratio": "util", "sm_ratio": "SM", "tensor_ratio": "tensor", "dram_ratio": "DRAM"}
-
-
 def utilisation(gpu: GpuRow) -> list[Activity]:
     """How busy the GPU is; empty for a MIG instance if the driver does not report it."""
     return _activities(gpu, ("util_ratio",), is_shown=gpu.latest.parent_uuid is None)
@@ -89,7 +83,7 @@ def activities(gpu: GpuRow) -> list[Activity]:
 
 def _activities(gpu: GpuRow, counters: Sequence[str], *, is_shown: bool = False) -> list[Activity]:
     """The activities by these counters; one that is not known only if ``is_shown``."""
-    rows = [Activity(_CHARTED[name], getattr(gpu.figures, name), gpu.history(name)) for name in counters]
+    rows = [Activity(CHARTED[name], getattr(gpu.figures, name), gpu.history(name)) for name in counters]
     return [row for row in rows if is_shown or any(ratio is not None for ratio in (row.ratio, *row.history))]
 
 
@@ -179,16 +173,22 @@ def _beside(view: GpuView, width: int) -> Line:
 
 
 class GpuState(NamedTuple):
-    """The GPUs, the memory that the run's processes hold on them, and why there is no GPU."""
+    """The GPUs, and why there is none."""
 
-    gpus: tuple[GpuRow, ...]
+    views: tuple[GpuView, ...]
     note: str | None
     hint: str | None = None
-    torch: tuple[TorchMemoryRow, ...] = ()
-    held: tuple[tuple[str | None, HeldMemory], ...] = ()  # by the GPU's UUID, of processes on one GPU
-    labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
     whole_run: bool = False  # the means are over all steps of the run
-    span_s: float = 0.0  # that the charts show
+
+    @property
+    def front(self) -> list[GpuView]:
+        """The GPUs that the run uses, or all if none is known to be used; MIG instances below their GPU."""
+        return [view for view in self.views if view.gpu.used_by_run] or list(self.views)
+
+    @property
+    def folded(self) -> list[GpuRow]:
+        """All others."""
+        return [view.gpu for view in self.views if view.gpu.used_by_run is not self.front[0].gpu.used_by_run]
 
 
 class GpuPane(Pane[GpuState]):
@@ -197,29 +197,31 @@ class GpuPane(Pane[GpuState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
         """All devices, and the source's notice."""
         notice, run = session.notices.get("gpu"), session.shown()
-        gpus = run.gpus()
-        stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
-        axis = axis_of(session)
-        torch = {pid: session.torch_memory(pid) for pid in session.trainers_here()}
-        parts = [(pid, held_of(session.process(pid))) for pid in torch]
-        return GpuState(
+        axis, views = axis_of(session), []
+        labels = {p.pid: f"rank {p.rank}" for p in session.processes() if p.rank is not None and not p.ended}
+        torch = [
+            (row, held_of(session.process(pid)) if len(rows) == 1 else None)
+            for pid in session.trainers_here()
+            for rows in (session.torch_memory(pid),)
+            for row in rows
+        ]
+        is_alone = sum(gpu.used_by_run for gpu in run.gpus()) == 1  # then processes need not report their device
+        for gpu in run.gpus():
             # only what is shown, ages in whole seconds: equal rows are not painted again
-            tuple(
-                structs.replace(
-                    gpu,
-                    stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
-                    latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-                    course=_on_axis(gpu, axis),
-                )
-                for gpu in gpus
-            ),
+            shown = structs.replace(
+                gpu,
+                stale_s=float(int(gpu.stale_s)) if gpu.is_old else 0.0,
+                latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
+                course=_on_axis(gpu, axis),
+            )
+            uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
+            share = TorchShare.of([each for each in torch if each[0].uuid in uuids])
+            views.append(GpuView(shown, share, labels, axis.span_s))
+        return GpuState(
+            tuple(views),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            tuple(row for rows in torch.values() for row in rows),
-            tuple((rows[0].uuid, held) for pid, held in parts if held is not None and len(rows := torch[pid]) == 1),
-            tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
             session.exit is not None and bool(run.stepping_spans()),
-            axis.span_s,
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -228,36 +230,20 @@ class GpuPane(Pane[GpuState]):
     def heading(self, state: GpuState) -> tuple[Span, ...]:
         """The one GPU's name, or how many there are; and the time that the means cover."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
-        front, folded = in_front(state.gpus)
+        front, gpus = [view.gpu for view in state.front], [view.gpu for view in state.views]
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
         span = " · while training" if state.whole_run else " · last 30 s"
         span = span if any(gpu.means is not None for gpu in front) else ""
         if len(front) == 1:
             return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
-        cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # their instances count instead
-        used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.latest.uuid not in cut]
+        used = [gpu.used_by_run for gpu in gpus if not gpu.is_divided]  # its instances count instead
         return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}{span}", "dim"))
-
-
-def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:
-    """The GPUs that the run uses, or all if none is known to be used, and the rest; MIG instances below their GPU."""
-    used = {gpu.latest.uuid for gpu in gpus if gpu.used_by_run}
-    parents = {gpu.latest.parent_uuid for gpu in gpus if gpu.latest.uuid in used}
-    kept = [gpu for gpu in gpus if not used or gpu.latest.uuid in used or gpu.latest.uuid in parents]
-    front = []
-    uuids = {gpu.latest.uuid for gpu in kept}
-    for gpu in sorted((gpu for gpu in kept if gpu.latest.parent_uuid not in uuids), key=lambda gpu: gpu.latest.index):
-        front += [gpu, *(child for child in kept if child.latest.parent_uuid == gpu.latest.uuid)]
-    shown = {gpu.latest.uuid for gpu in front}
-    return front, [gpu for gpu in gpus if gpu.latest.uuid not in shown]
 
 
 def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     """Rows of content for these GPUs in this inner width: cards, or a table where they take more than ``most``."""
-    front, folded = in_front(state.gpus)
-    views = _views(state, front)
-    rest = bool(folded) + bool(state.note)
+    views, rest = state.front, bool(state.folded) + bool(state.note)
     if len(views) == 1:
         parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, its charts as high as they get
         charts = _CHART_ROWS[0][0] * len(utilisation(views[0].gpu)) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
@@ -270,14 +256,12 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
 
 def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
     """Cards, or a table where cards do not fit, or one line with what is missing."""
-    if not state.gpus:
+    if not state.views:
         return [line(("GPU ", "text bold"), (_note(state, width - 4), "dim"))]
-    front, folded = in_front(state.gpus)
-    below = [folded_line(folded, width)] if folded else []
+    views, below = state.front, [folded_line(state.folded, width)] if state.folded else []
     below += [line((_note(state, width), "warning"))] if state.note else []
     below = below[: max(height - 1, 0)]
     room = height - len(below)
-    views = _views(state, front)
     if len(views) == 1 and room >= _LEAST_CARD:
         return [*gpu_card(views[0], width, room), *below]
     cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
@@ -298,35 +282,13 @@ def _worth_cards(views: Sequence[GpuView]) -> bool:
     return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
 
 
-def _views(state: GpuState, gpus: Sequence[GpuRow]) -> list[GpuView]:
-    labels = dict(state.labels)
-    return [GpuView(gpu, _torch_on(gpu, state), labels, state.span_s) for gpu in gpus]
-
-
-def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
-    """torch's share of a GPU's memory, summed over the run's processes.
-
-    A process whose device is not known counts only where the run uses a single GPU.
-    """
-    used = [other for other in state.gpus if other.used_by_run]
-    alone = len(used) == 1 and used[0].latest.uuid == gpu.latest.uuid
-    rows = [row for row in state.torch if row.uuid == gpu.latest.uuid or (row.uuid is None and alone)]
-    reserved = [row.reserved_bytes for row in rows if row.reserved_bytes is not None]
-    allocated = [row.allocated_bytes for row in rows if row.allocated_bytes is not None]
-    if not rows or len(reserved) < len(rows):
-        return None
-    retries = sum(row.retries or 0 for row in rows)
-    alone_peak, held = (rows[0].peak_bytes, dict(state.held).get(rows[0].uuid)) if len(rows) == 1 else (None, None)
-    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries, alone_peak, held)
-
-
 def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:
     begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
     spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
     if spans:  # the first reading is of the time before it
         spans[0] = (min(spans[0][0], spans[0][1] - axis.slot_s), spans[0][1])
     course = {}
-    for name in _CHARTED:
+    for name in CHARTED:
         values = on_axis(spans, gpu.history(name), axis, mean)
         course[name] = values
     return course
@@ -357,10 +319,9 @@ def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line]
 
 def _groups(views: Sequence[GpuView]) -> list[_Group]:
     """MIG instances by their GPU, all others together."""
-    parents = {view.gpu.latest.parent_uuid for view in views if view.gpu.latest.parent_uuid is not None}
     groups = [_Group(None, [])]
     for view in views:
-        if view.gpu.latest.uuid in parents:
+        if view.gpu.is_divided:
             groups.append(_Group(view, []))
         elif view.gpu.latest.parent_uuid is None:
             groups[0].cards.append(view)

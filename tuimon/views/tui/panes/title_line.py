@@ -99,8 +99,7 @@ def title_items(session: Session) -> list[Item]:
         items += [(5, loss_text(known), "text"), (6, flops_rate_text(known), "text")]
     if reason := _no_hooks(session, pid):
         items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
-    busy = gpu_text(gpus, session.header.interval_s if session.header else 1.0) or ""
-    items += [(8, text, "text") for text in busy.split(" · ")]
+    items += [(8, text, "text") for text in (gpu_text(gpus) or "").split(" · ")]
     return [item for item in items if item[1]]
 
 
