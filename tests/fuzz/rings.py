@@ -52,11 +52,17 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
         now_ns = time.monotonic_ns()
         facts = ring_facts(reader.meta())
         records.append(
-            Process(t=now_ns / 1e9, pid=4242, ppid=1, start_unix_s=1.7e9, command=["python"], role="trainer",
-                    markers=True, rank=facts.rank, world_size=facts.world_size, python=facts.python, torch=facts.torch,
-                    gpu_uuids=list(facts.gpu_uuids), parameter_dtypes=list(facts.parameter_dtypes),
-                    optimizers=list(facts.optimizers))
-        )  # fmt: skip
+            Process(
+                t=now_ns / 1e9,
+                pid=4242,
+                ppid=1,
+                start_unix_s=1.7e9,
+                command=["python"],
+                role="trainer",
+                markers=True,
+                **facts.of_process,
+            )
+        )
         follower = RingFollower(reader, 1.0, now_ns)
         for second in range(1, 4):
             records += follower.windows(now_ns + second * 1_000 * _MS)

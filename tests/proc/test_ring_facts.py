@@ -24,14 +24,14 @@ def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type():
         "tensors": 148,
         "elements": 124 << 20,
     }
-    found = ring_facts({"optimizers": [adam, {"name": "Odd", "package": "mine"}]}).optimizers
-    assert found == (
+    found = ring_facts({"optimizers": [adam, {"name": "Odd", "package": "mine"}]}).of_process
+    assert found["optimizers"] == [
         OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20),
         OptimizerFacts("Odd", "mine"),
-    )
+    ]
     odd = [{**adam, **wrong} for wrong in ({"fused": 1}, {"tensors": -1}, {"elements": 1 << 70}, {"name": 7})]
-    for strange in (7, {}, adam, None, [adam] * 9, [adam, {"name": "SGD"}], ["SGD"], *([each] for each in odd)):
-        assert ring_facts({"optimizers": strange}).optimizers == ()
+    for strange in (7, {}, adam, None, [adam, {"name": "SGD"}], ["SGD"], *([each] for each in odd)):
+        assert ring_facts({"optimizers": strange}) == RingFacts()
 
 
 def test_ranks_that_run_the_same_code_hold_its_stacks_once():
@@ -42,6 +42,10 @@ def test_ranks_that_run_the_same_code_hold_its_stacks_once():
     other = read_facts(json.dumps({"loop": {**loop, "files": ["other.py"]}}).encode())
     assert other["loop"]["files"] == ["other.py"]
     assert facts[0]["loop"]["files"] == ["train.py"]
+
+
+def test_what_the_monitor_finds_out_by_itself_is_not_taken_from_a_ring():
+    assert ring_facts({"role": "trainer", "command": ["rm"], "pid": 7, "ended": True}) == RingFacts()
 
 
 def test_facts_of_the_wrong_type_are_unknown():

@@ -15,12 +15,10 @@ from msgspec import Meta, Struct
 from tuimon.agent.ring import files
 from tuimon.agent.ring.files import FILE_LIMIT, reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients, Warned
+from tuimon.records import Count, Process
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
-#: At most as many as an agent describes.
-_Optimizers = Annotated[tuple[OptimizerFacts, ...], Meta(max_length=4)]
 Boundary = Literal["backward", "optimizer"]
 #: (file, line, function), root first.
 Frames = tuple[tuple[str, int, str], ...]
@@ -85,47 +83,50 @@ def reported_frames(fact: object, name: str) -> Frames:
 class RingFacts(Struct, frozen=True, gc=False):
     """Facts that a process reports; None, or empty, if missing or of the wrong type."""
 
+    of_process: Mapping[str, Any] = {}  # the fields of its ``Process`` record that it reports
     run: _Text | None = None  # id of the ``tuimon run`` that started it
     output: _Text | None = None  # file with the output of that run
-    rank: Index | None = None
-    world_size: Index | None = None
-    python: _Text | None = None  # a version, as are the next
-    torch: _Text | None = None
-    gpu_uuids: tuple[_Text, ...] = ()
-    parameter_dtypes: tuple[_Text, ...] = ()
-    tf32: bool | None = None
-    cudnn_tf32: bool | None = None
-    matmul_dtypes: tuple[_Text, ...] = ()
-    optimizers: _Optimizers = ()
-    unused_gradients: UnusedGradients | None = None
-    warnings: Annotated[tuple[Warned, ...], Meta(max_length=16)] = ()
-    intra_op_threads: Index | None = None  # number of threads that share an operation on the CPU
-    debug_settings: tuple[_Text, ...] = ()  # settings that slow every step down
-    vectors: _Text | None = None  # best instructions for torch's products on the CPU: "avx512_bf16"
     tracer: _Text | None = None  # package that sees each call or line of the program: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: _Text | None = None
-    planned_steps: Count | None = None  # number that its Trainer still had to make at first
-    planned_epochs: Count | None = None
     error: _Text | None = None  # text of the exception that ended the program; may hold a traceback of another process
     raised_ns: Count | None = None
     raised_in: Frames = ()  # frames that the exception passed through
     loop: tuple[ReportedStack, ...] = ()  # where its loop calls backward and its optimizer
 
+    @property
+    def rank(self) -> int | None:
+        return self.of_process.get("rank")
 
-#: The types of all facts except stacks, which have a form of their own.
-_TYPES = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in ("loop", "raised_in")}
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The GPUs that it uses."""
+        found: list[str] = self.of_process.get("gpu_uuids", [])
+        return found
+
+
+#: The fields of a ``Process`` record that the monitor finds out by itself; all others are reported.
+_OWN = ("t", "pid", "ppid", "start_unix_s", "command", "role", "markers", "markers_reason", "omp_num_threads", "ended")
+#: Those facts that are no value of a type.
+_STACKS = ("of_process", "raised_in", "loop")
+_OF_PROCESS = {each.name: each.type for each in msgspec.structs.fields(Process) if each.name not in _OWN}
+_OTHERS = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in _STACKS}
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
     """The facts in ``RingReader.meta()``."""
+    raised_in, loop = reported_frames(meta.get("raised_in"), "frames"), loop_stacks(meta.get("loop"))
+    return RingFacts(_known(meta, _OF_PROCESS), raised_in=raised_in, loop=loop, **_known(meta, _OTHERS))
+
+
+def _known(meta: Mapping[str, object], types: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of these names that are there, and of their types."""
     known: dict[str, Any] = {}
-    for name, kind in _TYPES.items():
+    for name, kind in types.items():
         if meta.get(name) is not None:
             with suppress(msgspec.ValidationError):
                 known[name] = msgspec.convert(meta[name], kind)
-    raised_in = reported_frames(meta.get("raised_in"), "frames")
-    return RingFacts(**known, raised_in=raised_in, loop=loop_stacks(meta.get("loop")))
+    return known
 
 
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:

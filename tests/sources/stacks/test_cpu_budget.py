@@ -150,7 +150,7 @@ def test_training_processes_by_rank_and_their_workers_before_other_children(monk
     monkeypatch.setattr("tuimon.proc.procfs.start_ticks", lambda pid: 5)
     for pid in (10, 11):
         table.mark_trainer(pid)
-    table.facts = {10: RingFacts(rank=1), 11: RingFacts(rank=0)}
+    table.facts = {10: RingFacts({"rank": 1}), 11: RingFacts({"rank": 0})}
     sampled = SampledProcesses(table)
     sampled.find(0.0)
     assert (sampled.trainers, sampled.workers) == ([11, 10], [20, 19])

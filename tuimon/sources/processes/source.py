@@ -42,8 +42,6 @@ _IDLE_WAIT_S = 10.0
 #: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
 #: and then the next one is due, perhaps within the millisecond to which lengths are written.
 _LEAST_OF_PERIOD = 0.1
-#: What the record of a process has just as the process reports it.
-_AS_REPORTED = {*Process.__struct_fields__} & {*RingFacts.__struct_fields__} - {"rank", "world_size", "debug_settings"}
 #: Seconds that CPU ratios cover: the CPU of a py-spy child is known when it has ended, every few seconds.
 _SPAN_S = 10.0
 _EVERY_S = 2.0
@@ -318,8 +316,12 @@ class ProcessSource(Source):
     def _describe(self, pid: int, followed: Followed, role: ProcessRole, now_s: float) -> Process:
         facts, ring = followed.facts, self._table.facts.get(pid)
         own, variables = ring or RingFacts(), facts.variables or Variables()
-        reported: dict[str, Any] = {  # Any: fields of one record
-            name: list(fact) if isinstance(fact := getattr(own, name), tuple) else fact for name in _AS_REPORTED
+        settings = {*own.of_process.get("debug_settings", ()), *variables.debug_settings}
+        reported: dict[str, Any] = {  # Any: fields of the record
+            "rank": variables.rank,
+            "world_size": variables.world_size,
+            **own.of_process,
+            "debug_settings": sorted({*settings, "tracer"} if own.tracer else settings),
         }
         return Process(
             t=round(now_s, 3),
@@ -332,12 +334,7 @@ class ProcessSource(Source):
             markers_reason=why_no_markers(facts, role, self._table.run_id is not None, followed.no_ring)
             if ring is None
             else None,
-            rank=variables.rank if own.rank is None else own.rank,
-            world_size=variables.world_size if own.world_size is None else own.world_size,
             omp_num_threads=variables.omp_num_threads,
-            debug_settings=sorted(
-                {*own.debug_settings, *variables.debug_settings, *(["tracer"] if own.tracer else [])}
-            ),
             **reported,
         )
 
