@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+import pytest
+
 from tests.cli.command import tuimon
 from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
@@ -109,3 +111,11 @@ def test_a_py_spy_that_is_not_there(monkeypatch):
     monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: None)
     found = doctor.py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, install_command("py-spy"))
+
+
+@pytest.mark.parametrize(("scope", "fix"), [(1, "ptrace_scope=0"), (2, "sudo"), (3, "reboot"), (None, "")])
+def test_a_kernel_that_restricts_ptrace(scope, fix, monkeypatch):
+    monkeypatch.setattr("tuimon.sources.stacks.failures.yama_scope", lambda: scope)
+    monkeypatch.setattr(doctor, "read_fields", lambda path: {})  # no capabilities
+    found = doctor.ptrace()
+    assert found.status == ("warn" if scope else "ok") and fix in (found.fix or "")

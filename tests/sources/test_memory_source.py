@@ -34,12 +34,13 @@ CONTENT = {
 }  # fmt: skip
 
 
-def history(content: object) -> MemoryHistory:
+def history(content: object) -> MemoryHistory | None:
     return read_history(json.dumps(content).encode(), 4242, 7.0, SourceText(), TargetFiles(None))
 
 
 def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
     record = history(CONTENT)
+    assert record is not None
     lines = [(line.file, line.line, line.live_bytes, line.blocks, line.growth_bytes) for line in record.lines]
     assert lines == [(USER, 7, 4500, 5, 900), (USER, 20, 1000, 1, 0), ("", 0, 500, 1, None)]
     assert (record.live_bytes, record.most_bytes, record.folded_bytes, record.pause_ms) == (6000, 7000, 10, 2.0)
@@ -52,14 +53,10 @@ def test_damaged_figures_are_no_record() -> None:
         damaged = bytearray(raw)
         for _ in range(rng.randint(1, 6)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        try:
-            record = read_history(bytes(damaged), 4242, 7.0, SourceText(), TargetFiles(None))
-        except ValueError:
-            continue
-        assert all(line.live_bytes >= 0 for line in record.lines)
+        record = read_history(bytes(damaged), 4242, 7.0, SourceText(), TargetFiles(None))
+        assert record is None or all(line.live_bytes >= 0 for line in record.lines)
     for key, value in (("live_bytes", -1), ("steps", 10**30), ("lines", [["a", -1, "f"]]), ("trigger", "x")):
-        with pytest.raises(ValueError, match="damaged"):
-            history({**CONTENT, key: value})
+        assert history({**CONTENT, key: value}) is None
 
 
 class FakeChannel:

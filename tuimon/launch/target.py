@@ -20,7 +20,7 @@ from msgspec import Struct
 from tuimon.errors import CannotInject
 from tuimon.launch.attached import user_name
 from tuimon.proc import procfs
-from tuimon.proc.processes import DELETED, has_torch
+from tuimon.proc.processes import DELETED, PTRACE_IN_CONTAINER, has_torch
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -183,10 +183,7 @@ def examine(pid: int, agent: str) -> Target:
     return Target(pid, minor, python_mappings(pid, maps), tuple(part for part in maps if _C_LIBRARY.search(part.path)))
 
 
-ALLOW_PTRACE = (
-    "As root: sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYS_PTRACE, in Kubernetes: "
-    f"securityContext.capabilities.add. {RUN_INSTEAD}"
-)
+ALLOW_PTRACE = f"As root: sysctl kernel.yama.ptrace_scope=0. {PTRACE_IN_CONTAINER}. {RUN_INSTEAD}"
 
 
 def python_mappings(pid: int, maps: list[MappedPart]) -> tuple[MappedPart, ...]:

@@ -22,6 +22,10 @@ DELETED = " (deleted)"
 #: Index of the arguments' start address in the fields of /proc/PID/stat after the name (arg_start, proc(5)).
 _ARGUMENTS_FIELD = 45
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+#: How a container gets the right to read the stacks of its processes.
+PTRACE_IN_CONTAINER = (
+    "Start the container with --cap-add SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])"
+)
 #: The vendors of PCI devices: a container sees those of the machine, whether or not it may use them.
 VENDORS = "/sys/bus/pci/devices/*/vendor"
 _NVIDIA = b"0x10de"

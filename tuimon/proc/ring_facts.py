@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,6 +18,7 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.records import Count, Process
 from tuimon.text import plain
 
+T = TypeVar("T")
 _Text = Annotated[str, Meta(min_length=1)]
 Boundary = Literal["backward", "optimizer"]
 #: (file, line, function), root first.
@@ -41,6 +42,14 @@ def read_side_file(path: str) -> bytes:
         return b""
     finally:
         os.close(handle)
+
+
+def decoded(raw: bytes | str, kind: type[T]) -> T | None:
+    """What a process has left as JSON; None if it is damaged, or not of this type."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 class ReportedStack(NamedTuple):

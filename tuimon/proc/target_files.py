@@ -14,13 +14,12 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from tuimon.agent.ring.files import CELLS, ring_path, side_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.ring_facts import read_side_file
+from tuimon.proc.ring_facts import decoded, read_side_file
 
 _READ, _SEARCH = 4, 1
 #: Bits 1 and 2 of the capability sets (linux/capability.h): with either one, any file can be read.
@@ -226,7 +225,7 @@ class NotebookCell(NamedTuple):
     text: bytes
 
 
-class _CellFile(msgspec.Struct):
+class _CellFile(Struct):
     cells: list[tuple[str, int, str]]  # the file name that Python uses, number, text
 
 
@@ -250,12 +249,8 @@ def cell_of(pid: int, file: str) -> NotebookCell | None:
 @lru_cache(_HELD)
 def _read(path: str, _changed_ns: int) -> Mapping[str, NotebookCell]:
     """The cells, by the file name that Python uses for each, and by their own names."""
-    try:
-        found = msgspec.json.decode(read_side_file(path), type=_CellFile)
-    except msgspec.DecodeError:
-        return {}
-    cells: dict[str, NotebookCell] = {}
-    for file, number, text in found.cells:
+    found, cells = decoded(read_side_file(path), _CellFile), dict[str, NotebookCell]()
+    for file, number, text in found.cells if found is not None else ():
         cell = NotebookCell(f"In[{number}]" if 0 <= number < 10**9 else file, text.encode("utf-8", "replace"))
         cells[file] = cells[cell.name] = cell
     return cells

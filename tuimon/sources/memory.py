@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.files import MEMORY, remove_file, ring_path, side_file
 from tuimon.code_origin import is_user_file
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.ring_facts import read_side_file
+from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
@@ -23,46 +23,39 @@ from tuimon.sources.source_text import SourceText
 
 #: Lines of one record.
 _LINES = 40
-#: Numbers beyond are damaged.
-_LIMIT = 1 << 53
 _NAME_CHARS = 300
+#: A greater one is damaged.
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class _Stack(msgspec.Struct):
     frames: list[int]
-    bytes: int
-    blocks: int
-    growth: int | None = None
+    bytes: _Number
+    blocks: _Number
+    growth: _Number | None = None
 
 
 class _File(msgspec.Struct):
     trigger: Literal["asked", "oom"]
     device: str
-    steps: int
-    lines: list[tuple[str, int, str]]
+    steps: _Number
+    lines: list[tuple[str, _Number, str]]
     stacks: list[_Stack]
-    live_bytes: int
-    most_bytes: int
-    folded_bytes: int
-    pause_ns: int
-    wanted_bytes: int | None = None
+    live_bytes: _Number
+    most_bytes: _Number
+    folded_bytes: _Number
+    pause_ns: _Number
+    wanted_bytes: _Number | None = None
 
 
-_decoder = msgspec.json.Decoder(_File)
 _Key = tuple[str, int, str]
 
 
-def read_history(raw: bytes, pid: int, t: float, source: SourceText, files: TargetFiles) -> MemoryHistory:
-    """The record of what an agent has written. Raises ValueError when it is damaged."""
-    try:
-        file = _decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"the agent's figures are damaged: {error}") from error
-    numbers = [file.steps, file.live_bytes, file.most_bytes, file.folded_bytes, file.pause_ns, file.wanted_bytes or 0]
-    numbers += [number for s in file.stacks for number in (s.bytes, s.blocks, s.growth or 0)]
-    numbers += [line for _, line, _ in file.lines]
-    if not all(0 <= number < _LIMIT for number in numbers):
-        raise ValueError("the agent's figures are damaged")
+def read_history(raw: bytes, pid: int, t: float, source: SourceText, files: TargetFiles) -> MemoryHistory | None:
+    """The record of what an agent has written; None if that is damaged."""
+    file = decoded(raw, _File)
+    if file is None:
+        return None
     groups: dict[_Key, list[_Stack]] = {}
     for stack in file.stacks:
         groups.setdefault(_line_of(stack, file.lines), []).append(stack)
@@ -199,10 +192,8 @@ class MemorySource(Source):
         remove_file(path)
         ticks = self._table.start_ticks(pid)
         files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks), ended=OURS)
-        try:
-            yield read_history(raw, pid, round(now_s, 3), self._source, files)
-        except ValueError as error:
-            yield self._notice("warning", str(error))
+        history = read_history(raw, pid, round(now_s, 3), self._source, files)
+        yield history or self._notice("warning", "the agent's figures are damaged")
 
     def _rank(self, pid: int) -> tuple[int, int]:
         facts = self._table.facts.get(pid)

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from tuimon.agent.ring.files import TRACED, side_file, write_file
 from tuimon.agent.ring.reader import RingReader
-from tuimon.proc.ring_facts import read_side_file
+from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.records import TraceTaken
 
 #: Traces whose records may still come: reading a large one takes seconds.
@@ -22,8 +22,6 @@ _AWAITED = 16
 _NEAR_S = 1.0
 #: Records with tables in an hour: a program that takes traces all the time may not fill the log.
 _TABLES_AN_HOUR = 60
-
-_decoder = msgspec.json.Decoder(TraceTaken)
 
 
 def leave_record(ring_path: str, record: TraceTaken) -> None:
@@ -57,12 +55,9 @@ class TraceRecords:
         if self._seen == (info.st_ino, info.st_mtime_ns):
             return
         self._seen = (info.st_ino, info.st_mtime_ns)
-        try:
-            record = _decoder.decode(read_side_file(path))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # damaged
-            return
-        begun = next((each for each in self._awaited if 0 <= each[0] - record.begin_s < _NEAR_S), None)
-        if begun is None:
+        record = decoded(read_side_file(path), TraceTaken)
+        begun = next((each for each in self._awaited if record and 0 <= each[0] - record.begin_s < _NEAR_S), None)
+        if record is None or begun is None:
             return
         self._awaited.remove(begun)
         yield self._within_limits(structs.replace(record, t=t, pid=self._reader.pid, first_step=begun[1]))

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Annotated, BinaryIO, TypeVar
+from typing import Annotated, BinaryIO
 
 import msgspec
 
@@ -21,7 +21,7 @@ from tuimon.agent.ring.files import LINES, TRACE, remove_file, side_file
 from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
-from tuimon.proc.ring_facts import read_side_file
+from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
@@ -31,7 +31,6 @@ from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, read_trace
 from tuimon.trace.summary import Summary, record_of, summarize
 
-T = TypeVar("T")
 #: Most steps of one trace.
 STEPS_LIMIT = TRACE_STEPS_LIMIT
 #: For how long a training may be held up in all, to stop the profiler and to write (ms).
@@ -99,7 +98,7 @@ class Taking:
         """
         raw_path, lines_path = (side_file(self._ring.path, kind) for kind in (TRACE, LINES))
         try:
-            answer = _decoded(self._ring.text(self.request.result().text), TraceAnswer)
+            answer = decoded(self._ring.text(self.request.result().text), TraceAnswer)
             if answer is None:
                 raise TraceError("the agent's answer cannot be understood")
             self._markers.extend(self._ring.read())
@@ -211,7 +210,7 @@ def read_lines(path: str, order: int) -> list[TracedStretch]:
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:
-            file = _decoded(read_side_file(path), _StackFile)
+            file = decoded(read_side_file(path), _StackFile)
             if file is not None and file.order == order:
                 return stretches_of(file.samples, [_user_line(stack, file.frames) for stack in file.stacks])
             if time.monotonic() > until_s:
@@ -247,14 +246,6 @@ def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame]) -> str:
             frame = frames[number]
             return plain(f"{frame.name}() {os.path.basename(frame.file)}:{frame.line}")[:_NAME_CHARACTERS]
     return ""
-
-
-def _decoded(raw: bytes | str, kind: type[T]) -> T | None:
-    """The decoded content; None if it is damaged."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int, *, force: bool = False) -> None:

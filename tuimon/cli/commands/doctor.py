@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import platform
 import shutil
@@ -19,7 +17,8 @@ from tuimon.errors import TuimonError
 from tuimon.installation import install_command, version_of
 from tuimon.launch.child import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
-from tuimon.proc.procfs import read_fields, read_text
+from tuimon.proc.processes import PTRACE_IN_CONTAINER
+from tuimon.proc.procfs import read_fields
 from tuimon.views.format import plain, size
 from tuimon.views.json_text import json_text
 
@@ -56,8 +55,8 @@ def lines(checks: Sequence[Check]) -> list[str]:
 
 Status = Literal["ok", "warn", "fail"]
 
-#: Seconds until a call of the driver counts as hanging; loading the driver alone takes some.
-_DRIVER_TIMEOUT_S = 60.0
+#: Seconds until a call of the driver, and a py-spy, count as hanging; loading the driver alone takes some.
+_DRIVER_TIMEOUT_S, _DUMP_TIMEOUT_S = 60.0, 20.0
 #: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
 RING_BYTES = 3 * 1024 * 1024
 
@@ -75,7 +74,7 @@ class Check(NamedTuple):
 def all_checks() -> list[Check]:
     """Every check, in the order shown; a check that fails to run counts as a warning."""
     found = []
-    for check in (_python, _user_python, py_spy, _ptrace, native, shared_memory, _output, _nvml, _amdsmi, _terminal):
+    for check in (_python, _user_python, py_spy, ptrace, native, shared_memory, _output, _nvml, _amdsmi, _terminal):
         try:
             if (made := check()) is not None:
                 found.append(made)
@@ -112,61 +111,46 @@ _INSIDE = "stacks in-process only, under tuimon run"
 
 def py_spy() -> Check:
     """Whether py-spy is installed and can read a Python process."""
-    from tuimon.sources.stacks import pyspy
+    from tuimon.sources.stacks import failures, pyspy
 
     binary = pyspy.find()
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
         return Check("py-spy", "fail", message, install_command("py-spy"), True)
+    version = version_of("py-spy")
     # the child waits for its stdin to close, so that it ends even if tuimon is killed
     command, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        done = subprocess.run(
-            [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-            env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
-        )
-    version = version_of("py-spy")
-    has_frames = False
-    with contextlib.suppress(ValueError, AttributeError, TypeError):
-        has_frames = any(thread.get("frames") for thread in json.loads(done.stdout))
-    if done.returncode == 0 and has_frames:
-        return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
-    first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
-    if "ermission" in done.stderr:
+        try:
+            if any(thread.frames for thread in pyspy.dump(binary, child.pid, _DUMP_TIMEOUT_S)):
+                return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
+            failed = "no stacks"
+        except pyspy.DumpError as error:
+            failed = str(error)
+    if "ermission" in failed:
         message = f"py-spy {version} may not even read a child process of its own: {_INSIDE}"
-        return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
+        return Check("py-spy", "fail", message, PTRACE_IN_CONTAINER, True)
     upgrade = install_command("py-spy", upgrade=True)
-    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", upgrade)
+    return Check("py-spy", "warn", f"py-spy {version} failed: {failures.first_line(failed)}", upgrade)
 
 
-_ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add"
+def ptrace() -> Check:
+    """Whether this user's processes may be read."""
+    from tuimon.sources.stacks.failures import YAMA_DENIES, yama_scope
 
-
-def _ptrace() -> Check:
-    scope = read_text("/proc/sys/kernel/yama/ptrace_scope").strip()
     capabilities = int(read_fields("/proc/self/status").get("CapEff", "0"), 16)
     may_trace = capabilities >> 19 & 1  # CAP_SYS_PTRACE, linux/capability.h
-    if scope in ("", "0") or may_trace:
+    scope = yama_scope()
+    if not scope or may_trace:
         return Check("ptrace", "ok", "all your processes may be read")
-    if scope == "1":
-        return Check(
-            "ptrace",
-            "warn",
-            "ptrace_scope is 1: only processes that tuimon run started can be sampled",
-            "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)",
-        )
-    return Check(
-        "ptrace",
-        "warn",
-        f"ptrace_scope is {scope}: no process can be sampled",
-        "sudo sysctl kernel.yama.ptrace_scope=1",
-    )
+    if scope in YAMA_DENIES:
+        message, hint = YAMA_DENIES[scope]
+        return Check("ptrace", "warn", f"{message}: no process can be sampled", hint)
+    message = f"ptrace_scope is {scope}: only processes that tuimon run started can be sampled"
+    hint = "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)"
+    return Check("ptrace", "warn", message, hint)
 
 
 def native() -> Check:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tuimon.installation import install_command
 from tuimon.proc import processes, procfs
-from tuimon.proc.processes import in_container, is_free_threaded
+from tuimon.proc.processes import PTRACE_IN_CONTAINER, in_container, is_free_threaded
 from tuimon.records import Notice
 from tuimon.sources.base import Problem
 from tuimon.sources.stacks.schedule import ProcessKey
@@ -53,7 +53,7 @@ def explain(message: str, pid: int) -> Problem:
             passing=True,
         )
     return Problem(
-        f"no stack samples of process {pid}: {_first_line(message)}",
+        f"no stack samples of process {pid}: {first_line(message)}",
         "Try it alone: py-spy dump --pid " + str(pid),
         passing=True,
     )
@@ -68,14 +68,12 @@ def _denied(pid: int) -> Problem:
     if in_container():
         return Problem(
             f"no stack samples: ptrace of process {pid} is denied in this container",
-            "Start the container with --cap-add SYS_PTRACE "
-            "(Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
+            PTRACE_IN_CONTAINER,
             passing=scope == 1,  # as below
         )
-    if scope == 3:
-        return Problem("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
-    if scope == 2:
-        return Problem("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo")
+    if scope in YAMA_DENIES:
+        message, hint = YAMA_DENIES[scope]
+        return Problem(f"no stack samples: {message}", hint)
     if scope == 1:
         return Problem(
             f"no stack samples: ptrace of process {pid} is denied (Yama scope 1: only its parents may)",
@@ -86,6 +84,13 @@ def _denied(pid: int) -> Problem:
         f"no stack samples: ptrace of process {pid} is denied",
         "A security profile (seccomp, SELinux, AppArmor) or a process that made itself undumpable forbids it",
     )
+
+
+#: Scopes of Yama in which no process may be read, as a phrase, and what to do.
+YAMA_DENIES = {
+    2: ("ptrace is for root only (Yama scope 2)", "Run tuimon with sudo"),
+    3: ("this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that"),
+}
 
 
 def _upgrade() -> str:
@@ -105,7 +110,7 @@ def _owner(pid: int) -> int | None:
         return None
 
 
-def _first_line(message: str) -> str:
+def first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy gave no reason")
     return plain(first.removeprefix("Error:").strip())[:200]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_path, side_file
-from tuimon.proc.ring_facts import read_side_file
+from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import ANSWER_S, ControlError, give_order
 from tuimon.sources.stacks.pyspy import Ended
@@ -30,6 +31,10 @@ _RATE_FACTOR = 1.3
 _LATE_S = 5.0
 
 
+#: A longer window is damaged.
+_LONGEST_NS = 3600 * 10**9
+
+
 class _Window(msgspec.Struct):
     """Contents of the stack file beside the stacks."""
 
@@ -37,12 +42,9 @@ class _Window(msgspec.Struct):
     window: int
     begin_ns: int
     end_ns: int
-    cpu_ns: int
+    cpu_ns: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_NS)]
     instants: int
-    cut: int = 0
-
-
-_window = msgspec.json.Decoder(_Window)
+    cut: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
 
 
 class Rate(NamedTuple):
@@ -62,9 +64,10 @@ def latest_samples(pid: int, since_s: float) -> WindowSamples | None:
     """The latest window that the agent of a process has sampled; None where most of it is from before ``since_s``."""
     try:
         raw = read_side_file(side_file(ring_path(pid), STACKS))
-        window = _window.decode(raw)
-        return parse_speedscope(raw, pid) if (window.begin_ns + window.end_ns) / 2e9 > since_s else None
-    except (OSError, ValueError, IndexError, msgspec.MsgspecError):
+        window = decoded(raw, _Window)
+        is_recent = window is not None and (window.begin_ns + window.end_ns) / 2e9 > since_s
+        return parse_speedscope(raw, pid) if is_recent else None
+    except (OSError, ValueError, IndexError):
         return None
 
 
@@ -131,16 +134,14 @@ class InProcessSampler:
     def _read(self, now_s: float) -> Ended | None:
         """The window in the stack file; None when it is not of our order."""
         raw = read_side_file(self._file)
-        try:
-            window = _window.decode(raw)
-            samples = parse_speedscope(raw, self.pid)
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
-            return Ended(self.pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
-        if window.order != self._request.number:
+        window, samples = decoded(raw, _Window), None
+        if window is not None and window.order != self._request.number:
             return None
-        window_s = (window.end_ns - window.begin_ns) / 1e9
-        if not 0 < window_s < 3600 or not 0 <= window.cpu_ns <= 3600 * 10**9 or not 0 <= window.cut < 1 << 31:
+        with suppress(ValueError):
+            samples = parse_speedscope(raw, self.pid)
+        if window is None or samples is None or not 0 < window.end_ns - window.begin_ns < _LONGEST_NS:
             return Ended(self.pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
+        window_s = (window.end_ns - window.begin_ns) / 1e9
         return Ended(self.pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
 
 
