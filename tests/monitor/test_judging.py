@@ -9,14 +9,14 @@ from tests.views import streams
 from tuimon.diagnosis.verdicts import RANKS_EACH_S
 from tuimon.monitor.judging import EVERY_S, STEADY_EVERY_S, STEADY_S, Judging
 from tuimon.monitor.monitor import Monitor
-from tuimon.sources.base import Source
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.schedule import sampling_order
 
 
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names."""
-    made = Judging(SimpleNamespace(sources=[]), replayed=None)
+    made = Judging(SimpleNamespace(), None, None)
     made.rule, made.ranks = "input_bound", 1
 
     def judge_moment(session, lasting_s):
@@ -57,37 +57,22 @@ def test_a_run_of_many_ranks_is_judged_less_often(judging):
     assert judged(judging, STEADY_S + 12, STEADY_S + 22) == [72.0, 76.0, 80.0]
 
 
-class Sampler(Source):
-    """A source of stacks that keeps what it was told."""
-
-    name, period_s, first, focus = "stacks", 3600.0, None, frozenset()
-
-    def read(self):
-        return []
-
-    def sample_first(self, pid):
-        self.first = pid
-
-    def focus_on(self, pids):
-        self.focus = frozenset(pids)
-
-
-def sampler_of(session):
-    sampler = Sampler()
-    monitor = Monitor([sampler], session=session, clock=lambda: 61.0)
-    monitor.tick()
-    return sampler
+def table_of(session):
+    """What the monitor of such a run wants of its sources."""
+    table = ProcessTable(1, None)
+    Monitor([], session=session, table=table, clock=lambda: 61.0).tick()
+    return table
 
 
 def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely_and_the_one_that_the_user_chose_first():
     """Else the late one, so that its line is known."""
     session = streams.ranks(late=3).session
-    sampler = sampler_of(session)
-    assert (sampler.first, sampler.focus) == (streams.MAIN + 3, {streams.MAIN, streams.MAIN + 3})
+    table = table_of(session)
+    assert (table.sampled_first, table.focus) == (streams.MAIN + 3, {streams.MAIN, streams.MAIN + 3})
     session.focus_on(streams.MAIN + 6)
-    sampler = sampler_of(session)
-    assert (sampler.first, sampler.focus) == (streams.MAIN + 6, {streams.MAIN + 3, streams.MAIN + 6})
-    assert sampler_of(streams.ranks(late=-1).session).first is None
+    table = table_of(session)
+    assert (table.sampled_first, table.focus) == (streams.MAIN + 6, {streams.MAIN + 3, streams.MAIN + 6})
+    assert table_of(streams.ranks(late=-1).session).sampled_first is None
 
 
 def test_the_others_follow_by_rank():

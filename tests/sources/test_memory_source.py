@@ -111,9 +111,9 @@ def notice(records: list[Record]) -> Notice:
 
 
 def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
-    source = MemorySource(training(), clock=Clock())
+    source = MemorySource(table := training(), clock=Clock())
     assert list(source.read()) == [] and channel.orders == []
-    source.record_memory()
+    table.wants_memory = True
     assert "being recorded" in notice(list(source.read())).message
     assert channel.orders == [(Command.MEMORY, STEPS)]
     Path(side_file(channel.path, MEMORY)).write_text(json.dumps(CONTENT))
@@ -125,8 +125,8 @@ def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
 
 
 def test_what_is_refused_is_said(channel: FakeChannel) -> None:
-    source = MemorySource(training(), clock=Clock())
-    source.record_memory()
+    source = MemorySource(table := training(), clock=Clock())
+    table.wants_memory = True
     channel.answer, channel.failure = Answer(1, State.REFUSED, 0, 1), ControlError("a profiler is on already")
     *_, said = source.read()
     assert isinstance(said, Notice) and said.level == "warning" and "profiler is on" in said.message
@@ -134,8 +134,8 @@ def test_what_is_refused_is_said(channel: FakeChannel) -> None:
 
 
 def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
-    source = MemorySource(training(), clock=Clock())
-    source.record_memory()
+    source = MemorySource(table := training(), clock=Clock())
+    table.wants_memory = True
     list(source.read())
     channel.quiet_s = 9.0
     assert list(source.read()) == []

@@ -11,6 +11,7 @@ from tuimon.diagnosis.verdicts import RANKS_EACH_S, JudgedReading, Verdicts
 from tuimon.monitor.poller import Pollers
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion
+from tuimon.sources.process_table import ProcessTable
 
 EVERY_S = 1.0
 #: A run whose first finding stays the same for this long is judged at the second interval, as that is most of our cost.
@@ -22,11 +23,12 @@ LONGEST_S = 8.0
 class Judging:
     """Judges a session from moment to moment."""
 
-    def __init__(self, pollers: Pollers, replayed: Session | None) -> None:
-        """``replayed``: the Session into which a log is read; None for a live run."""
+    def __init__(self, pollers: Pollers, table: ProcessTable | None, replayed: Session | None) -> None:
+        """``table``: of a live run; ``replayed``: the Session into which a log is read, of any other."""
         self.verdicts = Verdicts()
         self.reading = JudgedReading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
+        self._table = table
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last changed, or was first judged
         self._least_s = EVERY_S  # interval for the number of its ranks
@@ -52,12 +54,11 @@ class Judging:
         self._judged_s = now_s
         # the rank that delays the others, or that the user chose, is sampled most: its line is needed
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
-        chosen = session.chosen or late
-        focus = {pid for pid in (late, session.trainer()) if isinstance(pid, int)}
-        for source in self._pollers.sources:
-            source.inspect(lambda: suspicion(session))
-            source.sample_first(chosen if isinstance(chosen, int) else None)
-            source.focus_on(focus)
+        if self._table is not None:
+            chosen = session.chosen or late
+            self._table.sampled_first = chosen if isinstance(chosen, int) else None
+            self._table.focus = frozenset(pid for pid in (late, session.trainer()) if isinstance(pid, int))
+            self._table.suspicion = suspicion(session)
         self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
         return findings
 

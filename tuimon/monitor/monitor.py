@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks  # needed only after an attach
     from tuimon.monitor.judging import Judging  # the rules, not needed for the first frame
     from tuimon.sources.log.writer import LogWriter  # needed only with a log
+    from tuimon.sources.process_table import ProcessTable
     from tuimon.sources.source_text import CloseUp
 
 
@@ -55,6 +56,7 @@ class Monitor:
         header: Header | None = None,
         log: LogWriter | None = None,
         process: Launched | Attached | None = None,
+        table: ProcessTable | None = None,
         output: OutputTail | None = None,
         hooks: Hooks | None = None,
         observers: Sequence[Observer] = (),
@@ -68,6 +70,7 @@ class Monitor:
         self.hooks = hooks  # for a process that was attached to
         self.log = log
         self.process = process
+        self._table = table  # of a live run
         self._observers = Observers(observers)
         self._clock = clock
         self._replay = replay
@@ -167,12 +170,15 @@ class Monitor:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Limit the CPU for stack samples to this part of a core from now on."""
-        for source in self.pollers.sources:
-            source.limit_cpu(max_cpu_ratio)
+        if self._table is not None:
+            self._table.sampling_ratio = max_cpu_ratio
 
     def record_memory(self) -> bool:
         """Record the allocator's history of the next steps; returns False if no source can."""
-        return any(source.record_memory() for source in self.pollers.sources)
+        can = self._table is not None and any(source.name == "memory" for source in self.pollers.sources)
+        if self._table is not None:
+            self._table.wants_memory = can
+        return can
 
     def begin_end(self) -> None:
         """Begin to end the launched run; each further ``tick`` continues it."""
@@ -320,7 +326,7 @@ class Monitor:
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self.pollers, self.session if self._replay else None)
+        return Judging(self.pollers, self._table, self.session if self._replay else None)
 
 
 class Observers:

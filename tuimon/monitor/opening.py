@@ -97,6 +97,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         header=header,
         log=log,
         process=launched,
+        table=table,
         output=OutputTail(output) if output else None,
         observers=options.observers,
     )
@@ -119,6 +120,7 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
         header=header_of("attach", pid, attached.command, options, job),
         log=log,
         process=attached,
+        table=table,
         hooks=hooks,
         output=OutputTail(attached.output) if attached.output else None,
         observers=options.observers,

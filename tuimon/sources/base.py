@@ -3,7 +3,7 @@ itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ class Suspicion(Struct, frozen=True, gc=False):
 class Source:
     """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``.
 
-    A source overrides those of the other methods that concern it; they may be called on any thread.
+    What the monitor wants of it meanwhile is in the process table.
     """
 
     #: for people, and for Notice.source: "markers", "stacks", "gpu", "processes", "log"
@@ -47,8 +47,6 @@ class Source:
     period_s: float
     #: how far it has read what was written before; None once it has read all, and when it plays at a pace
     backlog: Backlog | None = None
-    #: the processes that are read as often as ever
-    focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
         """The records that are due now; may be none. Raises Done when there will be no more (end of a log)."""
@@ -56,23 +54,6 @@ class Source:
 
     def close(self) -> None:
         """Let go of whatever is held; called once, from the same thread, after the last ``read``."""
-
-    def limit_cpu(self, max_cpu_ratio: float) -> None:
-        """Use at most this much of a core for samples from now on."""
-
-    def sample_first(self, pid: int | None) -> None:
-        """Sample this process all the time and the others in rotation; None: the first rank."""
-
-    def focus_on(self, pids: Collection[int]) -> None:
-        """Read these processes as often as ever, however many ranks there are."""
-        self.focus = frozenset(pids)
-
-    def record_memory(self) -> bool:
-        """Record the allocator's history of the next steps; False where this source does not."""
-        return False
-
-    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """Take all stacks of a standstill, once; ``suspicion`` gives None if the training goes on."""
 
 
 class Done(Exception):

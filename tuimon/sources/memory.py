@@ -104,7 +104,7 @@ _FIRST_S = 10.0
 
 
 class MemorySource(Source):
-    """Records the history when ``record_memory`` is called; with ``always`` also by itself, and at errors."""
+    """Records the history when it is wanted; with ``always`` also by itself, and at errors."""
 
     name = "memory"
     period_s = 0.5
@@ -113,20 +113,14 @@ class MemorySource(Source):
         self._table = table
         self._always = always
         self._clock = clock
-        self._wanted = False
         self._request: Request | None = None  # a recording that has been ordered
         self._first_s: float | None = None  # when to record by itself
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
         self._source = SourceText()
 
-    def record_memory(self) -> bool:
-        """Record the next steps; may be called on any thread."""
-        self._wanted = True
-        return True
-
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""
-        if not (self._always or self._wanted or self._request):
+        if not (self._always or self._table.wants_memory or self._request):
             return
         now_s = self._clock()
         trainers = sorted(self._table.trainers(), key=self._rank)
@@ -135,9 +129,9 @@ class MemorySource(Source):
             if trainers and self._first_s is None:
                 self._first_s = now_s + _FIRST_S
             if self._first_s is not None and now_s >= self._first_s:
-                self._first_s, self._wanted = float("inf"), True
-        if self._wanted and self._request is None:
-            self._wanted = False
+                self._first_s, self._table.wants_memory = float("inf"), True
+        if self._table.wants_memory and self._request is None:
+            self._table.wants_memory = False
             yield self._begun(trainers[0] if trainers else None)
         if self._request is not None:
             yield from self._go_on(self._request, now_s)

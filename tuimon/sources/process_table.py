@@ -1,4 +1,4 @@
-"""The process table of a run: what its sources know of each other's processes."""
+"""The process table of a run: what its sources know of each other's processes, and what the monitor wants of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import ProcessRole, ThreadCpu
+from tuimon.sources.base import Suspicion
 
 
 class ProcessId(NamedTuple):
@@ -57,6 +58,16 @@ class ProcessTable:
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed
         self.version = object()
+        #: the processes that are read as often as ever, however many there are; written by the monitor, as are the next
+        self.focus: frozenset[int] = frozenset()
+        #: the process that is sampled all the time, others in rotation; None: the first rank
+        self.sampled_first: int | None = None
+        #: how much of a core samples may take; None: as much as at the start
+        self.sampling_ratio: float | None = None
+        #: that the allocator's history of the next steps is to be recorded; the source that does so takes it back
+        self.wants_memory = False
+        #: the standstill whose stacks are to be taken, once; None while the training goes on
+        self.suspicion: Suspicion | None = None
         if self.root_start_ticks is not None:
             self._start_ticks = {root_pid: self.root_start_ticks}
 

@@ -255,7 +255,7 @@ def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders
 
 
 class StandstillSource(Source):
-    """Idle until ``inspect`` names a suspicion. Stacks are taken by py-spy, or by agents if py-spy is denied."""
+    """Idle until the monitor suspects a hang. Stacks are taken by py-spy, or by agents if py-spy is denied."""
 
     name = "standstill"
 
@@ -273,16 +273,11 @@ class StandstillSource(Source):
         self._binary = binary
         self._take = take
         self._recorders = recorders
-        self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
-
-    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """Inspect a standstill, once; ``suspicion`` gives None if the training goes on. On any thread."""
-        self._suspicion = suspicion()
 
     def read(self) -> Iterable[Record]:
         """The stacks, once a standstill, unless files are read or written meanwhile; and whenever they are."""
-        suspicion, watch, now_s = self._suspicion, self._watch, self._clock()
+        suspicion, watch, now_s = self._table.suspicion, self._watch, self._clock()
         if suspicion is None:  # for a moment, or for good: what is known of this standstill is kept
             return
         if watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:

@@ -103,9 +103,10 @@ class Follower:
 
 @pytest.mark.parametrize(("ranks", "expected"), [(8, 1), (24, 2), (64, 4)])
 def test_only_ranks_in_focus_and_those_that_end_keep_short_windows(ranks, expected):
-    source = MarkerSource(ProcessTable(2, "r1"), 1.0, lambda: 100 * SECOND)
+    table = ProcessTable(2, "r1")
+    source = MarkerSource(table, 1.0, lambda: 100 * SECOND)
     source.followers = {f"{n}-1.ring": Follower(n) for n in range(ranks)}
-    source.focus_on({3})
+    table.focus = frozenset({3})
     source.due_rings({"5-1.ring"})
     short = {pid for pid in range(ranks) if source.followers[f"{pid}-1.ring"].longest == 1}
     assert short == ({3, 5} if expected > 1 else set(range(ranks)))

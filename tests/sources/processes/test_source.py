@@ -237,7 +237,7 @@ class Run:
 
     def __init__(self, ranks):
         self.now_s = 100.0
-        table = ProcessTable(1, "r1")
+        table = self.table = ProcessTable(1, "r1")
         self.source = ProcessSource(table, 1.0, lambda: self.now_s)
         self.source.discover = lambda: None
         self.source.changed = lambda roles, now_s: ()
@@ -260,7 +260,7 @@ class Run:
 @pytest.mark.parametrize(("ranks", "records", "in_focus"), [(8, 40, 40), (64, 10, 40)])
 def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_many(ranks, records, in_focus):
     run = Run(ranks)
-    run.source.focus_on({3})
+    run.table.focus = frozenset({3})
     run.records(20)  # new ones are read every second
     before = {pid: followed.meter.reads for pid, followed in run.source.known.items()}
     found = run.records(40)

@@ -155,7 +155,8 @@ def test_training_processes_by_rank_and_their_workers_before_other_children(monk
     sampled.find(0.0)
     assert (sampled.trainers, sampled.workers) == ([11, 10], [20, 19])
     assert sampled.keys == {pid: (pid, 5) for pid in (11, 10, 20, 19)}
-    assert sampled.put_first(10) and not sampled.put_first(10)
+    assert not sampled.are_due(0.0)
+    table.sampled_first = 10
     assert sampled.are_due(0.0)
     sampled.find(0.0)
     assert sampled.trainers == [10, 11]

@@ -51,7 +51,8 @@ def run(monkeypatch):
         taken.append(list(pids))
         return {pid: TakenStacks((ThreadStack(pid, (MAIN, HOOK, GATHER)),)) for pid in pids}
 
-    source = StandstillSource(ProcessTable(ME, None), clock, lambda: None, take)
+    table = ProcessTable(ME, None)
+    source = StandstillSource(table, clock, lambda: None, take)
 
     class Run:
         io = 0
@@ -59,7 +60,7 @@ def run(monkeypatch):
 
         def step(self, seconds: float, since_s: float | None = 80.0) -> list[Standstill]:
             clock.now_s += seconds
-            source.inspect(lambda: None if since_s is None else Suspicion(since_s, (Suspect(ME, "trainer", 3),)))
+            table.suspicion = None if since_s is None else Suspicion(since_s, (Suspect(ME, "trainer", 3),))
             return list(source.read())
 
     made = Run()
@@ -95,11 +96,12 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
             return self.waiting.pop(0)
 
     dumps = Dumps()
+    table = ProcessTable(ME, None)
     source = StandstillSource(
-        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks()},
+        table, clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks()},
         lambda suspects, quiet_s: dumps,
     )  # fmt: skip
-    source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3))))
+    table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3)))
     found = []
     for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
         clock.now_s += seconds
@@ -162,10 +164,9 @@ def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there():
 def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive):
     clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
     threads = (ThreadStack(ME, (MAIN,)), *((ThreadStack(7, (stands,)),) if is_alive else ()))
-    source = StandstillSource(
-        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks(threads)}
-    )
-    source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", None, 7),)))
+    table = ProcessTable(ME, None)
+    source = StandstillSource(table, clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks(threads)})
+    table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", None, 7),))
     list(source.read())
     clock.now_s += 3
     (record,) = source.read()
@@ -245,8 +246,9 @@ def test_a_process_that_waits_for_a_file(tmp_path):
             process.stdout.readline()
             while (stat := procfs.read_thread_stat(process.pid, process.pid)) is not None and stat.state != "S":
                 pass  # it has yet to come to open()
-            source = StandstillSource(ProcessTable(process.pid, None), lambda: now_s)
-            source.inspect(lambda: Suspicion(80.0, (Suspect(process.pid, "trainer", None),)))
+            table = ProcessTable(process.pid, None)
+            source = StandstillSource(table, lambda: now_s)
+            table.suspicion = Suspicion(80.0, (Suspect(process.pid, "trainer", None),))
             assert list(source.read()) == []
             now_s += 3.0
             (record,) = source.read()

@@ -135,7 +135,7 @@ class MarkerSource(Source):
 
     def due_rings(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""
-        now_ns, focus = self._clock_ns(), self.focus
+        now_ns, focus = self._clock_ns(), self._table.focus
         longest = longest_intervals(sum(follower.trains for follower in self.followers.values()), self._interval_s)
         return {
             path: follower

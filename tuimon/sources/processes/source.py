@@ -352,7 +352,7 @@ class ProcessSource(Source):
                 followed.begin_window()
                 continue
             if roles[pid] == "trainer":
-                may_wait = pid not in self.focus and followed.reads * self.period_s > SETTLED_S
+                may_wait = pid not in self._table.focus and followed.reads * self.period_s > SETTLED_S
                 due_s = longest_s if longest_s > self.period_s and may_wait else 0.0
             else:
                 due_s = _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)

@@ -340,19 +340,13 @@ class SampledProcesses:
         self._version: object = None
         self._until_s = 0.0
 
-    def put_first(self, pid: int | None) -> bool:
-        """Let this process come first, or the first rank; whether that is new. On any thread."""
-        is_new = pid != self._first
-        if is_new:
-            self._first, self._until_s = pid, 0.0
-        return is_new
-
     def are_due(self, now_s: float) -> bool:
         """True if they may have changed."""
-        return self._version is not self._table.version or now_s >= self._until_s
+        is_same = self._version is self._table.version and self._first == self._table.sampled_first
+        return not is_same or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:
-        self._version = self._table.version  # before what it is of
+        self._version, self._first = self._table.version, self._table.sampled_first  # before what it is of
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
         serving = [pid for pid, role in roles.items() if role in ("worker", "child") and pid not in trainers]

@@ -94,6 +94,8 @@ class StackSource(Source):
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
         now_s = self._clock()
+        if self.table.sampling_ratio is not None:
+            self._schedule.budget_ratio = self.table.sampling_ratio
         out = self.ended_windows(now_s)
         gil_cpu_s, gil_records = self.gil.poll(now_s)
         self.table.sampler_cpu_s += gil_cpu_s
@@ -106,15 +108,6 @@ class StackSource(Source):
         out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
         self.period_s = self._sleep_s(now_s)
         return out
-
-    def limit_cpu(self, max_cpu_ratio: float) -> None:
-        """Use at most this much of a core from now on; may be called on any thread."""
-        self._schedule.budget_ratio = max_cpu_ratio
-
-    def sample_first(self, pid: int | None) -> None:
-        """Sample this process all the time and the others in rotation; None: the first rank. On any thread."""
-        if self.sampled.put_first(pid):
-            self._begin_s = 0.0
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
