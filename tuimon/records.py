@@ -8,7 +8,7 @@ anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
 import msgspec
 
@@ -16,10 +16,16 @@ SCHEMA = 1
 
 #: The exclusive phases of a step, in the order they are shown. ``between`` is the time that markers cannot split
 #: (from an update to the next backward in a loop without a DataLoader); the Session divides it by stack samples.
-PHASES = ("data", "forward", "backward", "optimizer", "other", "eval")
+StepPhase = Literal["data", "forward", "backward", "optimizer", "other"]
+STEP: tuple[StepPhase, ...] = get_args(StepPhase)
+PHASES = (*STEP, "eval")
 BETWEEN = "between"
 #: The phases that samples divide it into.
-DIVIDED = ("data", "forward", "other")
+DIVIDED: tuple[StepPhase, ...] = ("data", "forward", "other")
+#: The phases in which only the model computes, those that only training has, and both.
+MODEL: tuple[StepPhase, ...] = ("forward", "backward")
+UPDATE: tuple[StepPhase, ...] = ("backward", "optimizer")
+PASSES: tuple[StepPhase, ...] = ("forward", "backward", "optimizer")
 
 Phase = Literal["data", "forward", "backward", "optimizer", "other", "eval", "between"]
 #: ``child``: forked or spawned by a trainer in Python, and not seen to load for a DataLoader.

@@ -36,6 +36,7 @@ from tuimon.diagnosis.evidence.process import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.threshold import MOST
 from tuimon.interval import NONE, Interval
+from tuimon.records import DIVIDED, PASSES, STEP
 from tuimon.session.series import sampling_error
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.activity import Activity
@@ -61,11 +62,7 @@ Doing = Literal[
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
-STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
-PASSES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 LOOP: tuple[Phase, ...] = (*STEP, "eval")
-#: Phases that the GPU's clock sees as one if samples, not markers, divide them.
-_BETWEEN: frozenset[Phase] = frozenset({"data", "forward", "other"})
 _DOING: dict[Activity, Doing] = {
     "data": "batch",
     "idle": "lock",
@@ -572,7 +569,7 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     calls, in proportion to their time.
     """
     estimated = {row.name for row in evidence.phases.rows if row.estimated}
-    divided = tuple(name for name in STEP if name == "forward" or (name in _BETWEEN and name in estimated))
+    divided = tuple(name for name in STEP if name == "forward" or (name in DIVIDED and name in estimated))
     for group in (divided, *((name,) for name in STEP if name not in divided)):
         own = [cell for cell in cells if cell.phase in group]
         idle = gpu.idle_in(*group).times(in_steps)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import STEP, Cell, Cells, cells, scaled
+from tuimon.diagnosis.cells import Cell, Cells, cells, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.process import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
@@ -27,6 +27,7 @@ from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
 from tuimon.diagnosis.rules.course import warmup
 from tuimon.diagnosis.threshold import MOST
+from tuimon.records import STEP
 from tuimon.session.session import Session
 
 

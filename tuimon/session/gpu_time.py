@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from tuimon.interval import NONE, Interval
-from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
+from tuimon.records import STEP, GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
-from tuimon.session.steps import STACKED
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
@@ -134,7 +133,7 @@ class DeviceTimes:
         self.device = device
         self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
-        self._phases = Keys[str](3, len(STACKED))
+        self._phases = Keys[str](3, len(STEP))
         self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
@@ -145,7 +144,7 @@ class DeviceTimes:
             self._phases.counts(
                 (each.name, each.span_ns, each.idle_ns, each.maybe_idle_ns)
                 for each in record.phases
-                if each.name in STACKED
+                if each.name in STEP
             ),
             unbounded=not record.bounded,
             accumulated_steps=accumulated.steps,
@@ -187,7 +186,7 @@ class DeviceTimes:
             (each, None if math.isnan(each.forward_ns) else int(each.forward_ns)) for each in self._exchanges.over(span)
         )
         shares = []
-        for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STACKED):
+        for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STEP):
             most_ns = span_ns if sums.unbounded else min(span_ns, idle_ns + maybe_idle_ns)
             idle = Interval(idle_ns, max(idle_ns, most_ns)).times(1 / (sums.total_ns or 1.0))
             shares.append(GpuShare(span_ns / (sums.total_ns or 1.0), idle))
@@ -203,7 +202,7 @@ class DeviceTimes:
                 for each, forward_ns in exchanges
             ),
             accumulation=GpuAccumulation(*accumulated) if sums.accumulated_steps else None,
-            phases=dict(zip(STACKED, shares, strict=True)) if sums.total_ns else {},
+            phases=dict(zip(STEP, shares, strict=True)) if sums.total_ns else {},
         )
 
     @property

@@ -10,10 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.interval import Interval
-from tuimon.records import BETWEEN, DIVIDED, PHASES
+from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.series import share_error
-from tuimon.session.steps import STACKED, StepStretch, Totals
+from tuimon.session.steps import StepStretch, Totals
 
 
 class PhaseRow(NamedTuple):
@@ -80,7 +80,7 @@ class PhaseTable(NamedTuple):
     @property
     def updates(self) -> bool:
         """True if a backward pass or an update was seen in its steps; inference has none."""
-        return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
+        return any(row.share for row in self.rows if row.name in UPDATE)
 
 
 def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None) -> PhaseTable:
@@ -192,7 +192,7 @@ def inferred_phases(
     inside = total - counts["eval"]  # evaluation is no part of a step
     other = unsure.get("other", 0)
     may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
-    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STACKED]
+    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STEP]
     if counts["eval"]:
         rows.append(_inferred_row("eval", counts["eval"], total))
     return PhaseTable(pid, window_s, 0, True, tuple(rows))
@@ -204,11 +204,11 @@ def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRo
 
 
 def between_parts(split: SplitShares | None) -> tuple[float, ...]:
-    """How the ``between`` time divides into the parts of ``STACKED``; without samples all of it is forward."""
+    """How the ``between`` time divides into the parts of ``STEP``; without samples all of it is forward."""
     shares = {"forward": 1.0} if split is None else split.shares
     if "eval" in shares:  # a step's bar is all of it
         shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
-    return tuple(shares.get(name, 0.0) for name in STACKED)
+    return tuple(shares.get(name, 0.0) for name in STEP)
 
 
 #: Samples find some phases more often than others, by no more than this factor: our choice.

@@ -271,7 +271,7 @@ class SessionView:
         return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
-        """How the time that markers cannot split is divided into the parts of ``STACKED``."""
+        """How the time that markers cannot split is divided into the parts of ``STEP``."""
         split, phases_ns = self.samples(pid).split, self.step_totals(pid).sums.phases_ns
         return between_parts(split.with_optimizer(phases_ns) if split is not None else None)
 

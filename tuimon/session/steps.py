@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.records import BETWEEN, MORE_RANGES, Steps, bucket_length_ns
+from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
 from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
 
 
@@ -35,9 +35,7 @@ class StepSummary(Struct, frozen=True, gc=False):
     estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
 
 
-#: The parts of a step, as lists of them are ordered.
-STACKED = ("data", "forward", "backward", "optimizer", "other")
-Parts = tuple[float, ...]  # one for each of STACKED, and in some one more for the time between
+Parts = tuple[float, ...]  # one for each of STEP, and in some one more for the time between
 
 
 class StepStretch(NamedTuple):
@@ -92,7 +90,7 @@ class StepStretch(NamedTuple):
 
     @property
     def marked_ms(self) -> Parts | None:
-        """The mean step as markers cut it: STACKED without the time between, and that time."""
+        """The mean step as markers cut it: STEP without the time between, and that time."""
         if not self.steps:
             return None
         parts_ns = self.data_ns, self.forward_ns, self.backward_ns, self.optimizer_ns, self.other_ns, self.between_ns
@@ -107,7 +105,7 @@ class StepStretch(NamedTuple):
         return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
 
     def stacked_ms(self, between_parts: Sequence[float]) -> Parts | None:
-        """The mean step by STACKED; ``between_parts``: how the time that markers cannot split is divided into it."""
+        """The mean step by STEP; ``between_parts``: how the time that markers cannot split is divided into it."""
         marked_ms = self.marked_ms
         if marked_ms is None:
             return None
@@ -122,7 +120,7 @@ def step_series() -> Series[StepStretch]:
 #: Neighbouring stretches as one.
 joined = step_series().joined
 #: The column of each phase.
-PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in (*STACKED, "eval")}}
+PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in PHASES}}
 
 
 class OnCores(NamedTuple):
@@ -189,7 +187,7 @@ def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[Ste
 
 
 #: The phases of ``SharedStep.parts_us``.
-SHARED_PARTS = (*STACKED, BETWEEN)
+SHARED_PARTS = (*STEP, BETWEEN)
 
 
 class SharedStep(NamedTuple):

@@ -517,7 +517,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
 
 
 class MeanStep(Struct):
-    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STACKED``."""
+    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STEP``."""
 
     begin_s: float
     end_s: float

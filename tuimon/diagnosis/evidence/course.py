@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import rollout_parts
 from tuimon.diagnosis.threshold import MOST, Threshold
-from tuimon.records import BETWEEN, Place
+from tuimon.records import BETWEEN, STEP, Place
 from tuimon.session.series import Span
 from tuimon.session.session import SessionView
-from tuimon.session.steps import STACKED, StepStretch
+from tuimon.session.steps import StepStretch
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
@@ -101,7 +101,7 @@ class Level(NamedTuple):
     def medians_ms(self, parts_ms: Callable[[StepStretch], tuple[float, ...] | None]) -> dict[str, float]:
         """The phases of a step, as ``parts_ms`` divides a stretch."""
         columns = zip(*(parts for row in self.rows if (parts := parts_ms(row)) is not None), strict=True)
-        return dict(zip((*STACKED, BETWEEN), map(median, columns), strict=False))
+        return dict(zip((*STEP, BETWEEN), map(median, columns), strict=False))
 
     @property
     def span(self) -> Span:
@@ -127,7 +127,7 @@ class Grown(NamedTuple):
     @property
     def phase(self) -> str:
         before = self.before.phases_ms
-        return max(STACKED, key=lambda name: self.now.phases_ms[name] - before[name])
+        return max(STEP, key=lambda name: self.now.phases_ms[name] - before[name])
 
     def of(self, phase: str) -> TimeGrowth:
         return TimeGrowth(self.before.phases_ms[phase], self.now.phases_ms[phase])

@@ -16,7 +16,7 @@ from tuimon.code_origin import is_library_file, is_user_file
 from tuimon.diagnosis.evidence.process import OWN_WAITS, SLOW_RATIO, ProcessEvidence, awaits_thread, works
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.native_code import NativeUse
-from tuimon.records import Place, Process, Threads
+from tuimon.records import UPDATE, Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
@@ -396,8 +396,6 @@ def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
 
 # -- data that the training makes itself: by stepping an environment, or by generating with the model
 
-#: Phases that only the loop leads to: a policy, too, runs the model.
-_UPDATE = ("backward", "optimizer")
 #: Functions, or the user's source, that bring data from one kind of memory or array to another.
 _COPIES = re.compile(
     r"\b(?:from_numpy|as_tensor|obs_as_tensor|to_torch)\b|\.(?:to|cpu|cuda|numpy)\(|torch\.(?:tensor|stack)\("
@@ -427,7 +425,7 @@ def rollout_shares(main: Samples) -> Rollout | None:
     making = data.where(lambda node: node.makes_data)
     if data.total < MIN_SAMPLES or not making.total:
         return None
-    stepping, loop = frozenset(making.through), frozenset(main.where(phase=_UPDATE).through)
+    stepping, loop = frozenset(making.through), frozenset(main.where(phase=UPDATE).through)
     calling = (row.node.before("module") for row in data.rows if row.node.has("module"))
     callers = (next((frame.code for frame in reversed(frames) if frame.user), None) for frames in calling)
     acting = frozenset(filter(None, callers)) - stepping - loop

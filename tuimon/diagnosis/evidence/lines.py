@@ -10,13 +10,10 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file, is_torch
-from tuimon.records import Frame, Place
+from tuimon.records import UPDATE, Frame, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
 from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, function_at
 from tuimon.torch_code import collects_garbage, is_loader_code
-
-#: Phases in which only training runs: the functions in their samples form the path of training.
-TRAINING = ("backward", "optimizer")
 
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
@@ -105,8 +102,8 @@ def update_path(samples: Samples) -> set[Function]:
     evaluation more often is left out, unless most of training passes through it, which means that it calls both.
     """
     training, evaluation = Counter[Function](), Counter[Function]()
-    for row in samples.where(phase=(*TRAINING, "eval")).rows:
-        counts = training if row.phase in TRAINING else evaluation
+    for row in samples.where(phase=(*UPDATE, "eval")).rows:
+        counts = training if row.phase in UPDATE else evaluation
         counts.update(dict.fromkeys((frame.code for frame in user_path(row)), row.count))
-    most = samples.where(phase=TRAINING).total / 2
+    most = samples.where(phase=UPDATE).total / 2
     return {own for own, count in training.items() if count > min(evaluation[own], most)}

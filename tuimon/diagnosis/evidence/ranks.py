@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
-from tuimon.records import PHASES, GpuExchange
+from tuimon.records import PASSES, PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.ranks import RankRow, RankTimes, split_ranks
 from tuimon.session.steps import SHARED_PARTS, SharedStep
@@ -96,8 +96,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     excess, now = dict(late.excess), dict(late.phases)
     phase = max(excess, key=excess.__getitem__)
     forward, backward, update = (
-        TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
-        for name in ("forward", "backward", "optimizer")
+        TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0)) for name in PASSES
     )
     if phase == "backward" and grow_together(forward, backward, update, TimeGrowth(0.0, lateness)):
         phase = "forward"  # backward takes longer because forward did more

@@ -19,7 +19,7 @@ from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
-from tuimon.records import OptimizerFacts, Place
+from tuimon.records import MODEL, OptimizerFacts, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.torch_code import elementwise_update, multiplies
@@ -52,7 +52,6 @@ _EMULATED = {
     "bfloat16": {"avx512": FLOAT32_TAKES, "avx2": AVX2_TAKES},
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
 }
-_MODEL = ("forward", "backward")
 _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
 
 
@@ -126,7 +125,7 @@ def lower_is_faster(evidence: Evidence) -> bool:
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
     """The number types that the process reports and that this CPU or GPU computes with more slowly."""
-    process, gpu, share = evidence.process, evidence.gpu.steps, evidence.phases.share_of(*_MODEL)
+    process, gpu, share = evidence.process, evidence.gpu.steps, evidence.phases.share_of(*MODEL)
     if process is None:
         return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
@@ -144,7 +143,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             TAKES_ERROR,
         )
     if process.parameter_dtypes == ["float64"]:
-        share = evidence.phases.share_of(*_MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
+        share = evidence.phases.share_of(*MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
         at_least = "" if gpu is None else "at least "
         yield _Setting(
             "float64",
@@ -395,7 +394,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         " or an update every few batches",
         Interval.around(gained),
     )._replace(changes_training=True)
-    is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of("forward", "backward")
+    is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL)
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
         unfused, is_longest = gained, False  # the fused update, too, goes through small tensors one by one

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.cells import PASSES, Phase, computes, of_step
+from tuimon.diagnosis.cells import computes, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
@@ -23,6 +23,7 @@ from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.native_code import Kind
+from tuimon.records import MODEL, PASSES
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.samples import Samples
@@ -183,8 +184,6 @@ def _to_gpu(evidence: Evidence) -> str | None:
     )
 
 
-#: The phases in which the model computes.
-MODEL: tuple[Phase, ...] = ("forward", "backward")
 #: Most bytes per position in each tensor of a batch, if the batch holds nothing but texts: those of an int64.
 _POSITION_BYTES = 8
 

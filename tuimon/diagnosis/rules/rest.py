@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
+from tuimon.diagnosis.cells import Cell, Cells, Phase, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
@@ -15,6 +15,7 @@ from tuimon.diagnosis.rule import Rest, is_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
 from tuimon.native_code import Kind
+from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place, plain

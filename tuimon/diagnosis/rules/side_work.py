@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
-    TRAINING,
     is_collecting,
     is_library,
     library_frame,
@@ -29,6 +28,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUA
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
+from tuimon.records import UPDATE
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Role, user_place
@@ -261,7 +261,7 @@ class _Update:
     """The stacks that belong to each update, apart from the optimizer's step."""
 
     def __init__(self, samples: Samples) -> None:
-        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in TRAINING)
+        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in UPDATE)
         # lines that lead only to the optimizer's step, at which Opacus clips and adds noise before torch's own step;
         # ``trainer.fit(model)`` is the line of backward as well
         self._lines = {(f.file, f.line) for row in in_optimizer for f in user_path(row)[-1:]}

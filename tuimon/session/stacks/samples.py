@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
-from tuimon.records import BETWEEN, DIVIDED, Frame, Place
+from tuimon.records import BETWEEN, DIVIDED, PASSES, Frame, Place
 from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity, activity_of
@@ -30,8 +30,6 @@ ENOUGH = 10
 _LINES = 20
 #: How many lines a table lists, those with most own samples.
 _TABLE_LINES = 500
-#: Phases in which nothing but training runs, and the model.
-_TRAINING = ("forward", "backward", "optimizer")
 
 K = TypeVar("K")
 Test: TypeAlias = Callable[[StackNode], bool]
@@ -138,7 +136,7 @@ class Samples(Struct, frozen=True, dict=True):
     @cached_property
     def training_path(self) -> frozenset[Function]:
         """The user's functions that lead to the model and to the update: what they call is not theirs."""
-        return frozenset(self.where(phase=_TRAINING).through)
+        return frozenset(self.where(phase=PASSES).through)
 
     @cached_property
     def in_steps(self) -> Samples:
@@ -240,7 +238,8 @@ class Samples(Struct, frozen=True, dict=True):
         rows = self.without_imports.rows
         own = [row for row in rows if row.phase in DIVIDED and not row.excluded and not row.node.has("fetch")]
         open_ones = Samples(tuple(own))
-        outside, unsure = {phase: open_ones.phases[phase] for phase in DIVIDED}, open_ones.unsure
+        outside: dict[str, int] = {phase: open_ones.phases[phase] for phase in DIVIDED}
+        unsure = open_ones.unsure
         if evaluated := sum(n for of_to, n in places.items() if of_to[0] == BETWEEN):
             outside["eval"] = evaluated
         total = sum(outside.values())

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tuimon.agent.ring import layout
-from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
+from tuimon.records import BETWEEN, STEP, PhaseTime, RankStep, SlowStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.loop.step import COUNTED, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
@@ -100,7 +100,6 @@ def summed(phases: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 #: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
 _KEPT_STEPS = 4
-_PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
@@ -119,7 +118,7 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
         RankStep(
             step.index,
             max(0, end_ns - step.end_ns) // 1000,
-            *[max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES],
+            *[max(0, step.phases.get(name, 0)) // 1000 for name in (*STEP, BETWEEN)],
         )
         for step in ended
         if step.index % stride == 0 and step.usual and step.timed

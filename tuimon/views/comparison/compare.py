@@ -16,8 +16,7 @@ from tuimon.diagnosis.threshold import SMALL, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
-from tuimon.records import Place
-from tuimon.session.steps import STACKED
+from tuimon.records import PHASES, STEP, Place
 from tuimon.views.comparison.result import (
     Became,
     Comparison,
@@ -216,7 +215,7 @@ def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
         _Quantity(
             "throughput", "1/s", lambda _, row: row.steps / max(row.span_s, 1e-9), Interval(-longer.high, -longer.low)
         ),
-        *(_Quantity(name, "ms", partial(phase_ms, name)) for name in (*STACKED, "eval")),
+        *(_Quantity(name, "ms", partial(phase_ms, name)) for name in PHASES),
         _Quantity("CPU time", "ms", lambda _, row: row.cpu_ns / row.steps / 1e6),
         _Quantity("waits for a core", "ms", lambda _, row: row.waited_ns / row.steps / 1e6),
     ]
@@ -386,7 +385,7 @@ def _headline(
     beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= SMALL else ""
     if outcome in ("same", "unclear"):
         return f"{what}; {beside}" if beside else what
-    changed = [row.name for row in rows if row.significant and row.name in STACKED]
+    changed: list[str] = [row.name for row in rows if row.significant and row.name in STEP]
     shares = {name: (_share(name, before), _share(name, after)) for name in changed}
     most = max(shares, key=lambda name: abs(shares[name][1] - shares[name][0]), default="")
     was, now = shares.get(most, (0.0, 0.0))
@@ -434,7 +433,7 @@ def _state(before: Runs, after: Runs) -> str:
         return ""
     word = "still" if earlier is not None and (earlier.rule, earlier.cause) == (finding.rule, finding.cause) else "now"
     if finding.rule in ("compute_bound", "compute_bound_cpu"):
-        return f"{word} compute-bound in {max(STACKED, key=lambda name: _share(name, after))}"
+        return f"{word} compute-bound in {max(STEP, key=lambda name: _share(name, after))}"
     return f"{word} {finding.rule.replace('_', '-')}"
 
 

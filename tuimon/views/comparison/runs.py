@@ -22,12 +22,12 @@ from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.interval import Interval
-from tuimon.records import Place
+from tuimon.records import STEP, Place
 from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.stacks.set_up import Checkpoints
-from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
+from tuimon.session.steps import PHASE_COLUMNS, StepStretch, joined
 from tuimon.views.report.report import report_of
 from tuimon.views.report_types import Report, RunFacts
 
@@ -71,7 +71,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     report: Report
     findings: Sequence[Finding] = ()  # those of the report, with what their fixes change
     stretches: Sequence[StepStretch] = ()  # of the process in focus
-    between_parts: Sequence[float] = between_parts(None)  # how samples divide time that markers cannot, by STACKED
+    between_parts: Sequence[float] = between_parts(None)  # how samples divide time that markers cannot, by STEP
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
     samples: int = 0  # the number of samples behind the cells
     host_bytes: float = 0.0  # memory of the process in focus and its workers
@@ -185,7 +185,7 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
     if name == "eval":
         return row.eval_ns / row.steps / 1e6
     parts = row.stacked_ms(run.between_parts)
-    return parts[STACKED.index(name)] if parts is not None else 0.0
+    return parts[STEP.index(name)] if parts is not None else 0.0
 
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
@@ -200,7 +200,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
-    in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
+    in_steps = sum(cell.cpu for cell in divided if cell.phase in STEP) or 1.0
     return Run(
         name=name,
         report=report,

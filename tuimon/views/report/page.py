@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from tuimon.diagnosis.finding import FindingJson
+from tuimon.records import STEP
 from tuimon.session.gpus import figures_of
-from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
@@ -51,14 +51,14 @@ def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
         "top_ms": top_ms,
         "cut": any((total_ms or 0.0) > top_ms * 1.001 for total_ms in totals_ms),
         "span_s": span_s,
-        "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STACKED)],
+        "parts": [(name, bars(steps, part, top_ms)) for part, name in enumerate(STEP)],
         "titles": [_title(each, WIDTH / span_s) for each in steps if each.ms],
     }
 
 
 def _title(step: MeanStep, per_s: float) -> tuple[float, float, str]:
     """Where a stretch lies in the chart, its width, and its figures."""
-    parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STACKED, step.ms, strict=True) if ms)
+    parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STEP, step.ms, strict=True) if ms)
     text = f"{shown.duration(step.begin_s)} to {shown.duration(step.end_s)}: {shown.ms(sum(step.ms))} a step: {parts}"
     return step.begin_s * per_s, (step.end_s - step.begin_s) * per_s, text
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis import xids
-from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
@@ -16,7 +15,7 @@ from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
-from tuimon.records import GpuProcess, Process
+from tuimon.records import PASSES, GpuProcess, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Doing, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
-from tuimon.diagnosis.rules.model import MODEL, needless_work
+from tuimon.diagnosis.rules.model import needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
 from tuimon.interval import Interval
-from tuimon.records import Gpu, Place, TraceTaken
+from tuimon.records import MODEL, PASSES, Gpu, Place, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text, size_text
@@ -146,7 +146,7 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
     # matrix products of lower precision than the parameters: autocast, or casts by hand
     is_mixed = process is not None and process.parameter_dtypes == ["float32"]
     if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
-        passes = evidence.samples.in_steps.share(phase=("forward", "backward")) or 0.0
+        passes = evidence.samples.in_steps.share(phase=MODEL) or 0.0
         share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
         without = f"train without autocast{' and GradScaler' if found.scaler else ''}{options(evidence).autocast}"
         fix = without_cost(evidence, f"{without}: on an idle GPU its casts only add launches", share)
@@ -160,7 +160,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     if larger is not None:
         yield larger
     if not found.is_compiled:
-        at_once = gpu_idle_in(evidence, lambda cell: cell.phase in ("forward", "backward"))  # without the update
+        at_once = gpu_idle_in(evidence, lambda cell: cell.phase in MODEL)  # without the update
         yield without_idling(evidence, options(evidence).compile, at_once)
     for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
         place = at(Place(each.file, each.line, each.function))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.cells import STEP, Cell, Cells, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
@@ -17,7 +17,7 @@ from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.interval import Interval
-from tuimon.records import Place
+from tuimon.records import STEP, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text, plain
 

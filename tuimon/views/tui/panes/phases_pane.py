@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
 from tuimon.node_ids import own_id
+from tuimon.records import STEP
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow, rank_rows, which_training
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.steps import STACKED, StepSummary
+from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report_types import Phase
@@ -161,7 +162,7 @@ class PhasesState(NamedTuple):
 
     table: PhaseTable | None
     steps: StepSummary | None
-    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STACKED
+    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STEP
     span_s: float  # of the history
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
@@ -302,7 +303,7 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     def plot(width: int, height: int) -> list[Line]:
         if is_busy(state.gpu):  # then the CPU's phases are mostly waiting for it
             return tinted(chart(totals, width, height, 0.0, hi), "gpu")
-        return stacked(state.history, STACKED, width, height, hi)
+        return stacked(state.history, STEP, width, height, hi)
 
     if height < 3:
         return [

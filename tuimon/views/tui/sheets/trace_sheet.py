@@ -12,7 +12,7 @@ from typing import TypeVar
 from textual.worker import Worker
 
 from tuimon.errors import TuimonError
-from tuimon.records import TracedSync, TracedWork, TraceTaken
+from tuimon.records import BETWEEN, PHASES, TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.tracing import Taking
 from tuimon.text import kernel_name
@@ -29,7 +29,6 @@ _POLL_S = 0.1
 _ROWS = 12
 #: Characters of a line of the user's code beside an operator.
 _WHERE = 32
-_ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
 
 
 def trace_lines(summary: Summary, width: int) -> list[Line]:
@@ -151,7 +150,7 @@ def _per_step(number: int, steps: int) -> str:
 
 
 def _role(phase: str) -> str:
-    return phase if phase in _ROLES else "text"
+    return phase if phase in (*PHASES, BETWEEN) else "text"
 
 
 class TraceSheet(Sheet):
