@@ -14,7 +14,7 @@ def assert_right(training, records, lead_us=50):
     told = shares(records)
     assert told.steps >= 8
     for name in ("data", "forward", "backward", "optimizer"):
-        assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.03, abs=0.01), name
+        assert told.phases[name].span == pytest.approx(training.truth.share(name), rel=0.03, abs=0.01), name
     errors = lead_errors_us(training, records)
     assert errors
     assert max(error for error, _ in errors) < lead_us
@@ -54,7 +54,7 @@ def test_turns_that_change_their_stream_are_left_out():
 
     records = training.run(turn, 30)
     assert shares(records).steps >= 50
-    assert shares(records).of("backward").span == pytest.approx(
+    assert shares(records).phases["backward"].span == pytest.approx(
         90 * (110 * US + machine.current.gap_ns) / (31.1 * MS), rel=0.03
     )
 
@@ -72,7 +72,7 @@ def test_two_devices_in_one_process():
     by_device = {device: [r for r in timed(records) if r.device == device] for device in (0, 1)}
     for told in by_device.values():
         assert shares(told).steps >= 50
-        assert shares(told).of("data").span == pytest.approx(training.truth.share("data"), rel=0.02)
+        assert shares(told).phases["data"].span == pytest.approx(training.truth.share("data"), rel=0.02)
     assert max(error for error, _ in lead_errors_us(training, records)) < 50
     memory = {record.device for record in records if isinstance(record, TorchMemory)}
     assert memory == {0, 1}

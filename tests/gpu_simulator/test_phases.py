@@ -22,7 +22,7 @@ def assert_true(training, records, slack=OF_STEP, phases=PHASES):
     assert told.steps >= 50
     for name in phases:
         true = training.truth.share(name)
-        assert told.of(name).span == pytest.approx(true, rel=OF_PHASE, abs=slack), name
+        assert told.phases[name].span == pytest.approx(true, rel=OF_PHASE, abs=slack), name
     return told
 
 
@@ -35,9 +35,9 @@ def run(turn, seconds=15):
 def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds(kind, ends):
     training, records = simulated(kind)
     told = assert_true(training, records)
-    assert sum(told.of(name).span for name in PHASES) == pytest.approx(1)
+    assert sum(told.phases[name].span for name in PHASES) == pytest.approx(1)
     for name in PHASES:
-        found, idle = told.of(name), training.truth.idle_ns[name] / training.truth.total_ns
+        found, idle = told.phases[name], training.truth.idle_ns[name] / training.truth.total_ns
         assert found.idle.low - OF_STEP <= idle <= found.idle.high + OF_STEP, name
 
 
@@ -46,7 +46,7 @@ def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_not
     training, records = simulated("data_starved")
     told, idle = shares(records), training.truth.idle_ns["data"] / training.truth.total_ns
     assert idle > 0.6
-    assert told.of("data").idle.low == pytest.approx(idle, rel=0.02)
+    assert told.phases["data"].idle.low == pytest.approx(idle, rel=0.02)
     assert told.idle.low == pytest.approx(idle, rel=0.02)
     for kind in ("gpu_bound", "queue_full"):
         told = shares(simulated(kind)[1])
@@ -63,7 +63,7 @@ def test_launches_that_hold_the_gpu_back_are_paced():
 
     _, records = run(turn, seconds=5)
     told = shares(records)
-    assert told.of("backward").idle.width == pytest.approx(told.of("backward").span, rel=0.01)
+    assert told.phases["backward"].idle.width == pytest.approx(told.phases["backward"].span, rel=0.01)
     assert told.idle.high > 0.95
 
 
@@ -75,8 +75,8 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
 
     training, records = run(turn)
     told = assert_true(training, records)
-    assert told.of("data").idle.low == pytest.approx(told.of("data").span)
-    assert told.of("other").idle.low == 0 < told.of("other").idle.high
+    assert told.phases["data"].idle.low == pytest.approx(told.phases["data"].span)
+    assert told.phases["other"].idle.low == 0 < told.phases["other"].idle.high
 
 
 def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idleness():

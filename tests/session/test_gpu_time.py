@@ -31,10 +31,10 @@ def session(*records):
 
 def test_phases_have_their_share_of_a_step_on_the_gpu():
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
-    for table in (found.over("recent").phases(100), found.over("whole").phases(100)):
-        on_gpu = {row.name: (row.gpu_ms_per_step, *row.gpu_idle_ms) for row in table.rows}
-        assert on_gpu["data"] == pytest.approx((30, 30, 30))
-        assert on_gpu["backward"] == pytest.approx((40, 0, 40))
+    for view in (found.over("recent"), found.over("whole")):
+        on_gpu = {name: (span, *idle) for name, (span, idle) in view.gpu_time(100).phases.items()}
+        assert on_gpu["data"] == pytest.approx((0.3, 0.3, 0.3))
+        assert on_gpu["backward"] == pytest.approx((0.4, 0, 0.4))
         assert on_gpu["other"] == (0, 0, 0)  # it was measured: there was none
 
 
@@ -44,7 +44,6 @@ def test_the_last_half_minute_counts():
     assert found.over("recent").gpu_time(100).idle.low == pytest.approx(0.3)
     found.add(steps(200.0, PHASES))
     assert found.over("recent").gpu_time(100) is None
-    assert found.over("recent").phases(100).rows[0].gpu_ms_per_step is None
 
 
 def test_leads_of_windows_are_joined_by_their_weight():
@@ -59,9 +58,9 @@ def test_the_first_window_is_no_part_of_the_run():
     slow = (("data", 900, 900, 0), ("forward", 100, 0, 0))
     records = [gpu_time(1.0, slow), *(gpu_time(float(t)) for t in range(2, 5))]
     found = session(*(steps(float(t), PHASES) for t in range(1, 5)), *records)
-    assert found.over("whole").phases(100).rows[0].gpu_ms_per_step == pytest.approx(30)
+    assert found.over("whole").gpu_time(100).phases["data"].span == pytest.approx(0.3)
     alone = session(*(steps(float(t), PHASES) for t in range(1, 5)), records[0])
-    assert alone.over("whole").phases(100).rows[0].gpu_ms_per_step == pytest.approx(90)
+    assert alone.over("whole").gpu_time(100).phases["data"].span == pytest.approx(0.9)
 
 
 def memory(t, retries=0, device=0, **more):

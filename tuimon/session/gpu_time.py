@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.interval import NONE, Interval
+from tuimon.interval import Interval
 from tuimon.records import STEP, GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
@@ -60,11 +60,11 @@ class GpuTimeRow(NamedTuple):
     timed_s: float = 0.0  # how long these steps were, together
     exchanges: tuple[GpuExchange, ...] = ()  # of one rank among several
     accumulation: GpuAccumulation | None = None  # sums, of one rank among several
-    phases: Mapping[str, GpuShare] = {}
+    phases: Mapping[str, GpuShare] = {}  # all but evaluation, which is beside the steps; none if nothing was timed
 
-    def of(self, name: str) -> GpuShare | None:
-        """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
-        return self.phases.get(name, GpuShare(0.0, NONE)) if self.timed_s and name != "eval" else None
+    def lead(self, boundary: str) -> LeadRow | None:
+        """How far launches run ahead at one kind of boundary; None if unknown."""
+        return next((row for row in self.leads if row.boundary == boundary), None)
 
 
 #: Most exchanges held: of the latest (joining those of 64 ranks takes 2 ms each time rules judge), and of the run.

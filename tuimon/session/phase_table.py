@@ -9,9 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.interval import Interval
 from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
-from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.series import share_error
 from tuimon.session.steps import StepStretch, Totals
 
@@ -24,8 +22,6 @@ class PhaseRow(NamedTuple):
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
-    gpu_ms_per_step: float | None = None  # from when the GPU reaches its beginning to when it reaches its end
-    gpu_idle_ms: Interval | None = None  # of that: the GPU had nothing to do
 
 
 class RangeRow(Struct, frozen=True, gc=False):
@@ -83,11 +79,10 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in UPDATE)
 
 
-def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None) -> PhaseTable:
+def phase_table(pid: int, totals: Totals, split: SplitShares | None) -> PhaseTable:
     """The shares of the phases in the time of a process's steps; empty without a step.
 
     ``split`` divides ``between``; without samples that counts as forward.
-    ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
     """
     steps, phases_ns = totals.steps, totals.sums.phases_ns
     if not steps or totals.sums.total_ns <= 0:
@@ -119,11 +114,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTim
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in errors:
             estimated, error = True, max(error or 0.0, errors[name])
-        row = PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error)
-        if gpu is not None and (on_gpu := gpu.of(name)) is not None:
-            step_ms = whole_ns / steps / 1e6
-            row = row._replace(gpu_ms_per_step=step_ms * on_gpu.span, gpu_idle_ms=on_gpu.idle.times(step_ms))
-        rows.append(row)
+        rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error))
     ranges = [
         RangeRow(
             path=path,

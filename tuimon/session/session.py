@@ -250,7 +250,7 @@ class SessionView:
         """
         if pid not in self.session.step_stats:
             return self._inferred(pid)
-        return phase_table(pid, self.step_totals(pid), self.samples(pid).split, self.gpu_time(pid))
+        return phase_table(pid, self.step_totals(pid), self.samples(pid).split)
 
     @once
     def step_totals(self, pid: int) -> Totals:

@@ -26,25 +26,24 @@ UNKNOWN = "unknown"
 def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow | None]:
     """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
     table, times = view.phases(pid), view.gpu_time(pid)
-    gpu = None
-    if table and times is not None:
+    step_ms = table.mean_ms
+    if step_ms and times is not None:
         from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
         gpu = evidence_of(view, pid).gpu.steps
-    if gpu is not None and times is not None:
-        times = times._replace(idle=gpu.idle)
-    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in table.rows if row.name != "eval")
+        times = gpu.time if gpu is not None else times
     phases = []
     for row in table.rows:
-        phase, span_ms = filled(Phase, row, gpu_idle_ms_per_step=None), row.gpu_ms_per_step
+        phase = filled(Phase, row, gpu_ms_per_step=None, gpu_idle_ms_per_step=None)
         phases.append(phase)
-        if span_ms is None or row.gpu_idle_ms is None:
-            continue
-        idle_ms = gpu.phases[row.name].idle if gpu is not None and row.name in gpu.phases else row.gpu_idle_ms
-        low_ms, high_ms = idle_ms.up_to(span_ms)
-        phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = low_ms, high_ms
-        if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
-            phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
+        share = times.phases.get(row.name) if times is not None else None
+        if step_ms and share is not None:
+            span_ms = phase.gpu_ms_per_step = step_ms * share.span
+            low_ms, high_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = share.idle.up_to(share.span).times(
+                step_ms
+            )
+            if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
+                phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
     return phases, times
 
 
@@ -81,8 +80,8 @@ def lead_progress(times: GpuTimeRow | None) -> str | None:
     """``launches 38.0 ms ahead  GPU idle 12–20%``: before backward, and the GPU's idle share."""
     if times is None:
         return None
-    medians = [lead.median_us for lead in times.leads if lead.boundary == "backward begin"]
-    lead = f"launches {ms(medians[0] / 1000)} ahead" if medians and medians[0] is not None else ""
+    before = times.lead("backward begin")
+    lead = f"launches {ms(before.median_us / 1000)} ahead" if before and before.median_us is not None else ""
     idle = f"GPU idle {idle_share_text(times).replace(' ', '')}" if times.idle.low else ""
     return "  ".join(filter(None, (lead, idle))) or None
 

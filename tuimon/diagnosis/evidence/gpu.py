@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -12,12 +12,11 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
-from tuimon.interval import NONE, Interval
+from tuimon.interval import Interval
 from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken
-from tuimon.session.gpu_time import GpuTimeRow, LeadRow, TorchMemoryRow
+from tuimon.session.gpu_time import GpuShare, GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans, GpuRow
-from tuimon.session.phase_table import PhaseTable
 from tuimon.session.series import WINDOW_S, sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -91,20 +90,11 @@ _OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
 )
 
 
-class PhaseOnGpu(NamedTuple):
-    """A phase on the GPU's clock, in ms per step: its length, and how much of it the GPU idles."""
-
-    ms: float
-    idle: Interval
-
-
 class GpuSteps(NamedTuple):
     """A training's steps on the clock of its GPU; shares are of the GPU's time in steps."""
 
-    time: GpuTimeRow
-    idle: Interval
+    time: GpuTimeRow  # its idle time as all evidence bounds it
     step_ms: float
-    phases: dict[str, PhaseOnGpu]
     contradiction: tuple[Interval, Interval] | None = None  # the idle time by events and by counters, if these disagree
     wide_because: str | None = None  # why the bounds of the idle time are far apart, for people
     untimed: float = 0.0  # least share of work that events of the stream do not time: on other streams, in CUDA graphs
@@ -118,28 +108,29 @@ class GpuSteps(NamedTuple):
         return {"gpu_work_untimed_at_least": self.untimed, **wide} if self.untimed else {**wide}
 
     @property
+    def idle(self) -> Interval:
+        """Share of the step in which the GPU idles."""
+        return self.time.idle
+
+    @property
+    def phases(self) -> Mapping[str, GpuShare]:
+        """The phases of a step."""
+        return self.time.phases
+
+    @property
     def is_bottleneck(self) -> bool:
         """True if the GPU always has something to do."""
         return self.idle.high < BUSY_IDLE
 
     def idle_in(self, *names: str) -> Interval:
         """Share of the step in which the GPU idles during these phases."""
-        parts = [self.phases[name] for name in names if name in self.phases]
-        others = [phase for name, phase in self.phases.items() if name not in names]
         in_parts, beside = (
-            Interval.sum_of(phase.idle for phase in some).times(1 / self.step_ms) for some in (parts, others)
+            Interval.sum_of(phase.idle for name, phase in self.phases.items() if (name in names) is inside)
+            for inside in (True, False)
         )
         if self.contradiction is not None:
             return in_parts
         return Interval(max(in_parts.low, self.idle.low - beside.high), min(in_parts.high, self.idle.high - beside.low))
-
-    def share(self, name: str) -> float:
-        """A phase's share of the GPU's time of a step."""
-        return self.phases[name].ms / self.step_ms if name in self.phases else 0.0
-
-    def lead(self, boundary: str) -> LeadRow | None:
-        """How far launches run ahead at one kind of boundary; None if unknown."""
-        return next((row for row in self.time.leads if row.boundary == boundary), None)
 
 
 class Launching(Struct, frozen=True, gc=False):
@@ -242,49 +233,40 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         idle time of all phases but one narrows the bounds of that one.
         """
         time = self.times
-        if time is None:  # computes nothing further: comm_bound queries 64 ranks on CPUs
+        if time is None or not time.phases or not has_enough_steps(time.steps, time.timed_s):
+            return None  # computes nothing further: comm_bound queries 64 ranks on CPUs
+        step_ms, samples, is_alone = self._own.phases.mean_ms, self._own.samples, self._own.world_size < 2
+        if not step_ms:
             return None
-        table, samples, is_alone = self._own.phases, self._own.samples, self._own.world_size < 2
-        if not has_enough_steps(time.steps, time.timed_s):
-            return None
-        launching_ms, phases = self._launching_ms(table), {}
-        for row in table.rows:
-            if row.name != "eval" and row.gpu_ms_per_step is not None:
-                low, high = row.gpu_idle_ms or NONE
-                high = min(high, launching_ms.get(row.name, high))
-                phases[row.name] = PhaseOnGpu(row.gpu_ms_per_step, Interval(low, max(low, high)))
-        step_ms = sum(phase.ms for phase in phases.values())
-        if step_ms <= 0:
-            return None
-        by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
-        by_counters = self._idle_by_counters(phases["forward"].ms / step_ms if "forward" in phases else 1.0)
+        launching, phases = self._launching(), {}
+        for name, (span, (low, high)) in time.phases.items():
+            phases[name] = GpuShare(span, Interval(low, max(low, min(high, launching.get(name, high)))))
+        by_events = Interval.sum_of(phase.idle for phase in phases.values())
+        by_counters = self._idle_by_counters(phases["forward"].span)
         untimed = max(0.0, by_events.low - by_counters.high) if by_counters is not None else 0.0
         if by_counters is not None and untimed:
             # kernels of other streams, such as NCCL's, run while the timed stream has nothing to do, in unknown phases
-            most_ms = (by_events.high - by_counters.low if is_alone else untimed) * step_ms
+            most = by_events.high - by_counters.low if is_alone else untimed
             phases = {
-                name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - most_ms), phase.idle.high))
-                for name, phase in phases.items()
+                name: GpuShare(span, Interval(max(0.0, idle.low - most), idle.high))
+                for name, (span, idle) in phases.items()
             }
-            by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
-            by_events = by_events.up_to(by_counters.high)
+            by_events = Interval.sum_of(phase.idle for phase in phases.values()).up_to(by_counters.high)
         idle = by_events.joined(by_counters) if by_counters is not None else by_events
         agree = by_counters is None or by_events.meets(by_counters)
         active = [row.means.sm_ratio for row in self.rows if row.means is not None and row.means.sm_ratio is not None]
         outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
         found = GpuSteps(
-            time=time,
-            idle=idle,
+            time=time._replace(idle=idle, phases=phases),
             step_ms=step_ms,
-            phases=phases,
             contradiction=None if agree or by_counters is None else (by_events, by_counters),
             wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most) if agree else None,
             untimed=untimed if is_alone else 0.0,
             sm_ratio=sum(active) / len(active) if active else None,
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
-        narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
-        return found._replace(phases=narrowed)
+        narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
+        return found._replace(time=found.time._replace(phases=narrowed))
 
     def _idle_by_counters(self, in_forward: float) -> Interval | None:
         """Bounds of the GPU's idle time, from the share of time in which a kernel ran; None if that is not measured.
@@ -310,22 +292,21 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         at_most = 1.0 if any(row.is_shared for row in self.rows) else 1.0 - max(0.0, least)
         return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
-    def _launching_ms(self, table: PhaseTable) -> dict[str, float]:
-        """How long the CPU is in a phase without waiting for the GPU, where samples show that it waits.
+    def _launching(self) -> dict[str, float]:
+        """Share of the step that the CPU is in a phase and does not wait for the GPU, where samples show that it waits.
 
         The GPU can idle in the phase only during that time. If samples divide the phases, the GPU's clock knows only
         their sum, as forward.
         """
-        rows, waits = [row for row in table.rows if row.name != "eval"], self.waits
+        rows, waits = [row for row in self._own.phases.rows if row.name != "eval"], self.waits
         samples = self._own.samples.in_steps.total
-        step_ms = sum(row.ms_per_step or 0.0 for row in rows)
         found = {}
         for name in (row.name for row in rows):
             on_cpu = [row for row in rows if row.name == name or (row.estimated and name == "forward")]
             waited = sum(waits.phases[row.name] for row in on_cpu) / samples if waits is not None else 0.0
             surely = max(0.0, waited - sampling_error(waited, samples)) if waited >= TRACE else 0.0
             if surely:
-                found[name] = sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * step_ms
+                found[name] = sum(row.share for row in on_cpu) - surely
         return found
 
     @cached_property

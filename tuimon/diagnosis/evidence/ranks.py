@@ -14,12 +14,12 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
-from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
+from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
-from tuimon.records import PASSES, PHASES, GpuExchange
+from tuimon.records import PASSES, GpuExchange
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.ranks import RankRow, RankTimes, split_ranks
 from tuimon.session.steps import SHARED_PARTS, SharedStep
@@ -296,11 +296,11 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
 
 
 def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
-    backward, known = gpu.phases.get("backward", PhaseOnGpu(0.0, NONE)), gpu.time.accumulation
+    (span, idle), known = gpu.phases["backward"], gpu.time.accumulation
     longer_ms = 0.0
     if known is not None and known.steps >= MIN_STEPS:
         longer_ms = max(0.0, known.last_ns - known.own_ns) / known.steps / 1e6
-    starved_ms = backward.idle.high
+    starved_ms = idle.high * gpu.step_ms
     waiting_ms = max(0.0, waiting_ms - starved_ms)
     bounds: dict[RestsOn, float] = {
         "no_sync": longer_ms - starved_ms,
@@ -312,7 +312,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
     computing = max(0.0, ((gpu.sm_ratio or 0.0) - NCCL_SMS) / (1.0 - NCCL_SMS))
     at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
     if not gpu.waits_anywhere:
-        at_most_ms = min(at_most_ms, backward.ms - backward.idle.low)
+        at_most_ms = min(at_most_ms, (span - idle.low) * gpu.step_ms)
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # otherwise all passes may exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
@@ -326,9 +326,9 @@ def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
     means it is 5. If the forward pass of each step is unknown, the means are used.
     """
     of_steps = gpu.time.exchanges
-    if len(of_steps) < MIN_STEPS or "forward" not in gpu.phases:
+    if len(of_steps) < MIN_STEPS:
         return 0.0
-    most_ms = BACKWARD_PER_FORWARD * gpu.phases["forward"].ms
+    most_ms = BACKWARD_PER_FORWARD * gpu.phases["forward"].span * gpu.step_ms
     by_steps = [
         max(0.0, exchange.backward_ns - BACKWARD_PER_FORWARD * exchange.forward_ns) / 1e6
         for exchange in of_steps
@@ -422,6 +422,5 @@ def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:
     """The GPU times of a rank; None if too few steps were timed."""
     if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.timed_s):
         return None
-    shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
-    ms = {name: share.span * row.step_ms for name, share in shares.items()}
+    ms = {name: share.span * row.step_ms for name, share in gpu.phases.items()}
     return RankTimes(ms, MainThread(), {}, on_gpu=True) if sum(ms.values()) > 0 else None

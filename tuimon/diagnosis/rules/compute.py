@@ -333,7 +333,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
         what, fixes = ": Python code updates tensors one by one", [by_hand]
     else:
-        share = gpu.share("optimizer") if gpu is not None and is_busy else share
+        share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
         share *= 1.0 - _part(evidence, _multiplies)
         if not is_sure(evidence, share, UNUSUAL):
             return None

@@ -192,7 +192,7 @@ def needless_work(evidence: Evidence) -> Iterator[Finding]:
     """Needless work, as shown by what batches hold, how often backward runs, and which gradients it computes."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
     if gpu is not None:
-        computes = {name: gpu.share(name) for name in MODEL}
+        computes = {name: gpu.phases[name].span for name in MODEL}
     else:  # work that is left out waits for no core
         computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
     backward = computes["backward"]

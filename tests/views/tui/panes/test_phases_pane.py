@@ -26,8 +26,11 @@ TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
 
 
-def of(table: PhaseTable, history=()) -> PhasesState:
-    phases = tuple(filled(Phase, row, gpu_idle_ms_per_step=None) for row in table.rows)
+def of(table: PhaseTable, history=(), gpu_ms=()) -> PhasesState:
+    spans = dict(gpu_ms)
+    phases = tuple(
+        filled(Phase, row, gpu_ms_per_step=spans.get(row.name), gpu_idle_ms_per_step=None) for row in table.rows
+    )
     return PhasesState(table, STEPS, history, 1.0, (), (), phases=phases)
 
 
@@ -133,8 +136,7 @@ GPU_MS = {"data": 0.0, "forward": 6.0, "backward": 12.0, "optimizer": 2.0, "othe
     ],
 )
 def test_the_clock_that_limits_the_step_comes_first(row, heads, backward):
-    rows = tuple(row._replace(gpu_ms_per_step=GPU_MS[row.name]) for row in TABLE.rows)
-    state = of(TABLE._replace(rows=rows), HISTORY)._replace(gpu=row)
+    state = of(TABLE, HISTORY, GPU_MS)._replace(gpu=row)
     drawn = texts(phases_lines(state, 60, 13))
     assert drawn[0].index(heads[0]) < drawn[0].index(heads[1]) and drawn[3].endswith(backward)
 

@@ -69,7 +69,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     python = evidence.native_in(*MODEL).share("python")
     if python is not None and python >= LARGE and allocator is None:
         why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
-    lead, exchange = gpu.lead("backward end"), evidence.exchange
+    lead, exchange = gpu.time.lead("backward end"), evidence.exchange
     return verdict(
         f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
         *fixes,
@@ -250,9 +250,9 @@ def keeps_busy(rest: Rest) -> Finding | None:
         return _contradicted(gpu.contradiction, evidence.gpu.trace)
     if not gpu.is_bottleneck:
         return None
-    heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
+    heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
-    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
+    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
     use = _use_of(rest, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     return verdict(

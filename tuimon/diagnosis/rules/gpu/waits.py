@@ -259,7 +259,7 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
     of it: the excess of forward on the GPU is the copy, and the time until launches have caught up with the waiting
     GPU. A copy queued behind an exchange of gradients on another stream also waits for that.
     """
-    ahead_ms, forward, backward = _ahead_ms(gpu), gpu.share("forward"), gpu.share("backward")
+    ahead_ms, forward, backward = _ahead_ms(gpu), gpu.phases["forward"].span, gpu.phases["backward"].span
     if ahead_ms is not None:
         ahead = ahead_ms / gpu.step_ms
         least, most = (min(share - ahead, forward) for share in (copies.cpu, copies.between.high))
@@ -272,7 +272,7 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
 
 def _ahead_ms(gpu: GpuSteps) -> float | None:
     """How much work the GPU still has, in ms, when the batch is there; None if unknown."""
-    lead = gpu.lead("fetch end") or gpu.lead("optimizer end")
+    lead = gpu.time.lead("fetch end") or gpu.time.lead("optimizer end")
     if lead is None:
         return None
     ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us

@@ -246,7 +246,7 @@ def phase_rows_wanted(state: PhasesState | None) -> int:
     """Rows of content that the pane could fill well."""
     if state is None or state.table is None:
         return 12
-    gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.table.rows)
+    gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.phases)
     ranks = len(state.ranks) + 2 * bool(state.ranks)
     return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
 
