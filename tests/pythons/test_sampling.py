@@ -57,7 +57,7 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
-        dumped = {thread.thread_name: thread.tid for thread in pyspy.dump(pyspy.find() or "", process.pid)}
+        dumped = {thread.name: thread.tid for thread in pyspy.dump(pyspy.find() or "", process.pid)}
         assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 

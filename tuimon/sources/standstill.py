@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ from tuimon.sources.source_facts import SourceBlocks, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
+from tuimon.sources.stacks.speedscope import SampledThread
 
 if TYPE_CHECKING:
     from tuimon.sources.flight_recorders import Recorders
@@ -40,26 +41,16 @@ ALL_S = 8.0
 _THREADS = 200
 
 
-class ThreadStack(Struct, frozen=True, gc=False):
-    """The place of a thread; ``frames`` root first."""
-
-    tid: int
-    frames: tuple[RawFrame, ...]
-
-
-class TakenStacks(Struct, frozen=True, gc=False):
-    """The Python threads of a process, or why they are not known."""
-
-    threads: tuple[ThreadStack, ...] = ()
-    unknown: str | None = None
+#: The threads of a process, each with its stack, or why they are not known.
+Taken: TypeAlias = "Sequence[SampledThread] | str"
 
 
 def take_stacks(
     binary: str | None,
     pids: Iterable[int],
     since_s: float,
-    take: Callable[[str, int, float], list[pyspy.DumpThread]] = pyspy.dump,
-) -> Mapping[int, TakenStacks]:
+    take: Callable[[str, int, float], list[SampledThread]] = pyspy.dump,
+) -> Mapping[int, Taken]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
 
@@ -67,31 +58,22 @@ def take_stacks(
     futures = {pid: pool.submit(_stacks_of, binary, pid, since_s, take) for pid in pids}
     done, _ = wait(futures.values(), ALL_S)
     pool.shutdown(wait=False, cancel_futures=True)
-    late = TakenStacks(unknown="there was no time: too many processes, or a busy machine")
+    late = "there was no time: too many processes, or a busy machine"
     return {pid: future.result() if future in done else late for pid, future in futures.items()}
 
 
 def _stacks_of(
-    binary: str | None, pid: int, since_s: float, take: Callable[[str, int, float], list[pyspy.DumpThread]]
-) -> TakenStacks:
+    binary: str | None, pid: int, since_s: float, take: Callable[[str, int, float], list[SampledThread]]
+) -> Taken:
     if binary is None:
         unknown = failures.no_binary().message
     else:
         try:
-            found, threads = list[ThreadStack](), take(binary, pid, _DUMP_S)
-            for thread in threads[:_THREADS]:
-                tid = thread.tid or (pid if len(threads) == 1 else 0)
-                frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
-                found.append(ThreadStack(tid, tuple(frames)))
-            return TakenStacks(tuple(found))
+            return take(binary, pid, _DUMP_S)[:_THREADS]
         except pyspy.DumpError as error:
             unknown = failures.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
-    if samples is None:
-        return TakenStacks(unknown=unknown.removeprefix("no stack samples: "))
-    return TakenStacks(
-        tuple(ThreadStack(each.tid, each.stacks.most_common(1)[0][0]) for each in samples.threads if each.stacks)
-    )
+    return samples.threads if samples is not None else unknown.removeprefix("no stack samples: ")
 
 
 # -- what a process waits for outside: the other end of a pipe or a connection, and children
@@ -204,7 +186,7 @@ class Grouped(Struct, frozen=True, gc=False):
 
 
 def grouped(
-    threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], str], training: Collection[int] = ()
+    threads: Iterable[tuple[int, SampledThread]], source: Callable[[int, RawFrame], str], training: Collection[int] = ()
 ) -> Grouped:
     """Group threads, given with their pids; ``source`` reads a line for a process.
 
@@ -213,7 +195,7 @@ def grouped(
     members: dict[tuple[RawFrame, ...], list[tuple[int, int]]] = {}
     idle = 0
     for pid, thread in threads:
-        frames = tuple(frame for frame in thread.frames if not is_agent_file(frame.file))
+        frames = tuple(frame for frame in thread.stack if not is_agent_file(frame.file))
         if thread.tid not in (pid, *training) and not any(is_user_file(frame.file) for frame in frames):
             idle += 1
             continue
@@ -264,7 +246,7 @@ class StandstillSource(Source):
         table: ProcessTable,
         clock: Callable[[], float] = time.monotonic,
         binary: Callable[[], str | None] = pyspy.find,
-        take: Callable[[str | None, Iterable[int], float], Mapping[int, TakenStacks]] = take_stacks,
+        take: Callable[[str | None, Iterable[int], float], Mapping[int, Taken]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
     ) -> None:
         self.period_s = 0.5
@@ -307,8 +289,9 @@ class StandstillSource(Source):
             pid: STATES.get(stat.state, "waiting") if stat is not None else "ended" for pid, stat in stats.items()
         }
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
-        threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
-        tids = {pid: {thread.tid for thread in found.threads} for pid, found in stacks.items()}
+        found = {pid: () if isinstance(taken, str) else taken for pid, taken in stacks.items()}
+        threads = ((pid, thread) for pid, own in found.items() for thread in own)
+        tids = {pid: {thread.tid for thread in own} for pid, own in found.items()}
         facts, code = SourceFacts(), dict[int, SourceBlocks]()
         for each in live:
             ticks = self._table.start_ticks(each.pid)
@@ -328,10 +311,11 @@ class StandstillSource(Source):
                     each.rank,
                     states[each.pid],
                     bytes_per_s(before.suspects.get(each.pid), after.suspects.get(each.pid)),
-                    stacks[each.pid].unknown
-                    or ("its training thread has ended" if each.tid not in {None, *tids[each.pid]} else None),
+                    taken
+                    if isinstance(taken := stacks[each.pid], str)
+                    else ("its training thread has ended" if each.tid not in {None, *tids[each.pid]} else None),
                     each.tid,
-                    has_left_loops(each, stacks[each.pid], code[each.pid]),
+                    has_left_loops(each, found[each.pid], code[each.pid]),
                     idle_peers(each.pid, before, after, self._table.pids()),
                     connections.listens(each.pid),
                 )
@@ -343,9 +327,9 @@ class StandstillSource(Source):
         )
 
 
-def has_left_loops(suspect: Suspect, found: TakenStacks, blocks: SourceBlocks) -> bool:
+def has_left_loops(suspect: Suspect, found: Sequence[SampledThread], blocks: SourceBlocks) -> bool:
     """True if its training thread is outside every loop that it trained in; False where that is not known."""
-    frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
+    frames = next((each.stack for each in found if each.tid == (suspect.tid or suspect.pid)), ())
     trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
     return bool(trained) and all(has_left(frames, loop, blocks) for loop in trained)
 

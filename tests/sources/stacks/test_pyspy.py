@@ -203,7 +203,8 @@ def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None
     assert speedscope.parse_speedscope(raw, 42).cycles == entries
 
 
-THREADS = '[{"thread_id": 7, "active": true, "owns_gil": true, "frames": []}]'
+THREADS = """[{"thread_id": 7, "os_thread_id": 8, "thread_name": null, "active": true, "owns_gil": true, "frames": [
+{"name": "Loader.read", "filename": "data.py", "line": 40}, {"name": "main", "filename": "train.py", "line": 5}]}]"""
 
 #: A busy machine may take long to start even a shell.
 PATIENT_S = 100.0
@@ -230,7 +231,8 @@ echo '{THREADS}'
 def test_a_torn_one_is_taken_three_times_at_most(tmp_path: Path, times: int) -> None:
     binary = failing(tmp_path, times, "Error: Failed to get stack traces")
     if times < 3:
-        assert [thread.thread_id for thread in pyspy.dump(binary, os.getpid(), PATIENT_S)] == [7]
+        (thread,) = pyspy.dump(binary, os.getpid(), PATIENT_S)
+        assert (thread.tid, thread.stack) == (8, (RawFrame("train.py", 5, "main"), RawFrame("data.py", 40, "read")))
     else:
         with pytest.raises(pyspy.DumpError, match="Failed to get stack traces"):
             pyspy.dump(binary, os.getpid(), PATIENT_S)

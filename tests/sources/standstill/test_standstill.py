@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import psutil
 import pytest
@@ -17,15 +18,14 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
-from tuimon.sources.stacks.pyspy import DumpError, DumpFrame, DumpThread
+from tuimon.sources.stacks.pyspy import DumpError
+from tuimon.sources.stacks.speedscope import SampledThread
 from tuimon.sources.standstill import (
     DEPTH,
     GROUPS,
     THREADS,
     Blocked,
     StandstillSource,
-    TakenStacks,
-    ThreadStack,
     Used,
     Waiting,
     bytes_per_s,
@@ -42,6 +42,10 @@ MAIN, GATHER = RawFrame("/home/me/train.py", 50, "main"), RawFrame("/site-packag
 HOOK = RawFrame("/site-packages/tuimon/agent/hooks.py", 7, "tuimon_backward")
 
 
+def thread(tid, *stack):
+    return SampledThread(tid, "", Counter([stack]))
+
+
 @pytest.fixture
 def run(monkeypatch):
     """A source over a run of this one process; ``step(seconds)`` reads it, ``io`` is what it has read and written."""
@@ -49,7 +53,7 @@ def run(monkeypatch):
 
     def take(binary, pids, since_s):
         taken.append(list(pids))
-        return {pid: TakenStacks((ThreadStack(pid, (MAIN, HOOK, GATHER)),)) for pid in pids}
+        return {pid: [thread(pid, MAIN, HOOK, GATHER)] for pid in pids}
 
     table = ProcessTable(ME, None)
     source = StandstillSource(table, clock, lambda: None, take)
@@ -98,7 +102,7 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
     dumps = Dumps()
     table = ProcessTable(ME, None)
     source = StandstillSource(
-        table, clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks()},
+        table, clock, lambda: None, lambda binary, pids, since_s: {ME: []},
         lambda suspects, quiet_s: dumps,
     )  # fmt: skip
     table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3)))
@@ -135,9 +139,9 @@ def test_what_this_process_writes_is_measured():
 
 def test_groups_are_bounded():
     deep = tuple(RawFrame("/home/me/net.py", n, "forward") for n in range(DEPTH + 10))
-    many = [(pid, ThreadStack(pid, deep)) for pid in range(1, THREADS + 3)]
-    others = [(9000 + n, ThreadStack(9000 + n, (MAIN._replace(line=n),))) for n in range(GROUPS + 4)]
-    idle = (ME, ThreadStack(ME + 1, (RawFrame("/usr/lib/python3.11/threading.py", 1, "wait"),)))
+    many = [(pid, thread(pid, *deep)) for pid in range(1, THREADS + 3)]
+    others = [(9000 + n, thread(9000 + n, MAIN._replace(line=n))) for n in range(GROUPS + 4)]
+    idle = (ME, thread(ME + 1, RawFrame("/usr/lib/python3.11/threading.py", 1, "wait")))
     found = grouped([*others, *many, idle], lambda pid, frame: "x = 1")
     first = found.groups[0]
     assert (len(found.groups), found.folded, found.idle) == (GROUPS, 5, 1)
@@ -149,23 +153,19 @@ def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there():
     def dump(binary, pid, timeout_s):
         if pid == 2:
             raise DumpError("Permission Denied: Try running again with elevated permissions")
-        return [
-            DumpThread(
-                1, False, False, [DumpFrame("Loader.read", "data.py", 40), DumpFrame("main", "train.py", 5)], pid
-            )
-        ]
+        return [thread(1, MAIN)]
 
     found = take_stacks("py-spy", [1, 2], 0.0, dump)
-    assert found[1].threads == (ThreadStack(1, (RawFrame("train.py", 5, "main"), RawFrame("data.py", 40, "read"))),)
-    assert found[2].threads == () and found[2].unknown
+    assert found[1] == [thread(1, MAIN)]
+    assert isinstance(found[2], str)
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
 def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive):
     clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
-    threads = (ThreadStack(ME, (MAIN,)), *((ThreadStack(7, (stands,)),) if is_alive else ()))
+    threads = [thread(ME, MAIN), *([thread(7, stands)] if is_alive else [])]
     table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock, lambda: None, lambda binary, pids, since_s: {ME: TakenStacks(threads)})
+    source = StandstillSource(table, clock, lambda: None, lambda binary, pids, since_s: {ME: threads})
     table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", None, 7),))
     list(source.read())
     clock.now_s += 3

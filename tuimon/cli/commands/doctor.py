@@ -124,7 +124,7 @@ def py_spy() -> Check:
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            if any(thread.frames for thread in pyspy.dump(binary, child.pid, _DUMP_TIMEOUT_S)):
+            if any(thread.stack for thread in pyspy.dump(binary, child.pid, _DUMP_TIMEOUT_S)):
                 return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
             failed = "no stacks"
         except pyspy.DumpError as error:

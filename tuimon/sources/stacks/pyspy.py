@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -26,7 +26,8 @@ from msgspec.structs import replace
 
 from tuimon.proc import procfs
 from tuimon.proc.procfs import os_ids
-from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
+from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples, parse_speedscope
 
 #: A core was free if fewer threads than there are cores were runnable, in nearly all of the latest samples: our choice.
 _SAMPLES = 32
@@ -314,34 +315,35 @@ _TORN = "Failed to get stack traces"
 _ATTEMPTS = 3
 
 
-class DumpFrame(msgspec.Struct, frozen=True, rename={"function": "name", "file": "filename"}):
-    """A frame of ``py-spy dump --json``."""
-
-    function: str
-    file: str
+class _DumpedFrame(msgspec.Struct):
+    name: str
+    filename: str
     line: int
 
 
-class DumpThread(msgspec.Struct, frozen=True, rename={"tid": "os_thread_id"}):
-    """One thread at one instant; ``frames`` leaf first."""
+class _DumpedThread(msgspec.Struct):
+    """One thread of ``py-spy dump --json``; ``frames`` leaf first."""
 
     thread_id: int
-    active: bool
-    owns_gil: bool
-    frames: list[DumpFrame]
-    tid: int | None = None
+    frames: list[_DumpedFrame]
+    os_thread_id: int | None = None
     thread_name: str | None = None
+
+    def sampled(self, tid: int) -> SampledThread:
+        """The thread with the one stack that was found."""
+        frames = (RawFrame(at.filename, max(at.line, 0), bare_name(at.name)) for at in reversed(self.frames))
+        return SampledThread(tid, self.thread_name or "", Counter([tuple(frames)]))
 
 
 class DumpError(Exception):
     """The process could not be read; the text is py-spy's."""
 
 
-_dump = msgspec.json.Decoder(list[DumpThread])
+_dump = msgspec.json.Decoder(list[_DumpedThread])
 
 
-def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
-    """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
+def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[SampledThread]:
+    """All threads at one instant, those without Python code included. Raises DumpError."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return _dump_once(binary, pid, timeout_s)
@@ -351,7 +353,7 @@ def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
     return _dump_once(binary, pid, timeout_s)
 
 
-def _dump_once(binary: str, pid: int, timeout_s: float) -> list[DumpThread]:
+def _dump_once(binary: str, pid: int, timeout_s: float) -> list[SampledThread]:
     try:
         done = subprocess.run(
             [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
@@ -366,5 +368,6 @@ def _dump_once(binary: str, pid: int, timeout_s: float) -> list[DumpThread]:
         threads = _dump.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DumpError(str(error)) from error
-    ids = os_ids(pid, [thread.thread_id for thread in threads if thread.tid is None])
-    return [replace(each, tid=ids.get(each.thread_id)) if each.tid is None else each for each in threads]
+    ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
+    alone = pid if len(threads) == 1 else 0
+    return [each.sampled(each.os_thread_id or ids.get(each.thread_id) or alone) for each in threads]

@@ -55,6 +55,11 @@ class SampledThread(Struct, frozen=True):
     stacks: Counter[tuple[RawFrame, ...]]  # root first
     matters: bool = False  # the main thread, or one that enters backward
 
+    @property
+    def stack(self) -> tuple[RawFrame, ...]:
+        """Its most frequent stack."""
+        return max(self.stacks, key=self.stacks.__getitem__, default=())
+
 
 class WindowSamples(Struct, frozen=True):
     """The samples of one window."""
