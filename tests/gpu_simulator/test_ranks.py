@@ -16,6 +16,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import Gpu, Steps
+from tuimon.views.report.report import report_of
 
 SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
@@ -174,6 +175,9 @@ def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():
     assert "comm_bound" not in told
     assert (told["straggler_rank"].evidence["rank"], told["straggler_rank"].evidence["phase"]) == (1, "data")
     assert told["straggler_rank"].share_of_step == pytest.approx(ranks.waited(0), abs=0.02)
+    reported = report_of(run("one late")[1], [])
+    assert [rank.late_ratio > 0.1 for rank in reported.ranks] == [False, True, False]
+    assert reported.ranks[1].late_ratio == pytest.approx(ranks.waited(0), abs=0.02)
 
 
 @pytest.mark.parametrize("kind", ["one computes", "one gathers late"])

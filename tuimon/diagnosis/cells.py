@@ -22,7 +22,7 @@ After wPerf (OSDI 2018), which lays waits on what they wait for, and Coz (SOSP 2
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -497,7 +497,7 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for other ranks: by what the latest does for longer, and its waits for a core; the rest is exchange."""
     rows = evidence.ranks
-    own = {phase: share for row in rows if row.pid == evidence.pid for phase, share in row.waits}
+    own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
     for phase in STEP if rows else ():
         shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")

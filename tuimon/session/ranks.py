@@ -186,12 +186,12 @@ class RankRow(NamedTuple):
     steps: int  # since it began
     behind: int  # steps behind the first
     step_ms: float | None = None  # None without markers, which its shares do not need
-    phases: tuple[tuple[str, float], ...] = ()  # name, share of the step
+    phases: Mapping[str, float] = {}  # their shares of the step
     error: float = 0.0  # how far off these shares may be if they rest on samples alone
     wait_ratio: float | None = None  # ~ share of the step that it waits in collectives
-    waits: tuple[tuple[str, float], ...] = ()  # ~ ``wait_ratio`` by phase
+    waits: Mapping[str, float] = {}  # ~ ``wait_ratio`` by phase
     late_ratio: float | None = None  # ~ share of the step by which its own work is longer than the others'
-    excess: tuple[tuple[str, float], ...] = ()  # ~ ``late_ratio`` by phase
+    excess: Mapping[str, float] = {}  # ~ ``late_ratio`` by phase
     gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
@@ -290,16 +290,13 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             times[pid] = found
     first = max((session.step_stats[rank.pid] for rank in ranks), key=lambda stats: stats.total)
     behind = {rank.pid: _behind(first, session.step_stats[rank.pid]) for rank in ranks}
-    # one at the end of its data waits for the others outside steps
-    together = {pid: found for pid, found in times.items() if not behind[pid]}
-    splits = dict(zip(together, split_ranks(list(together.values())), strict=True))
     is_over = session.exit is not None or all(process.ended for process in ranks)
     restarted = restarts(ranks, view.processes())
     found_rows = []
     for process in ranks:
         pid, rank = process.pid, process.rank or 0
         stats, sampled, threads = session.step_stats[pid], session.stacks[pid], view.process_threads(pid)
-        own, split = times.get(pid), splits.get(pid)
+        own = times.get(pid)
         held = [each.memory_bytes for gpu in session.gpus_of(pid) for each in gpu.processes if each.pid == pid]
         on_gpus = [held_bytes for held_bytes in held if held_bytes is not None]
         row = RankRow(
@@ -311,30 +308,44 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             steps=stats.total,
             behind=behind[pid],
             step_ms=own.step_ms if own is not None and not inferred else None,
-            phases=_shares(own.ms, own) if own is not None else (),
+            phases=_shares(own.ms, own) if own is not None else {},
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
             place=sampled.threads.place_of(sampled.tid),
             on_gpu=bool(process.gpu_uuids),
             history=stats.windows,
         )
-        if own is not None and split is not None:
+        if own is not None:
             row = row._replace(
                 error=own.error,
-                wait_ratio=split.waits_ms / own.step_ms if split.waits_ms is not None else None,
-                waits=_shares(split.wait_ms, own),
-                late_ratio=split.late_ms / own.step_ms,
-                excess=_shares(split.excess_ms, own),
                 gc_ratio=own.gc_ms / own.step_ms,
                 stopped_ratio=own.main.stopped_ratio,
                 cpu_ratio=own.main.cpu_ratio,
                 delay_ratio=own.main.delay_ratio,
             )
         found_rows.append(row)
-    return found_rows
+    # one at the end of its data waits for the others outside steps
+    return beside_each_other(found_rows, {pid: found for pid, found in times.items() if not behind[pid]})
 
 
-def _shares(ms: Mapping[str, float | None], of: RankTimes) -> tuple[tuple[str, float], ...]:
-    return tuple([(name, (each or 0.0) / of.step_ms) for name, each in ms.items()])
+def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -> list[RankRow]:
+    """The rows, those with times (by process) with what these show of them beside each other."""
+    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
+    return [
+        row._replace(
+            phases=_shares(own.ms, own),
+            wait_ratio=split.waits_ms / own.step_ms if split.waits_ms is not None else None,
+            waits=_shares(split.wait_ms, own),
+            late_ratio=split.late_ms / own.step_ms,
+            excess=_shares(split.excess_ms, own),
+        )
+        if (own := times.get(row.pid)) is not None and (split := splits[row.pid])
+        else row
+        for row in rows
+    ]
+
+
+def _shares(ms: Mapping[str, float | None], of: RankTimes) -> dict[str, float]:
+    return {name: (each or 0.0) / of.step_ms for name, each in ms.items()}
 
 
 def _behind(first: StepStats, stats: StepStats) -> int:

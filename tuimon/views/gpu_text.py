@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
+from tuimon.session.ranks import RankRow, rank_rows
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range, says_nothing, spread_text
 from tuimon.views.report_types import Phase, filled
 
@@ -45,6 +46,16 @@ def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow |
             if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
                 phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
     return phases, times
+
+
+def compared_ranks(view: SessionView) -> tuple[RankRow, ...]:
+    """The ranks of the training in focus as rules compare them: by their GPUs' clocks, if all have times there."""
+    rows, focus = tuple(rank_rows(view)), view.session.trainer()
+    if focus is None or not rows:
+        return rows
+    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no ranks)
+
+    return evidence_of(view, focus).ranks
 
 
 def idle_text(phase: Phase, to: str = "–") -> str | None:

@@ -21,7 +21,7 @@ from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES, GpuExchange
 from tuimon.session.gpu_time import GpuTimeRow
-from tuimon.session.ranks import RankRow, RankTimes, split_ranks
+from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.session.threads import MainThread
 
@@ -93,7 +93,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
         return None
     late = max(measured, key=_lateness)
     lateness, others = _lateness(late), tuple(row for row in measured if row is not late)
-    excess, now = dict(late.excess), dict(late.phases)
+    excess, now = late.excess, late.phases
     phase = max(excess, key=excess.__getitem__)
     forward, backward, update = (
         TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0)) for name in PASSES
@@ -107,7 +107,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     if waits:
         waited = median(waits)
     else:  # the others' backward passes are longer by their waits
-        waited = median(dict(row.phases).get("backward", 0.0) for row in others) - now.get("backward", 0.0)
+        waited = median(row.phases.get("backward", 0.0) for row in others) - now.get("backward", 0.0)
     return LateRank(
         row=late,
         others=others,
@@ -166,7 +166,7 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     ranks = [row for row in rows if row.step_ms is not None and row.state != "lost"]
     if len(ranks) < 2 or any(row.on_gpu for row in ranks):
         return None
-    waits = [dict(row.waits) for row in ranks]  # a phase in which ranks wait for each other is not their own work
+    waits = [row.waits for row in ranks]  # a phase in which ranks wait for each other is not their own work
     parts = enumerate(SHARED_PARTS)
     own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < _WAITS]
     if not own:
@@ -402,20 +402,8 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None])
             if known is None:
                 return tuple(rows)
             times[row.pid] = known
-    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
-    return tuple(
-        row._replace(
-            step_ms=(step_ms := times[row.pid].step_ms),
-            phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
-            wait_ratio=None,
-            waits=(),
-            late_ratio=splits[row.pid].late_ms / step_ms,
-            excess=tuple((name, ms / step_ms) for name, ms in splits[row.pid].excess_ms.items()),
-        )
-        if row.pid in times
-        else row
-        for row in rows
-    )
+    clocked = (row._replace(step_ms=times[row.pid].step_ms) if row.pid in times else row for row in rows)
+    return tuple(beside_each_other(list(clocked), times))
 
 
 def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:

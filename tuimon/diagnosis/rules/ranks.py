@@ -139,7 +139,7 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
     if rank.gpu.is_used is False:
         if row.wait_ratio is None:
             return None
-        exchange, in_backward = None, dict(row.waits).get("backward", 0.0)
+        exchange, in_backward = None, row.waits.get("backward", 0.0)
         called = row.wait_ratio - in_backward
     error = sampling_error(called + main.part(doing=_WAITS), main.total)
     hot = calls.hottest() if called >= in_backward else None

@@ -21,7 +21,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
-from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
+from tuimon.session.ranks import RankRow, superseded, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView, SpanName
 from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
@@ -30,7 +30,7 @@ from tuimon.session.state import PARTS, goodput, run_state, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary, joined
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
-from tuimon.views.gpu_text import memory_ratio, steps_on_gpu
+from tuimon.views.gpu_text import compared_ranks, memory_ratio, steps_on_gpu
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, ReportPage, filled
 from tuimon.views.words import (
@@ -75,7 +75,7 @@ def report_of(
     table = view.phases(pid)
     process = session.process(pid)
     pids, state, sampling = session.trainers(), run_state(session), view.sampling()
-    rows = {row.pid: row for row in rank_rows(view)} if len(pids) > 1 else {}
+    rows = {row.pid: row for row in compared_ranks(view)} if len(pids) > 1 else {}
     earlier, numbers = superseded(session) if rows else set(), training_numbers(session)
     report = Report(
         schema=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
@@ -11,11 +11,11 @@ from tuimon.node_ids import own_id
 from tuimon.records import STEP
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
-from tuimon.session.ranks import RankRow, rank_rows, which_training
+from tuimon.session.ranks import RankRow, which_training
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
+from tuimon.views.gpu_text import UNKNOWN, compared_ranks, idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report_types import Phase
 from tuimon.views.scale import axis_of, ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
@@ -65,7 +65,7 @@ def phase_rows(state: PhasesState, ranges: Sequence[RangeRow], width: int, *, wi
 
     If the GPU limits the step, its time comes first: what the CPU does meanwhile is mostly waiting.
     """
-    phases, waits = state.phases, dict(state.waits)
+    phases, waits = state.phases, state.waits
     known = {phase.name for phase in phases}
     last = phases[-1].name if phases else ""
     home: dict[str, str] = {}
@@ -170,7 +170,7 @@ class PhasesState(NamedTuple):
     phases: tuple[Phase, ...] = ()  # of the table, with the GPU's idle time that the verdict uses
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     ranks: tuple[RankRow, ...] = ()  # the latest of several
-    waits: tuple[tuple[str, float], ...] = ()  # share of the step that it waits for other ranks, by phase
+    waits: Mapping[str, float] = {}  # share of the step that it waits for other ranks, by phase
     ended: bool = False
 
 
@@ -204,7 +204,7 @@ class PhasesPane(Pane[PhasesState]):
             tuple(phases),
             which_training(session).text_of_rank(process.rank if process is not None else None),
             tuple(ranks[:_RANKS]),
-            next((row.waits for row in ranks if row.pid == pid), ()),
+            next((row.waits for row in ranks if row.pid == pid), {}),
             session.exit is not None,
         )
 
@@ -213,7 +213,7 @@ class PhasesPane(Pane[PhasesState]):
         is_whole, then_s, rows = self._compared
         is_recent = 0.0 <= run.now_s - then_s < len(rows) / _RANKS_A_SECOND
         if not is_recent or is_whole is not run.is_whole or pid not in [row.pid for row in rows]:
-            rows = by_lateness(rank_rows(run))
+            rows = by_lateness(compared_ranks(run))
             self._compared = run.is_whole, run.now_s, rows
         return rows
 

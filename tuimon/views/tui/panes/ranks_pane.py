@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.cells import cell_len
@@ -10,9 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from tuimon.node_ids import own_id
-from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
+from tuimon.session.ranks import RankRow, TrainingRow, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.gpu_text import compared_ranks
 from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
@@ -177,9 +178,9 @@ def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
     """The step, its length relative to the longest: each phase's own part solid, its waits hatched."""
     if not row.phases or not row.step_ms or longest_ms <= 0:
         return (Span(" " * width),)
-    scale, waits = row.step_ms / longest_ms, dict(row.waits)
+    scale, waits = row.step_ms / longest_ms, row.waits
     parts = []
-    for name, share in row.phases:
+    for name, share in row.phases.items():
         wait = min(waits.get(name, 0.0), share)
         parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
     spans = layers([part for part in parts if part[0] * width >= 0.5], width)
@@ -245,7 +246,7 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], axis: Axis, *, end
 
 def _own(row: RankRow, history: Sequence[StepStretch], axis: Axis) -> tuple[float | None, ...]:
     """The share of the step that is the rank's own work, on the time axis."""
-    waits = sum(share for phase, share in row.waits if phase != "backward")
+    waits = sum(share for phase, share in row.waits.items() if phase != "backward")
 
     def share(window: StepStretch) -> float | None:
         if not window.steps or not window.total_ns:  # none has ended, or none was timed
@@ -317,7 +318,7 @@ class RanksPane(MovingPane[RanksState]):
         """All ranks of the training in focus, and the run's other trainings; at the end over the whole run."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
         now = session.shown()
-        ranks, trainings = rank_rows(now), training_rows(session)
+        ranks, trainings = compared_ranks(now), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
         firsts = with_utilisation(now, [row.first for row in listed])
         return RanksState(
@@ -406,8 +407,8 @@ def _pid(row: RankRow | TrainingRow) -> int:
 
 def _summary(state: RanksState, width: int) -> list[Line]:
     """The legend; and who is late, if the verdict above does not say it."""
-    names = [name for name, _ in next((row.phases for row in state.rows if row.phases), ())]
-    left = [Span(f"{OWN} {name}  ", name) for name in names]
+    phases: Mapping[str, float] = next((row.phases for row in state.rows if row.phases), {})
+    left = [Span(f"{OWN} {name}  ", name) for name in phases]
     if any(row.wait_ratio is not None for row in state.rows):
         left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
     steps = max((row.steps for row in state.rows), default=0)
