@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = ROOT / "tuimon" / "agent"
-HEAVY = {"psutil", "msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
+HEAVY = {"msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
 
 #: imports of the agent that are neither the standard library nor itself by its public name
 GUARDED = {"torch", "nvtx", "_tuimon_agent", "sitecustomize"}
@@ -43,7 +43,7 @@ def test_every_module_outside_the_agent_imports_without_torch():
     assert "torch" not in loaded_by("\n".join(f"import {name}" for name in names))
 
 
-def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_of_packages():
+def test_watching_in_lines_loads_no_screen_no_openssl_and_no_readers_of_packages():
     watching = (
         "import tuimon.cli.commands.run, tuimon.cli.watching\n"
         "import tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
@@ -52,7 +52,7 @@ def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_o
         "assert len(list(sources_of(ProcessTable(1, None), Options()))) > 5\n"
     )
     loaded = loaded_by(watching)
-    assert not loaded & {"psutil", "textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
+    assert not loaded & {"textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
     assert not loaded & {"email", "zipfile"}  # of importlib.metadata
 
 
@@ -60,7 +60,7 @@ def test_the_first_frame_comes_before_the_rules_and_the_sources():
     loaded = modules_after("import tuimon.cli.commands.run, tuimon.cli.watching, tuimon.views.tui.app")
     later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.gpus")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in later))]
-    assert not loaded & {"psutil", "statistics"}
+    assert "statistics" not in loaded
 
 
 def test_the_full_screen_loads_what_keys_open_when_they_are_pressed():
@@ -84,7 +84,7 @@ def test_help_loads_no_screen():
         "import sys\nfrom tuimon.__main__ import main\nsys.argv = ['tuimon', '--help']\n"
         "try:\n    main()\nexcept SystemExit as leave:\n    assert not leave.code\n"
     )
-    assert not loaded_by(script) & {"textual", "torch", "numpy", "psutil"}
+    assert not loaded_by(script) & {"textual", "torch", "numpy"}
 
 
 def test_the_agent_imports_only_the_standard_library():

@@ -12,7 +12,7 @@ from tests.waiting import until
 from tuimon.cli.quick_start import word_when_slow
 
 #: What tuimon's dependencies and parts of the standard library that it loads late are called.
-NAMES = ("msgspec", "psutil", "textual", "pynvml", "statistics", "selectors", "argparse")
+NAMES = ("msgspec", "textual", "pynvml", "statistics", "selectors", "argparse")
 #: As the console script has it, which tuimon may be installed without here.
 CONSOLE = "import sys\nfrom tuimon.__main__ import main\nsys.exit(main())\n"
 

@@ -6,14 +6,13 @@ import threading
 import time
 from contextlib import suppress
 
-import psutil
-
 from tuimon.errors import CannotInject, TuimonError
 from tuimon.launch.inject import ANSWER_S, inject
 from tuimon.proc import procfs
 from tuimon.proc.processes import has_torch, is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control_channel import Holding, withdraw_hooks
+from tuimon.sources.processes.source import Descendants, parent_of
 
 #: The text that users read before they decide to bring the hooks in.
 RISK = (
@@ -96,13 +95,8 @@ def trainings_of(pid: int) -> list[int]:
 
     The process itself comes last. It is left out if it only waits for its ranks: its main thread would not answer.
     """
-    found: list[int] = []
-    try:
-        for child in psutil.Process(pid).children(recursive=True):
-            if not is_fork_of(child.pid, child.ppid()) and has_torch(child.pid):
-                found.append(child.pid)
-    except psutil.Error:
-        return [*found, pid]
+    children = ((child, parent_of(child)) for child in Descendants().find([pid]))
+    found = [child for child, parent in children if parent and not is_fork_of(child, parent) and has_torch(child)]
     is_launcher = bool(found) and (not has_torch(pid) or waits_for_child(pid))
     return found if is_launcher else [*found, pid]
 

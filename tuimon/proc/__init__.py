@@ -1,1 +1,1 @@
-"""Facts of a process that can be read from outside: with psutil, in /proc, and in its ring."""
+"""Facts of a process that can be read from outside: in /proc, and in its ring."""

@@ -54,9 +54,6 @@ class ThreadMeter:
 
     Threads that sleep on are read in turns, a few each time. If the process has used more CPU than the others account
     for, all are read.
-
-    Its own readers of /proc: psutil has no name, state or run-queue delay of threads, and takes 15 us a thread for the
-    CPU time alone (measured with 1,000 threads: 15 ms a read against 8 ms).
     """
 
     def __init__(self, pid: int) -> None:
