@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.waiting import until
+from tuimon.launch import attached
 from tuimon.monitor import hooks
 from tuimon.proc.processes import is_fork_of, waits_for_child
 
@@ -50,3 +51,9 @@ def test_ranks_and_launchers_are_told_from_workers(launched):
         until(lambda: waits_for_child(launcher), "the launcher")
         assert hooks.trainings_of(launcher) == [rank]
     assert hooks.trainings_of(rank) == [rank]
+
+
+def test_a_rank_with_the_command_line_of_its_launcher_is_listed(launched, monkeypatch):
+    launcher, rank, worker, _ = launched
+    monkeypatch.setattr(attached, "has_torch", lambda pid: pid in (launcher, rank, worker))
+    assert {launcher, rank, worker} & {each.pid for each in attached.find_candidates()} == {launcher, rank}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tuimon.errors import TargetError
 from tuimon.launch.child import ExitStatus, own_output
 from tuimon.proc import procfs
-from tuimon.proc.processes import command_line, environment, has_torch, is_alive, is_name, is_python
+from tuimon.proc.processes import command_line, environment, has_torch, is_alive, is_fork_of, is_name, is_python
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
@@ -113,7 +113,8 @@ def candidate_of(pid: int, user: int) -> Candidate | None:
 def is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
     """True if it works for a candidate that has forked or spawned it: a DataLoader worker, a compiler."""
     spawned = any("multiprocessing" in word or "compile_worker" in word for word in candidate.command)
-    return candidate.ppid in commands and (spawned or commands[candidate.ppid] == candidate.command)
+    parent, command = candidate.ppid, candidate.command
+    return parent in commands and (spawned or (commands[parent] == command and is_fork_of(candidate.pid, parent)))
 
 
 def processes_of_run(run_id: str) -> list[int]:

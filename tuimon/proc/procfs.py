@@ -247,7 +247,7 @@ def read_io(pid: int) -> ProcessIo | None:
 def private_bytes(pid: int) -> int | None:
     """Memory that a process has written and shares with no other process, such as the one it was forked from.
 
-    None if it is gone or may not be read. The kernel walks all pages, 0.1 ms per 10 MB; smaps takes three times as long.
+    None if it is gone or may not be read. The kernel walks all pages: 0.1 ms per 10 MB, a third of what smaps takes.
     """
     size = read_fields(f"/proc/{pid}/smaps_rollup").get("Private_Dirty")
     return int(size.split()[0]) << 10 if size is not None else None
