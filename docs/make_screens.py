@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from tests.recorded_logs import ROOT, log_path
 from tests.views.playback import Playback
 from tuimon.cli.commands.demo import trained_until_s
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.sources.log.source import read_log
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp

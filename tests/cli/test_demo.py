@@ -10,8 +10,7 @@ from tests.recorded_logs import ROOT
 from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo, trained_until_s
-from tuimon.diagnosis.verdicts import JudgedReading, Verdicts, fold
-from tuimon.session.session import Session
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.state import run_state
 from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import rule_title
@@ -40,8 +39,7 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
         assert (findings[0].severity == "benign") == (name == "healthy")
         played_s = DEMOS[name].played_s
         end_s = trained_until_s(list(read_log(path)))
-        session = Session()
-        reading = JudgedReading(session, Verdicts())
+        reading = Verdicts()
         for record in read_log(path):
             if record.t <= end_s - played_s:
                 reading.add(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, thread
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")

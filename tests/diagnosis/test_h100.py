@@ -69,11 +69,11 @@ def test_a_gpu_that_idles_before_the_first_step_or_after_the_last_changes_nothin
 )
 def test_nothing_else_is_first_at_any_moment(name: str, rules: set[str]) -> None:
     """In the first seconds neither NVML nor samples show why the GPU idles: then nothing is said of it."""
-    session, verdicts, first, judged_s = Session(), Verdicts(), set(), None
+    verdicts, first, judged_s = Verdicts(session := Session()), set(), None
     for record in records(name):
         session.add(record)
         if judged_s is None or session.now_s - judged_s >= 1.0:
-            found = verdicts.judge_moment(session, session.now_s - judged_s if judged_s is not None else 0.0)
+            found = verdicts.judge()
             judged_s = session.now_s
             first |= {finding.rule for finding in found[:1]}
     assert first <= rules

@@ -9,7 +9,6 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix, graded
 from tuimon.diagnosis.verdicts import SettledGains
 from tuimon.interval import Interval
 from tuimon.records import Place
-from tuimon.session.session import Session
 
 FREE, HALF = Change("items", 0.0), Change("items", 0.5)
 
@@ -60,11 +59,11 @@ def test_the_severity_is_that_of_the_gain_that_is_shown():
 def test_the_gains_of_moments_settle(monkeypatch):
     found = iter([6.6, 4.2, 6.2])
     monkeypatch.setattr(verdicts, "diagnose", lambda _session: [waiting(next(found))])
-    session, moments = Session(), verdicts.Verdicts()
+    moments = verdicts.Verdicts()
     primaries = []
     for t in (1.0, 2.0, 3.0):
-        session.add(header(t=t))
-        primaries.append(moments.judge_moment(session, 1.0)[0])
+        moments.session.add(header(t=t))
+        primaries.append(moments.judge()[0])
     assert primaries[1].estimated_speedup == primaries[2].estimated_speedup
     assert 4.2 < primaries[1].estimated_speedup < 6.6
 

@@ -12,12 +12,11 @@ DATA = {"data": 70, "forward": 20, "backward": 10}
 
 def judged(*, open_s, cpu_ratio=0.5, then=0):
     """A training that waits for its data for 20 s, then makes no step for as many seconds, and then ``then`` more."""
-    session, verdicts = one_process(), Verdicts()
-    shown = []
+    verdicts, shown = Verdicts(session := one_process()), []
 
     def moment(t, record):
         extend(session, (record, thread(t, cpu_ratio, state="waiting")))
-        shown.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)])
+        shown.append([finding.rule for finding in verdicts.judge()])
 
     for t in range(1, 21):
         moment(t, steps(t, DATA, first_index=10 * t))

@@ -24,7 +24,7 @@ from tests.fuzz.rings import damaged_ring, read_ring
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
 from tuimon.cli.commands import diff, export, report
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.errors import TuimonError
 from tuimon.records import AnyRecord, Header
 from tuimon.session.session import Session

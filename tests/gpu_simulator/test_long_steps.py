@@ -6,8 +6,8 @@ from tests.gpu_simulator.machine import MS, SECOND
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
 from tests.session.records import header, process, session_of
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.judging import diagnose
 
 
 def begun():

@@ -11,9 +11,9 @@ from tests.gpu_simulator.machine import MS
 from tests.gpu_simulator.ranks import Ranks, gathers, small_kernels, step, two_losses
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import frames, session_of, stacks, threads
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.ranks import waits_ms
+from tuimon.diagnosis.judging import diagnose
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import Gpu, Steps
 from tuimon.views.report.report import report_of

@@ -16,24 +16,19 @@ from tuimon.sources.stacks.schedule import sampling_order
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names."""
-    made = Judging(SimpleNamespace(), None, None)
+    made = Judging(SimpleNamespace(backlog=None), None, streams.healthy().session)
     made.rule, made.ranks = "input_bound", 1
-
-    def judge_moment(session, lasting_s):
-        return [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]
-
-    made.verdicts = SimpleNamespace(judge_moment=judge_moment)
+    made.verdicts.session.trainers = lambda: list(range(made.ranks))
+    made.verdicts.judge = lambda: [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]
     return made
 
 
 def judged(judging, begin_s, end_s):
     """When it was judged in this time, asked four times a second."""
-    session, found, times = streams.healthy().session, [], []
-    session.trainers = lambda: list(range(judging.ranks))
+    times = []
     for quarter in range(round(begin_s * 4), round(end_s * 4)):
         if judging.is_due(quarter / 4):
-            found = judging.judge(session, quarter / 4, judging.found if quarter else [])
-            judging.found = found
+            judging.judge(quarter / 4)
             times.append(quarter / 4)
     return times
 

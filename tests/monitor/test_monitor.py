@@ -228,7 +228,7 @@ def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path):
 def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(monkeypatch):
     process = Process()
     monitor = Monitor([Given([steps(1.0)])], process=process)
-    for judge, rule in (("judge_moment", "side_work"), ("judge_run", "input_bound")):
+    for judge, rule in (("judge", "side_work"), ("judge_run", "input_bound")):
         found = [Finding(rule=rule, severity="warning", headline="")]
         monkeypatch.setattr(monitor.verdicts, judge, lambda *_, found=found: found)
     monitor.start()

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import (
     Frame,
     Frames,

@@ -230,7 +230,7 @@ def test_a_tick_after_150_windows_costs_what_it_cost_after_50():
         t = begin_s + 2 * count
         extend(session, window(numbers, t, pid), streams.seconds(int(t - begin_s) + 6, 1)[0])
         if count in (50, 150):
-            calls[count] = calls_of(lambda: Verdicts().judge_moment(session, 1.0)) + calls_of(
+            calls[count] = calls_of(lambda: Verdicts(session).judge()) + calls_of(
                 lambda: hot_lines(session.over("recent"), pid)
             )
     assert calls[50] > 10_000

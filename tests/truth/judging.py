@@ -146,7 +146,7 @@ class Folded(NamedTuple):
     @property
     def findings(self) -> Sequence[Finding]:
         """Those of the end, over the whole run."""
-        return self.verdicts.judge_run(self.session)
+        return self.verdicts.judge_run()
 
     @property
     def early_names(self) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def fold(log: Path) -> Folded:
     """Fold a log second by second; without markers, from the first samples to the last instead of steps."""
     records = list(read_log(str(log)))
     has_steps = any(isinstance(record, Steps) and record.count for record in records)
-    session, verdicts = Session(), Verdicts()
+    verdicts = Verdicts(session := Session())
     early: list[Finding] = []
     moments: list[tuple[float, Sequence[Finding]]] = []
     judged_s = first_s = last_s = None
@@ -178,7 +178,7 @@ def fold(log: Path) -> Folded:
             first_s, last_s = first_s or record.t - record.window_s, record.t
         judged_s = record.t if judged_s is None else judged_s
         if session.exit is None and record.t - judged_s >= 1.0:
-            findings = verdicts.judge_moment(session, record.t - judged_s)
+            findings = verdicts.judge()
             judged_s = record.t
             if first_s is None:
                 early += findings

@@ -7,8 +7,8 @@ import msgspec
 from tests.session.records import frames, header, process, stacks, steps, thread, threads
 from tests.session.stacks import profiles
 from tests.views.playback import MAIN, Launched, Output, Playback
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.judging import diagnose
 from tuimon.interval import Interval
 from tuimon.records import (
     Cost,

@@ -213,104 +213,91 @@ class Verdicts:
     by how long they held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session | None = None) -> None:
+        self.session = session if session is not None else Session()
+        self.findings: Sequence[Finding] = ()  # of the latest moment
+        self.measuring_s: int | None = None  # seconds of steps measured while no verdict has held; None once one has
         self._states: dict[str, Finding] = {}  # the latest finding of each rule about states
         self._held_s = defaultdict[str, float](float)  # for how long such a rule has found one
-        self._judged_s = 0.0  # seconds that were judged, without warm-up
+        self._counted_s = 0.0  # seconds that were judged, without warm-up
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
         self._first = FirstVerdict()
-        self.measuring_s: int | None = None  # seconds of steps measured while no verdict has held; None once one has
         self._gains = SettledGains()
+        self._judged_s: float | None = None  # when the latest moment was
+        self._due_s = 0.0  # computed once per judgement, not for each of thousands of records
 
     @property
     def changes(self) -> Sequence[VerdictChange]:
         """When the primary verdict changed, oldest first."""
         return self._hysteresis.changes
 
-    def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
-        """The findings of this moment, without flicker; they count for the ``lasting_s`` seconds since the last call.
-
-        While the loop stands still, its steps are not judged. Neither a pause, unless it is a hang, nor the end of one
-        rank after another changes the verdict.
-        """
-        pid = session.trainer()
-        stats = session.step_stats.get(pid)
-        is_still = stands_still(session)
-        if not is_still and ranks_end(session):
-            return self._shown
-        found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), session.now_s)
-        if lasting_s > 0:
-            self._last = found
-            self._judged_s += 0.0 if any(finding.rule == "warmup" for finding in found) else lasting_s
-            for finding in found:
-                if BY_NAME[finding.rule].of_moment:
-                    self._states[finding.rule] = finding
-                    self._held_s[finding.rule] += lasting_s
-        self.measuring_s = None
-        if is_still and not any(finding.rule == "hang" for finding in found):
-            return found
-        start_s = session.start_s if session.start_s is not None else session.now_s
-        self._shown = self._hysteresis.order(found, session.now_s - start_s, stats.total if stats else None)
-        self.measuring_s = self._first.measuring_s(session, self._shown)
-        return self._shown
-
-    def judge_run(self, session: Session) -> list[Finding]:
-        """The findings on the whole run; while it goes on and is still in its warm-up, that is the verdict."""
-        # states that hold at the end, or held for long enough to be a property of the run
-        at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._judged_s
-        states = [state for rule, state in self._states.items() if rule in at_end or self._held_s[rule] >= least_s]
-        findings = diagnose_run(session, states)
-        if findings or session.exit is not None:
-            return findings
-        return [finding for finding in self._last if finding.rule == "warmup"]
-
-
-class JudgedReading:
-    """Adds records to a session and judges it along the way, as a monitor would have while they were recorded."""
-
-    def __init__(self, session: Session, verdicts: Verdicts) -> None:
-        self.findings: Sequence[Finding] = ()
-        self._session = session
-        self._verdicts = verdicts
-        self._judged_s: float | None = None
-        self._due_s = 0.0  # computed once per judgement, not for each of thousands of records
-
     def add(self, record: Record) -> None:
-        """Add the next record of the log, and judge if it is time to."""
-        session = self._session
+        """Add the next record of a log, and judge if it is time to, as a monitor would have while it was recorded."""
+        session = self.session
         before_s = session.now_s if session.start_s is not None else record.t
         if isinstance(record, Exit) and self._judged_s is not None and before_s - self._judged_s >= 1.0:
             self.judge()  # the state at the end, as far as the last records show it
         session.add(record)
+        start_s = session.start_s if session.start_s is not None else session.now_s
         if self._judged_s is None:
-            self._judged_s = session.start_s if session.start_s is not None else session.now_s
+            self._judged_s = start_s
         if record.t - before_s > _UNRECORDED_S:
             self._judged_s += record.t - before_s
         if record.t < self._due_s or record.t - self._judged_s < 1.0:
             return
         # at first once a second, less often as the log grows: rules take milliseconds per rank, and logs span days
-        start_s = session.start_s if session.start_s is not None else session.now_s
         every_s = max(1.0, (record.t - start_s) / 100) * max(1.0, len(session.trainers()) / RANKS_EACH_S)
         self._due_s = self._judged_s + every_s
         if record.t >= self._due_s:
             self.judge()
 
     def judge(self) -> Sequence[Finding]:
-        """The findings of this moment; after the run's end, the last ones."""
-        session = self._session
-        if session.exit is None:
-            lasting_s = session.now_s - self._judged_s if self._judged_s is not None else 0.0
-            self.findings = self._verdicts.judge_moment(session, max(lasting_s, 0.0))
-            self._judged_s = session.now_s
+        """The findings of this moment, without flicker, which count since the last one; after the end, the last ones.
+
+        While the loop stands still, its steps are not judged. Neither a pause, unless it is a hang, nor the end of one
+        rank after another changes the verdict.
+        """
+        session, now_s = self.session, self.session.now_s
+        if session.exit is not None:
+            return self.findings
+        lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
+        self._judged_s = now_s
+        is_still = stands_still(session)
+        if not is_still and ranks_end(session):
+            self.findings = self._shown
+            return self.findings
+        found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), now_s)
+        if lasting_s > 0:
+            self._last = found
+            self._counted_s += 0.0 if any(finding.rule == "warmup" for finding in found) else lasting_s
+            for finding in found:
+                if BY_NAME[finding.rule].of_moment:
+                    self._states[finding.rule] = finding
+                    self._held_s[finding.rule] += lasting_s
+        self.measuring_s, self.findings = None, found
+        if not is_still or any(finding.rule == "hang" for finding in found):
+            pid, start_s = session.trainer(), session.start_s if session.start_s is not None else now_s
+            step = session.step_stats[pid].total if pid in session.step_stats else None
+            self.findings = self._shown = self._hysteresis.order(found, now_s - start_s, step)
+            self.measuring_s = self._first.measuring_s(session, self._shown)
         return self.findings
+
+    def judge_run(self) -> list[Finding]:
+        """The findings on the whole run; while it goes on and is still in its warm-up, that is the verdict."""
+        # states that hold at the end, or held for long enough to be a property of the run
+        at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._counted_s
+        states = [state for rule, state in self._states.items() if rule in at_end or self._held_s[rule] >= least_s]
+        findings = diagnose_run(self.session, states)
+        if findings or self.session.exit is not None:
+            return findings
+        return [finding for finding in self._last if finding.rule == "warmup"]
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
     """The Session at the end of a log, and the findings over its steady part; ``verdicts`` collects their changes."""
-    session, verdicts = Session(), verdicts or Verdicts()
-    reading = JudgedReading(session, verdicts)
+    verdicts = verdicts or Verdicts()
     for record in records:
-        reading.add(record)
-    return session, verdicts.judge_run(session)
+        verdicts.add(record)
+    return verdicts.session, verdicts.judge_run()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.course import is_over, may_hang
-from tuimon.diagnosis.verdicts import RANKS_EACH_S, JudgedReading, Verdicts
+from tuimon.diagnosis.verdicts import RANKS_EACH_S, Verdicts
 from tuimon.monitor.poller import Pollers
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion
@@ -23,12 +23,12 @@ LONGEST_S = 8.0
 class Judging:
     """Judges a session from moment to moment."""
 
-    def __init__(self, pollers: Pollers, table: ProcessTable | None, replayed: Session | None) -> None:
-        """``table``: of a live run; ``replayed``: the Session into which a log is read, of any other."""
-        self.verdicts = Verdicts()
-        self.reading = JudgedReading(replayed, self.verdicts) if replayed is not None else None
+    def __init__(self, pollers: Pollers, table: ProcessTable | None, session: Session) -> None:
+        """``table``: of a live run."""
+        self.verdicts = Verdicts(session)
         self._pollers = pollers
         self._table = table
+        self._first: str | None = None  # the name of the first finding
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last changed, or was first judged
         self._least_s = EVERY_S  # interval for the number of its ranks
@@ -39,18 +39,13 @@ class Judging:
         is_steady = self._judged_s - self._changed_s >= STEADY_S
         return now_s - self._judged_s >= max(self._least_s, STEADY_EVERY_S if is_steady else EVERY_S)
 
-    def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
-        """The findings now; ``before``: the previous findings."""
-        lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
-        if self.reading is None:
-            findings: Sequence[Finding] = self.verdicts.judge_moment(session, lasting_s)
-        elif self._pollers.backlog is not None:  # a replay judges as it reads
-            findings = self.reading.findings
-        else:
-            findings = self.reading.judge()
-        first, first_before = (found[0].name if found else None for found in (findings, before))
-        if first != first_before or self._changed_s is None:
-            self._changed_s = now_s
+    def judge(self, now_s: float) -> Sequence[Finding]:
+        """The findings now."""
+        is_read = self._pollers.backlog is not None  # a replay judges as it reads
+        findings, session = self.verdicts.findings if is_read else self.verdicts.judge(), self.verdicts.session
+        first = findings[0].name if findings else None
+        if first != self._first or self._changed_s is None:
+            self._first, self._changed_s = first, now_s
         self._judged_s = now_s
         # the rank that delays the others, or that the user chose, is sampled most: its line is needed
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)

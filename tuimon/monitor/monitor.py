@@ -239,7 +239,7 @@ class Monitor:
         timeout_s = 0.01 if self._replay else 0.0
         while self._clock() <= until_s and (records := self.records.get_many(MANY, timeout_s)):
             # a log's records need no completion, and hundreds of ranks have thousands of them
-            add = self._judging.reading.add if self._judging.reading is not None else self._add_record
+            add = self.verdicts.add if self._replay else self._add_record
             for record in () if self._is_over else records:  # after the Exit, sources were late
                 add(record)
             received = True
@@ -318,15 +318,15 @@ class Monitor:
         self._judged = True
         goes_on_unwatched = self._stopped and not self._replay
         if goes_on_unwatched or self._is_over or (self.session.exit is not None and self.records.empty()):
-            self.findings = self.verdicts.judge_run(self.session)
+            self.findings = self.verdicts.judge_run()
         else:
-            self.findings = self._judging.judge(self.session, now_s, self.findings)
+            self.findings = self._judging.judge(now_s)
 
     @cached_property
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self.pollers, self._table, self.session if self._replay else None)
+        return Judging(self.pollers, self._table, self.session)
 
 
 class Observers:

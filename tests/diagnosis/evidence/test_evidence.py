@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 
 from tests.session.records import loop, one_process, stacks, steps, thread
-from tuimon.diagnosis import diagnose, judge
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.judging import diagnose, judge, unjudged
 from tuimon.session.session import Session, SessionView
 
 

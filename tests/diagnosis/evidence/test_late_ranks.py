@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.ranks import chosen_ranks
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import RankStep, Steps
 from tuimon.session.ranks import rank_rows
 

@@ -7,10 +7,9 @@ from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import by_rule, extend, frames, loop, one_process, process, stacks, thread
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.data import lie_ready
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.judging import diagnose_run
+from tuimon.diagnosis.judging import diagnose, diagnose_run
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.session.stacks.samples import Sample, Samples

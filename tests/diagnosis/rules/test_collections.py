@@ -3,8 +3,7 @@
 import pytest
 
 from tests.session.records import by_rule, frames, loop, one_process, stacks
-from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.judging import diagnose, unjudged
 
 MS = 1_000_000
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}

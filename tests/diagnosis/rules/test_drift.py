@@ -7,8 +7,8 @@ import pytest
 
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, extend, frames, one_process, process, stacks, steps, thread, threads
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.course import WARMUP_WINDOWS, jump_in
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.rules import course as rule
 
 SEEDS = 100

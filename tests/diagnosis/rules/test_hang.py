@@ -16,7 +16,7 @@ from tests.session.records import (
     still,
     thread,
 )
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Collectives, Exit, Frame, Gpu, RankCollective, StackGroup, StandingProcess, Standstill
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import extend, frames, loop, one_process, stacks, still, threads
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import Frame, LoopStack, StackGroup, StandingProcess, Standstill
 
 #: Of a program that trains in thread 107: the root of that thread, its loop, and what it may wait at.

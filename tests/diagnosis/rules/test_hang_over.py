@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.records import frames, loop, one_process, stacks, still, threads
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import Frame, LoopStack, StackGroup, StandingProcess, Standstill
 from tuimon.session.state import OVER, run_state
 

@@ -4,8 +4,7 @@ import pytest
 
 from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, threads
-from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.judging import diagnose, unjudged
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Exit, Frame, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, ResourceUse, TorchMemory
 

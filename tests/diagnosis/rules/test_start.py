@@ -2,8 +2,8 @@
 
 from tests.diagnosis.cpu import HEALTHY, STARVED
 from tests.session.records import extend, header, loop, process, session_of, steps, threads
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import MachineMemory
 
 

@@ -90,7 +90,7 @@ def two_trainings() -> Session:
 
 def test_each_is_listed_with_its_own_steps_and_findings() -> None:
     session = two_trainings()
-    report = report_of(session, Verdicts().judge_run(session), "run.jsonl")
+    report = report_of(session, Verdicts(session).judge_run(), "run.jsonl")
     first, second = report.trainings
     assert [(each.number, each.ranks, each.in_focus) for each in (first, second)] == [
         (1, 2, True),

@@ -334,7 +334,7 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
     chosen = session.chosen
     session.focus_on(pid)
     try:
-        found = Verdicts().judge_run(session) if session.trainer() else []
+        found = Verdicts(session).judge_run() if session.trainer() else []
     finally:
         session.focus_on(chosen)
     return [filled(types.TrainingFinding, finding, headline=headline_text(finding)) for finding in found[:_FINDINGS]]

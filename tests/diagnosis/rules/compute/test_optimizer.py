@@ -8,8 +8,8 @@ import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
 from tests.session.records import frames, loop, one_process, stacks, thread
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"

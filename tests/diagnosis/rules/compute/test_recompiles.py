@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, frames, loop, one_process, stacks, steps
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.records import Compiler, CompilerEvents, Steps
 
 TORCH = "/v/lib/python3.11/site-packages/torch"

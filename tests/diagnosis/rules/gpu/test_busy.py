@@ -9,8 +9,8 @@ from tests.altered import altered
 from tests.diagnosis.gpu import ITEM, PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches, TorchMemory, TraceTaken
 

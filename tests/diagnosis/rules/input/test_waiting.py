@@ -6,8 +6,8 @@ from tests.diagnosis.cpu import STARVED, loader, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings
 from tests.session.records import frames, header, process, stacks, thread, threads
 from tests.session.records import session_of as records_of
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import MeasuredBatches, Place
 
