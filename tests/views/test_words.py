@@ -19,6 +19,7 @@ from tuimon.session.gpus import GpuMeans
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
+from tuimon.session.steps import StepSummary
 from tuimon.text import kernel_name, plain, whole_number
 from tuimon.views import format as people
 from tuimon.views.finding_text import (
@@ -147,8 +148,10 @@ def test_a_headline_has_the_first_place_once():
 )
 def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
     report = report_of(Session(), [], "run.jsonl")
-    report.steps.total = count
-    report.phases = [filled(Phase, PhaseRow(name, 1.0, None), gpu_idle_ms_per_step=None) for name in phases]
+    report.steps = StepSummary(count, None, None, None, 0)
+    report.phases = [
+        filled(Phase, PhaseRow(name, 1.0, None), gpu_ms_per_step=None, gpu_idle_ms_per_step=None) for name in phases
+    ]
     assert none_found(report) == verdict
 
 

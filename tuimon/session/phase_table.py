@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
@@ -25,15 +25,22 @@ class PhaseRow(NamedTuple):
 
 
 class RangeRow(Struct, frozen=True, gc=False):
-    """One user range: ``path`` outermost first joined by "/", depth from 0."""
+    """A user range, per step; ``path``: outermost first, joined by "/"."""
 
     path: str
-    name: str
-    depth: int
     phase: str
-    per_step: float  # uses of it per step
-    ms_per_step: float
+    per_step: float  # uses of it
+    ms_per_step: float = field(name="cpu_ms_per_step")
     share: float
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def depth(self) -> int:
+        """How many ranges enclose it."""
+        return self.path.count("/")
 
 
 class PhaseTable(NamedTuple):
@@ -116,15 +123,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None) -> PhaseTab
             estimated, error = True, max(error or 0.0, errors[name])
         rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error))
     ranges = [
-        RangeRow(
-            path=path,
-            name=path.rpartition("/")[2],
-            depth=path.count("/"),
-            phase=phase,
-            per_step=count / steps,
-            ms_per_step=total_ns / steps / 1e6,
-            share=total_ns / totals.sums.total_ns,
-        )
+        RangeRow(path, phase, count / steps, total_ns / steps / 1e6, total_ns / totals.sums.total_ns)
         for path, (count, total_ns, phase) in sorted(totals.ranges.items())
     ]
     return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), tuple(ranges))

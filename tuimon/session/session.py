@@ -268,7 +268,7 @@ class SessionView:
         per_second = self.session.samplers[pid].steps_per_second(since_s)
         if per_second is None or self._has_markers(pid):
             return None
-        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
+        return StepSummary(0, None, None, per_second, 0)
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``STEP``."""

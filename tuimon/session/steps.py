@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
@@ -21,18 +21,21 @@ class SteppingSpan(NamedTuple):
     steps_ratio: float = 1.0  # share of it that the steps take; the rest is evaluation, or was held up by a profiler
 
 
-class StepSummary(Struct, frozen=True, gc=False):
-    """Steps of one process over the window; None where not measured."""
+class StepSummary(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Steps of one process; in fast loops not all are timed. None where not measured."""
 
-    total: int  # since the marker stream began
-    per_second: float | None
+    total: int = field(name="count")  # since the marker stream began
     median_ms: float | None
     p95_ms: float | None
-    open_phase: str | None  # phase the trainer is in
-    open_for_s: float | None
-    dropped: int  # markers lost
-    timed_ratio: float = 1.0  # of the steps; the others were only counted
-    estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
+    per_second: float | None
+    dropped: int = field(name="dropped_markers")  # markers lost
+    # of the steps; the others were only counted; None: all were timed
+    timed_ratio: float | None = field(name="timed_share", default=None)
+
+    @property
+    def estimated(self) -> bool:
+        """True if ``per_second`` is estimated from stack samples (no markers); the rest is unknown."""
+        return not self.total and self.per_second is not None
 
 
 Parts = tuple[float, ...]  # one for each of STEP, and in some one more for the time between
@@ -475,11 +478,6 @@ class StepStats:
             return Span().begin_s
         return self._first.end_s if self._first_was_warmup() else self._first.begin_s
 
-    @property
-    def steady_index(self) -> int:
-        """The number of the first step that ``over`` covers."""
-        return int(self.over().sums.first_step)
-
     def _first_was_warmup(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""
         first = self._first
@@ -489,17 +487,14 @@ class StepStats:
         return first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
 
     def summary(self, totals: Totals) -> StepSummary:
-        """Rate and step times over ``totals``, and the phase the trainer is in."""
-        latest = self.latest
+        """Rate and step times over ``totals``."""
         return StepSummary(
             total=self.total,
-            per_second=totals.sums.per_second,
             median_ms=totals.quantile_ms(0.5),
             p95_ms=totals.quantile_ms(0.95),
-            open_phase=latest.open_phase if latest else None,
-            open_for_s=latest.open_for_s if latest else None,
+            per_second=totals.sums.per_second,
             dropped=self.dropped,
-            timed_ratio=totals.timed / totals.steps if totals.steps else 1.0,
+            timed_ratio=totals.timed / totals.steps if totals.timed < totals.steps else None,
         )
 
 

@@ -117,9 +117,9 @@ def count(value: int | None) -> str:
     return ABSENT if value is None else f"{value:,}".replace(",", " ")
 
 
-def timed_steps(ratio: float) -> str:
+def timed_steps(ratio: float | None) -> str:
     """``1 of 13 steps timed``: how many were timed, the others only counted; empty if all were timed."""
-    if ratio > 0.99:
+    if ratio is None or ratio > 0.99:
         return ""
     return f"1 of {round(1 / ratio)} steps timed" if 0 < ratio < 0.6 else f"{percent(ratio)} of the steps timed"
 

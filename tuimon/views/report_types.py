@@ -15,9 +15,11 @@ from tuimon.diagnosis.finding import CodePlace, FindingJson, Unjudged, VerdictCh
 from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
+from tuimon.session.phase_table import RangeRow
 from tuimon.session.progress import Progress
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.state import Part, Unseen
+from tuimon.session.steps import StepSummary
 
 Filled = TypeVar("Filled", bound=Struct)
 
@@ -136,17 +138,6 @@ class StandstillJson(Struct, omit_defaults=True):
     text: str
     groups: list[StandingGroup]
     collectives: list[StuckCollective] = []
-
-
-class StepsJson(Struct, omit_defaults=True):
-    """Steps that were measured; in fast loops not all are timed."""
-
-    total: int = field(name="count")
-    median_ms: float | None
-    p95_ms: float | None
-    per_second: float | None
-    dropped: int = field(name="dropped_markers")
-    timed_ratio: float | None = field(name="timed_share", default=None)  # absent if all were timed
 
 
 class ProgressJson(Progress, frozen=True, omit_defaults=True):
@@ -342,7 +333,7 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     ended_s: float | None = None  # from the start of the run
     markers: bool
     gpus: list[str]
-    steps: StepsJson
+    steps: StepSummary
     phases: list[Phase]
     samples_per_s: float | None = field(name="samples_per_second", default=None)  # of this rank alone
     tokens_per_s: float | None = field(name="tokens_per_second", default=None)
@@ -402,7 +393,7 @@ class Training(Struct):
     ranks: int
     pid: int
     command: list[str]
-    steps: StepsJson
+    steps: StepSummary
     findings: list[TrainingFinding]  # at most three, the most important first
 
 
@@ -448,16 +439,6 @@ class SpanJson(Struct):
     seconds: float | None
 
 
-class RangeJson(Struct):
-    """A user range, per step."""
-
-    path: str
-    phase: str
-    per_step: float | None
-    ms_per_step: float | None = field(name="cpu_ms_per_step")
-    share: float | None
-
-
 class SamplingJson(Struct):
     """Stack samples over the run; ``coverage`` and ``cpu`` are ratios."""
 
@@ -483,13 +464,13 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     ranks_summary: RanksSummary | None = None
     state: StateJson
     unseen: list[UnseenJson]
-    steps: StepsJson
+    steps: StepSummary
     progress: ProgressJson | None = None
     goodput: GoodputJson | None = None
     span: SpanJson | None
     phases_of: str = ""  # the rank or training with these steps, phases and ranges, if there are several
     phases: list[Phase]
-    ranges: list[RangeJson]
+    ranges: list[RangeRow]
     sampling: SamplingJson | None
     cost: Cost | None = None  # the latest
     memory: list[MemoryJson] = []

@@ -21,6 +21,7 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
+from tuimon.session.steps import StepSummary
 from tuimon.text import kernel_name
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
@@ -41,7 +42,7 @@ from tuimon.views.format import (
 
 if TYPE_CHECKING:
     from tuimon.trace.events import TakenBy
-    from tuimon.views.report_types import GoodputJson, GoodputPart, StateJson, StepsJson
+    from tuimon.views.report_types import GoodputJson, GoodputPart, StateJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
@@ -318,7 +319,7 @@ def goodput_bar(goodput: GoodputJson) -> list[tuple[str, float, str]]:
     return [(_PARTS.get(part.name, part.name), part.share, _COLOURS.get(part.name, "other")) for part in goodput.parts]
 
 
-def steps_text(steps: StepsJson) -> str:
+def steps_text(steps: StepSummary) -> str:
     """``600 steps, 10 steps/s, median 99.8 ms, p95 104 ms``."""
     number = f"{count(steps.total)} step{'' if steps.total == 1 else 's'}"
     return f"{number}, {rate(steps.per_second)}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"

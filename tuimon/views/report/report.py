@@ -96,7 +96,7 @@ def report_of(
         span=_span(session, pid),
         phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
         phases=steps_on_gpu(view, pid)[0],
-        ranges=[filled(types.RangeJson, row) for row in table.ranges],
+        ranges=list(table.ranges),
         sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
         cost=structs.replace(session.cost, pid=0) if session.cost is not None else None,
         memory=[
@@ -182,7 +182,7 @@ def _span(session: Session, pid: int) -> types.SpanJson | None:
     totals = stats.over()
     if not totals.steps:
         return None
-    return types.SpanJson(stats.steady_index, stats.total - 1, totals.sums.span_s)
+    return types.SpanJson(int(totals.sums.first_step), stats.total - 1, totals.sums.span_s)
 
 
 def _progress(session: Session, pid: int) -> types.ProgressJson | None:
@@ -204,10 +204,9 @@ def goodput_of(session: Session) -> types.GoodputJson | None:
 # -- steps and phases
 
 
-def _steps(steps: StepSummary | None) -> types.StepsJson:
-    if steps is None or steps.estimated:
-        return types.StepsJson(0, None, None, None, 0)
-    return filled(types.StepsJson, steps, timed_ratio=steps.timed_ratio if steps.timed_ratio < 1 else None)
+def _steps(steps: StepSummary | None) -> StepSummary:
+    """The steps that markers show."""
+    return StepSummary(0, None, None, None, 0) if steps is None or steps.estimated else steps
 
 
 # -- ranks and trainings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuimon.diagnosis.finding import CodePlace, FindingJson
+from tuimon.session.phase_table import RangeRow
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
@@ -18,7 +19,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import Phase, RangeJson, Rank, Report
+from tuimon.views.report_types import Phase, Rank, Report
 from tuimon.views.words import ended_text, last_state_text, steps_text, survivors_text
 
 _WIDTH = 78
@@ -83,7 +84,7 @@ def _steps(report: Report) -> list[str]:
             lines += _wrap(f"Progress: {plain(report.progress.text)}")
         if report.goodput is not None:
             lines += _wrap(f"Goodput: {report.goodput.text}")
-        if timed := timed_steps(steps.timed_ratio or 1.0):
+        if timed := timed_steps(steps.timed_ratio):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report.span:
         first, last = count(report.span.first_step), count(report.span.last_step)
@@ -170,11 +171,10 @@ def _late_ms(rank: Rank) -> float:
     return late_ms if late_ms > _LATE_SHARE * (rank.steps.median_ms or 0.0) else 0.0
 
 
-def _ranges(ranges: list[RangeJson]) -> list[str]:
+def _ranges(ranges: list[RangeRow]) -> list[str]:
     lines = ["Ranges of the script, per step"] if ranges else []
     for row in ranges[:40]:
-        depth = row.path.count("/")
-        name = "  " * depth + plain(row.path.rsplit("/", 1)[-1])
+        name = "  " * row.depth + plain(row.name)
         lines.append(f"  {name:<36.36} {ms(row.ms_per_step):>10} {percent(row.share):>7}")
     return lines
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
+from tests.session.records import one_process, steps
 from tests.views import streams
 from tests.views.tui.running_app import running, texts
 from tuimon.interval import Interval
@@ -12,14 +12,11 @@ from tuimon.records import Place
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow
+from tuimon.session.session import Session
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.steps import StepSummary
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.phases_pane import PhasesState, idle_line, phases_lines, who_waits
-
-STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
-
+from tuimon.views.tui.panes.phases_pane import PhasesPane, PhasesState, idle_line, phases_lines, who_waits
 
 TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("data", 0.62, 41.5), PhaseRow("forward", 0.11, 7.1), PhaseRow("backward", 0.16, 10.4),
@@ -31,7 +28,7 @@ def of(table: PhaseTable, history=(), gpu_ms=()) -> PhasesState:
     phases = tuple(
         filled(Phase, row, gpu_ms_per_step=spans.get(row.name), gpu_idle_ms_per_step=None) for row in table.rows
     )
-    return PhasesState(table, STEPS, history, 1.0, (), (), phases=phases)
+    return PhasesState(table, None, history, 1.0, (), (), phases=phases)
 
 
 HISTORY = ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5
@@ -47,12 +44,20 @@ def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
 
 
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
-    loading = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="forward", open_for_s=12.0))
+    loading = PICTURE._replace(table=PhaseTable(1), open_phase=("forward", 12.0))
     assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]
     ended = loading._replace(ended=True)
     assert texts(phases_lines(ended, 60, 12))[:2] == ["No step has ended.", "It ended in forward, after 12s"]
-    unsplit = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="between", open_for_s=12.0))
+    unsplit = PICTURE._replace(table=PhaseTable(1), open_phase=("between", 12.0))
     assert texts(phases_lines(unsplit, 60, 12))[1] == "Now in data+forward for 12s"
+
+
+def test_the_pane_of_a_run_before_its_first_step():
+    before, pane = steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0), PhasesPane()
+    for session, drawn in ((Session(), []), (one_process(before), ["Now in forward for 12s"])):
+        state = pane.collect(session, [])
+        assert texts(phases_lines(state, 60, 12)) == ["No step has ended yet.", *drawn]
+        assert len(pane.heading(state)) == 2
 
 
 def test_estimates_carry_a_tilde_and_their_error():
@@ -63,9 +68,9 @@ def test_estimates_carry_a_tilde_and_their_error():
 
 
 def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
-    ranges = (RangeRow("batch", "batch", 0, "data", 1.0, 60.0, 0.9),
-              RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
-              RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
+    ranges = (RangeRow("batch", "data", 1.0, 60.0, 0.9),
+              RangeRow("batch/augment", "data", 2.0, 31.0, 0.46),
+              RangeRow("conv", "forward", 1.0, 5.0, 0.07))  # fmt: skip
     state = of(TABLE._replace(ranges=ranges))
     names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 20))]
     rest = ["forward", "└ conv", "backward", "optimizer", "other"]

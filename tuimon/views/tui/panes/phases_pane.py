@@ -160,8 +160,8 @@ def range_line(row: RangeRow, name_width: int, *, has_share: bool) -> Line:
 class PhasesState(NamedTuple):
     """The state of the pane."""
 
-    table: PhaseTable | None
-    steps: StepSummary | None
+    table: PhaseTable
+    open_phase: tuple[str, float | None] | None  # that the trainer is in, and for how long; while the table is empty
     history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STEP
     span_s: float  # of the history
     hot: tuple[HotLine, ...]
@@ -182,24 +182,21 @@ class PhasesPane(Pane[PhasesState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         pid, run = session.trainer(), session.shown()
-        if not pid:
-            return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
-        steps = run.steps(pid)
-        phases, gpu = steps_on_gpu(run, pid)
-        process, windows, axis = session.process(pid), session.step_stats[pid].windows, axis_of(session)
-        rows = windows(axis.slots + 1 if session.exit is None else None)
+        table, (phases, gpu), stats = run.phases(pid), steps_on_gpu(run, pid), session.step_stats[pid]
+        latest, process, axis = stats.latest, session.process(pid), axis_of(session)
+        rows = stats.windows(axis.slots + 1 if session.exit is None else None)
         between = run.between_parts(pid)
         # a step covers all of its time, also windows in which none ended
         spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
         history = on_axis(spans, [row.stacked_ms(between) for row in rows], axis, means)
         height, ranks = self.size.height, self._ranks(run, pid)
         return PhasesState(
-            run.phases(pid),
-            steps,
+            table,
+            (latest.open_phase, latest.open_for_s) if not table and latest and latest.open_phase else None,
             history,
             axis.span_s,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
-            _notes(session, steps),
+            _notes(session, run.steps(pid)),
             gpu,
             tuple(phases),
             which_training(session).text_of_rank(process.rank if process is not None else None),
@@ -224,7 +221,7 @@ class PhasesPane(Pane[PhasesState]):
         """How much time and how many steps the table rests on."""
         table = state.table
         spans = [Span("1 ", "key"), Span("Step", "text bold")]
-        if table is None:
+        if not table:
             return tuple(spans)
         if table.mean_ms is not None:
             spans += [Span(" · mean ", "dim"), Span(ms(table.mean_ms), "strong")]
@@ -244,7 +241,7 @@ class PhasesPane(Pane[PhasesState]):
 
 def phase_rows_wanted(state: PhasesState | None) -> int:
     """Rows of content that the pane could fill well."""
-    if state is None or state.table is None:
+    if state is None or not state.table:
         return 12
     gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.phases)
     ranks = len(state.ranks) + 2 * bool(state.ranks)
@@ -261,16 +258,12 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
     table = state.table
     notes = notes_lines(state.notes, width, height)
-    if table is None:
+    if not table:
         above = [line((f"No step has ended{'' if state.ended else ' yet'}.", "text"))]
-        if state.steps is not None and state.steps.open_phase:
-            above.append(
-                line(
-                    ("It ended in " if state.ended else "Now in ", "dim"),
-                    (phase_name(state.steps.open_phase), state.steps.open_phase),
-                    (f"{', after' if state.ended else ' for'} {duration(state.steps.open_for_s)}", "dim"),
-                )
-            )
+        if state.open_phase is not None:
+            name, for_s = state.open_phase
+            verb, since = ("It ended in ", ", after") if state.ended else ("Now in ", " for")
+            above.append(line((verb, "dim"), (phase_name(name), name), (f"{since} {duration(for_s)}", "dim")))
         return [*above, *notes][:height]
     room = height - len(notes)
     gpu = [idle_line(state.gpu, width)] if state.gpu is not None else []
