@@ -121,9 +121,7 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def training(self) -> MainThread:
         """The CPU time and run-queue delay of the thread that trains."""
-        rows = self.figures.threads if self.figures is not None else ()
-        main = next((row for row in rows if row.tid == self.tid), None)
-        return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
+        return self.view.training_thread(self.pid)
 
     @cached_property
     def computing(self) -> tuple[ThreadRow, ...]:
