@@ -95,15 +95,19 @@ def test_pthread_ids_name_the_main_thread_only():
 
 
 def test_how_long_a_thread_has_shown_one_stack():
+    def same_for_s(tid=100):
+        latest = session.stacks[100].threads.stack_of(tid)
+        return latest.same_for_s if latest is not None else None
+
     session = session_of(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
-    assert session.stacks[100].threads.same_stack_s(100) == 0.0
+    assert same_for_s() == 0.0
     session.add(stacks(2.0, ([0, 2], 20)))
-    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)
+    assert same_for_s() == pytest.approx(1.0)
     extend(session, window(3.0, samples=0, lost=True), stacks(9.0, ([0, 2], 20)))
-    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(8.0)
+    assert same_for_s() == pytest.approx(8.0)
     session.add(stacks(10.0, ([0], 20)))
-    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)
-    assert session.stacks[100].threads.same_stack_s(999) is None
+    assert same_for_s() == pytest.approx(1.0)
+    assert same_for_s(999) is None
 
 
 def cycling(t, cycles, samples=40):

@@ -322,12 +322,11 @@ def _waited_s(session: Session, stats: StepStats) -> float:
     """How long the thread that trains had waited at one line inside its loop when it was sampled last."""
     sampled = session.stacks[stats.pid]
     stack = sampled.threads.stack_of(sampled.tid)
-    if stack is None or stack[0].activity not in _WAITS:
+    if stack is None or stack.node.activity not in _WAITS:
         return 0.0
     loops = {frame.code for noted in sampled.noted_loops() for frame in noted.frames if frame.loop}
-    if not any(frame.loop and frame.code in loops for frame in stack[0].frames):
-        return 0.0
-    return sampled.threads.same_stack_s(sampled.tid) or 0.0
+    is_inside = any(frame.loop and frame.code in loops for frame in stack.node.frames)
+    return stack.same_for_s if is_inside else 0.0
 
 
 def _tail(session: Session) -> Part:

@@ -19,6 +19,7 @@ from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, STEP, Place
 from tuimon.session.series import Span
 from tuimon.session.session import SessionView
+from tuimon.session.stacks.samples import heaviest_place
 from tuimon.session.steps import StepStretch
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
@@ -219,25 +220,18 @@ class CourseEvidence(Struct, frozen=True, dict=True):
     def place(self, grown: Grown) -> Place | None:
         """The line at which a step spends more time than before, in the phase that has grown most.
 
-        None without samples of both levels. Most of a function's growth is at a line that may be any one of a loop, so
-        functions are compared first.
+        None without samples of both levels.
         """
         sampled, phase = self._view.session.stacks[self.pid], grown.phase
         early, late = (sampled.over(level.span).without_imports.where(phase=phase).lines() for level in grown)
         if not early or not late:
             return None
         before_ms, now_ms = grown.of(phase)
-        lines: dict[Place, float] = {}
-        for found, ms in ((early, -before_ms), (late, now_ms)):
-            for line in found:
-                lines[line.place] = lines.get(line.place, 0.0) + line.share * ms
-        functions: dict[tuple[str, str], float] = {}
-        for place, ms in lines.items():
-            functions[place.file, place.function] = functions.get((place.file, place.function), 0.0) + ms
-        most = max(functions, key=functions.__getitem__)
-        if functions[most] <= 0.0:
-            return None
-        return max((each for each in lines if (each.file, each.function) == most), key=lines.__getitem__)
+        grown_ms = (
+            (line.place, line.share * ms) for found, ms in ((early, -before_ms), (late, now_ms)) for line in found
+        )
+        place, more_ms = heaviest_place(grown_ms)
+        return place if more_ms > 0.0 else None
 
 
 def grows(series: Sequence[float]) -> bool:

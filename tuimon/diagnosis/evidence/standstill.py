@@ -102,7 +102,8 @@ class StandingRank(Struct, frozen=True, dict=True):
     @property
     def main_moves(self) -> bool:
         """True if a main thread that does not train goes on, such as one that draws a progress bar."""
-        return self.tid != self.pid and self._sampled.threads.same_stack_s(self.pid) == 0.0
+        main = self._sampled.threads.stack_of(self.pid)
+        return self.tid != self.pid and main is not None and not main.same_for_s
 
     @property
     def place(self) -> Place | None:
@@ -163,7 +164,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     def _sampled_stack(self, pid: int, tid: int) -> list[Frame]:
         """The most frequent stack of a thread in the latest window."""
         latest = self._view.session.stacks[pid].threads.stack_of(tid)
-        return list(latest[0].frames) if latest is not None else []
+        return list(latest.node.frames) if latest is not None else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
         """The stack of a thread since the process began to stand still."""

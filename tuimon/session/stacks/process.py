@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
+from typing import NamedTuple
 
 from tuimon.records import Frame, Place, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
@@ -346,6 +347,14 @@ class ProcessStacks:
         return {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
 
 
+class LatestStack(NamedTuple):
+    """The most frequent stack of a thread in the latest window."""
+
+    node: StackNode
+    share: float  # of the thread's samples in the window
+    same_for_s: float  # how long all of its samples have been of this one stack; 0: some are of others
+
+
 class LatestStacks:
     """The threads of a process in its latest window: their names, where each was, and since when it has not moved."""
 
@@ -391,20 +400,14 @@ class LatestStacks:
         own = {node: n for node, n in self._counts(tid).items() if phase is None or _may_be_in(phase, node)}
         return place_of(max(own, key=own.__getitem__).frames) if own else None
 
-    def stack_of(self, tid: int) -> tuple[StackNode, float] | None:
-        """A thread's most frequent stack of the latest window, and its share of it (0..1)."""
+    def stack_of(self, tid: int) -> LatestStack | None:
+        """A thread's most frequent stack of the latest window; None where that has none of it."""
         own = self._counts(tid)
-        if not own:
+        if self._latest is None or not own:
             return None
-        best = max(own, key=own.__getitem__)
-        return best, own[best] / sum(own.values())
-
-    def same_stack_s(self, tid: int) -> float | None:
-        """How long all samples of a thread have been of one stack; None where the latest window has none of it."""
-        if self._latest is None or not self._counts(tid):
-            return None
-        unmoved = self._unmoved.get(tid)
-        return self._latest.t - unmoved[1] if unmoved else 0.0
+        best, unmoved = max(own, key=own.__getitem__), self._unmoved.get(tid)
+        same_for_s = self._latest.t - unmoved[1] if unmoved else 0.0
+        return LatestStack(best, own[best] / sum(own.values()), same_for_s)
 
     def is_still(self, tid: int, since_s: float) -> bool | None:
         """True if a thread has shown one stack since a moment; None if no window has begun since, or none has it."""

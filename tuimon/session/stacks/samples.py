@@ -264,20 +264,25 @@ def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None 
 
     Shares are of ``total``, else of all that are given, including those without a place.
     """
-    lines, functions = Counter[Place](), Counter[Function]()
-    given = 0
-    for place, count in placed:
-        given += count
-        if place is not None:
-            lines[place] += count
-    for place, count in lines.most_common():
-        functions[place.file, place.function] += count
-    if not functions:
-        return None
-    most = max(functions, key=functions.__getitem__)
-    line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__)
-    total = given if total is None else total
-    return HotLine(line, functions[most] / total, functions[most])
+    placed = [*placed]
+    place, samples = heaviest_place((place, count) for place, count in placed if place is not None)
+    total = sum(count for _, count in placed) if total is None else total
+    return HotLine(place, samples / total, int(samples)) if place is not None else None
+
+
+def heaviest_place(weighed: Iterable[tuple[Place, float]]) -> tuple[Place | None, float]:
+    """The heaviest line of the function that weighs most, which may be any line of a loop; and the function's weight.
+
+    (None, 0.0) without any.
+    """
+    lines, functions = defaultdict[Place, float](float), defaultdict[Function, float](float)
+    for place, weight in weighed:
+        lines[place] += weight
+    for place, weight in sorted(lines.items(), key=lambda line: -line[1]):
+        functions[place.file, place.function] += weight
+    most = max(functions, key=functions.__getitem__, default=None)
+    line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__, default=None)
+    return line, functions[most] if most is not None else 0.0
 
 
 class HotLine(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.stacks.call_tree import program_part
+from tuimon.session.stacks.process import LatestStack
 from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
 from tuimon.views.format import duration, percent, plain
@@ -158,47 +159,25 @@ STUCK_S = 5.0
 _NO_STACK = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
 
 
-class LatestStack(NamedTuple):
-    """The most frequent stack of a thread in its latest window of samples."""
-
-    frames: tuple[Frame, ...]  # innermost first
-    share: float  # share of the window's samples
-    same_for_s: float | None
-
-
-def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
-    """The latest stack of a thread; None where no sample is known."""
-    latest = session.stacks[row.pid].threads
-    found = latest.stack_of(row.tid)
-    if found is None:
-        return None
-    node, share = found
-    return LatestStack(tuple(reversed(program_part(node.frames))), share, latest.same_stack_s(row.tid))
-
-
-def own_line(stack: LatestStack | None) -> Frame | None:
-    """The innermost line of the user's code."""
-    return next((frame for frame in stack.frames if frame.user), None) if stack is not None else None
-
-
-def stack_lines(stack: LatestStack, code: Code, width: int) -> list[Line]:
+def stack_lines(stack: LatestStack, code_of: Callable[[Frame], Code], width: int) -> list[Line]:
     """The frames, innermost first; under the innermost line of the user's code the lines around it."""
     head = [Span("latest stack", "strong"), Span(", innermost first", "dim")]
     if stack.share < 0.995:
         head.append(Span(f" · {percent(stack.share)} of the last samples", "dim"))
-    if stack.same_for_s is not None and stack.same_for_s >= STUCK_S:
+    if stack.same_for_s >= STUCK_S:
         head += [Span("  "), Span(f" same stack for {duration(stack.same_for_s)} ", "warning badge")]
     lines: list[Line] = [(), tuple(head)]
-    own = own_line(stack)
-    spot = places_width(((frame.file, frame.line) for frame in stack.frames), width // 2)
-    shown = list(stack.frames[:FRAMES_SHOWN])
+    frames = program_part(stack.node.frames)[::-1]
+    own = next((frame for frame in frames if frame.user), None)
+    spot = places_width(((frame.file, frame.line) for frame in frames), width // 2)
+    shown: list[Frame] = [*frames[:FRAMES_SHOWN]]
     if own is not None and own not in shown:
         shown.append(own)
     for frame in shown:
         lines.append(frame_line(frame, spot, Span("▸ " if frame is own else "  ", "key bold")))
         if frame is own:
-            lines += code_lines(code, frame.line)
-    hidden = len(stack.frames) - len(shown)
+            lines += code_lines(code_of(frame), frame.line)
+    hidden = len(frames) - len(shown)
     return [*lines, line((f"  … {hidden} more frames", "dim"))] if hidden > 0 else lines
 
 
@@ -220,10 +199,11 @@ class ThreadSheet(Sheet):
             self._row = found or replace(self._row, ended=True)
         super().update()
 
+    def _code_of(self, at: Frame) -> Code:
+        return self._code.of(at, _AROUND, self._session, self._row.pid)
+
     def _lines(self, width: int) -> list[Line]:
-        stack = latest_stack(self._session, self._row)
-        own = own_line(stack)
-        code = self._code.of(own, _AROUND, self._session, self._row.pid) if own is not None else ()
-        drawn = stack_lines(stack, code, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
+        stack = self._session.stacks[self._row.pid].threads.stack_of(self._row.tid)
+        drawn = stack_lines(stack, self._code_of, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
         hot_lines = self._session.stacks[self._row.pid].over(now=True).without_imports.lines()
         return thread_lines(self._row, hot_lines, width, drawn)
