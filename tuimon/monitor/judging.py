@@ -9,8 +9,9 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.course import is_over, may_hang
 from tuimon.diagnosis.verdicts import RANKS_EACH_S, Verdicts
 from tuimon.monitor.poller import Pollers
+from tuimon.records import StandingProcess
 from tuimon.session.session import Session
-from tuimon.sources.base import Suspect, Suspicion
+from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 
 EVERY_S = 1.0
@@ -67,15 +68,15 @@ def suspicion(session: Session) -> Suspicion | None:
     still = next((each for each in found if may_hang(each) or is_over(each)), None)
     if still is None:
         return None
-    ranks = []
-    for rank in still.ranks:
-        loops = tuple(node.frames for node in session.stacks[rank.pid].noted_loops())
-        tid = rank.tid if rank.tid != rank.pid else None
-        ranks.append(Suspect(rank.pid, "trainer", rank.rank, tid, loops))
+    ranks = [
+        StandingProcess(rank.pid, "trainer", rank.rank, tid=rank.tid if rank.tid != rank.pid else None)
+        for rank in still.ranks
+    ]
+    loops = {rank.pid: [node.frames for node in session.stacks[rank.pid].noted_loops()] for rank in ranks}
     processes = session.run_processes
     workers = (
-        Suspect(each.pid, "worker", rank.rank)
+        StandingProcess(each.pid, "worker", rank.rank)
         for rank in ranks
         for each in (*processes.workers(rank.pid), *processes.children(rank.pid))
     )
-    return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
+    return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers), loops)

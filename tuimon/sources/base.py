@@ -3,12 +3,12 @@ itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.records import Frame, Notice, ProcessRole, Record
+from tuimon.records import Frame, Notice, Record, StandingProcess
 
 
 class Backlog(NamedTuple):
@@ -18,21 +18,15 @@ class Backlog(NamedTuple):
     of_bytes: int
 
 
-class Suspect(Struct, frozen=True, gc=False):
-    """A process that may hang; a worker has the rank of its trainer."""
-
-    pid: int
-    role: ProcessRole
-    rank: int | None
-    tid: int | None = None  # of the thread that trains, where it is not the main one
-    loops: tuple[tuple[Frame, ...], ...] = ()  # where it trained: its stacks in backward or an update, root first
-
-
 class Suspicion(Struct, frozen=True, gc=False):
-    """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first."""
+    """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first, as far as known.
+
+    ``loops``: where each trained, its stacks in backward or an update, root first.
+    """
 
     since_s: float
-    processes: tuple[Suspect, ...]
+    processes: tuple[StandingProcess, ...]
+    loops: Mapping[int, Sequence[Sequence[Frame]]] = {}
 
 
 class Source:

@@ -31,8 +31,7 @@ import msgspec
 
 from tuimon.proc.processes import environment
 from tuimon.proc.target_files import Content, TargetFiles
-from tuimon.records import RankCollective
-from tuimon.sources.base import Suspect
+from tuimon.records import RankCollective, StandingProcess
 
 #: Largest dump that is read, in bytes: 2,000 collectives with stacks of 30 frames are 10 MB.
 _DUMP_BYTES = 32 << 20
@@ -210,7 +209,7 @@ class Recorders:
 
     def __init__(
         self,
-        suspects: Iterable[Suspect],
+        suspects: Iterable[StandingProcess],
         quiet_s: float,
         environ: Callable[[int], Mapping[str, str]] = environment,
         wall_clock: Callable[[], float] = time.time,
@@ -251,7 +250,7 @@ class Recorders:
         return None
 
 
-def _recorders(suspects: Iterable[Suspect], environ: Callable[[int], Mapping[str, str]]) -> Iterator[_Recorder]:
+def _recorders(suspects: Iterable[StandingProcess], environ: Callable[[int], Mapping[str, str]]) -> Iterator[_Recorder]:
     for each in suspects:
         if each.rank is None or each.role == "worker":
             continue

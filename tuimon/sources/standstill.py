@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tuimon.code_origin import is_agent_file, is_user_file
 from tuimon.proc import connections, procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
-from tuimon.sources.base import Source, Suspect, Suspicion
+from tuimon.sources.base import Source, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import STATES
 from tuimon.sources.source_facts import SourceBlocks, SourceFacts
@@ -111,7 +111,7 @@ class Waiting(Struct, frozen=True, gc=False):
     children: Mapping[int, Used]
 
 
-def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: float) -> Waiting:
+def read_waiting(suspects: Iterable[StandingProcess], run_pids: Iterable[int], now_s: float) -> Waiting:
     """Take one reading; ``run_pids``: all processes of the run."""
     tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
     for pid, tid in tids.items():
@@ -230,7 +230,7 @@ class _Watch:
         self.recorders: Recorders | None = None  # once the stacks are taken
 
 
-def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
+def _flight_recorders(processes: Iterable[StandingProcess], quiet_s: float) -> Recorders:
     from tuimon.sources.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
 
     return Recorders(processes, quiet_s)
@@ -247,7 +247,7 @@ class StandstillSource(Source):
         clock: Callable[[], float] = time.monotonic,
         binary: Callable[[], str | None] = pyspy.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, Taken]] = take_stacks,
-        recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
+        recorders: Callable[[Iterable[StandingProcess], float], Recorders] = _flight_recorders,
     ) -> None:
         self.period_s = 0.5
         self._table = table
@@ -283,55 +283,45 @@ class StandstillSource(Source):
             yield self._taken(watch.suspicion, before, after)
 
     def _taken(self, suspicion: Suspicion, before: Waiting, after: Waiting) -> Standstill:
-        live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
-        stats = {each.pid: procfs.read_thread_stat(each.pid, each.pid) for each in live}
-        states = {
-            pid: STATES.get(stat.state, "waiting") if stat is not None else "ended" for pid, stat in stats.items()
-        }
-        stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
-        found = {pid: () if isinstance(taken, str) else taken for pid, taken in stacks.items()}
-        threads = ((pid, thread) for pid, own in found.items() for thread in own)
-        tids = {pid: {thread.tid for thread in own} for pid, own in found.items()}
+        live = [
+            (each, ticks) for each in suspicion.processes if (ticks := self._table.start_ticks(each.pid)) is not None
+        ]
+        stacks = self._take(self._binary(), [each.pid for each, _ in live], suspicion.since_s)
         facts, code = SourceFacts(), dict[int, SourceBlocks]()
-        for each in live:
-            ticks = self._table.start_ticks(each.pid)
-            files = TargetFiles(each.pid, None if ticks is None else start_unix_s(ticks))
-            code[each.pid] = SourceBlocks(files, facts)
-        training = {each.tid for each in live if each.tid is not None}
+        threads, processes = list[tuple[int, SampledThread]](), list[StandingProcess]()
+        for each, ticks in live:
+            pid, taken = each.pid, stacks[each.pid]
+            own, unknown = ((), taken) if isinstance(taken, str) else (taken, None)
+            threads += ((pid, thread) for thread in own)
+            code[pid] = SourceBlocks(TargetFiles(pid, start_unix_s(ticks)), facts)
+            stat, trains = procfs.read_thread_stat(pid, pid), each.tid or pid
+            now = next((thread.stack for thread in own if thread.tid == trains), None)
+            if unknown is None and each.tid is not None and now is None:
+                unknown = "its training thread has ended"
+            trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspicion.loops.get(pid, ())]
+            processes.append(
+                structs.replace(
+                    each,
+                    state=STATES.get(stat.state, "waiting") if stat is not None else "ended",
+                    io_bytes_per_s=bytes_per_s(before.suspects.get(pid), after.suspects.get(pid)),
+                    unknown=unknown,
+                    has_left=bool(trained) and all(has_left(now or (), loop, code[pid]) for loop in trained),
+                    peers=idle_peers(pid, before, after, self._table.pids()),
+                    listens=connections.listens(pid),
+                )
+            )
+        training = {each.tid for each, _ in live if each.tid is not None}
         groups = grouped(threads, lambda pid, frame: code[pid].line(frame.file, frame.line), training)
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
             pid=0,
             quiet_s=round(now_s - suspicion.since_s, 3),
-            processes=[
-                StandingProcess(
-                    each.pid,
-                    each.role,
-                    each.rank,
-                    states[each.pid],
-                    bytes_per_s(before.suspects.get(each.pid), after.suspects.get(each.pid)),
-                    taken
-                    if isinstance(taken := stacks[each.pid], str)
-                    else ("its training thread has ended" if each.tid not in {None, *tids[each.pid]} else None),
-                    each.tid,
-                    has_left_loops(each, found[each.pid], code[each.pid]),
-                    idle_peers(each.pid, before, after, self._table.pids()),
-                    connections.listens(each.pid),
-                )
-                for each in live
-            ],
+            processes=processes,
             groups=groups.groups,
             folded=groups.folded,
             idle=groups.idle,
         )
-
-
-def has_left_loops(suspect: Suspect, found: Sequence[SampledThread], blocks: SourceBlocks) -> bool:
-    """True if its training thread is outside every loop that it trained in; False where that is not known."""
-    frames = next((each.stack for each in found if each.tid == (suspect.tid or suspect.pid)), ())
-    trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
-    return bool(trained) and all(has_left(frames, loop, blocks) for loop in trained)
 
 
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tuimon.records import RankCollective
+from tuimon.records import RankCollective, StandingProcess
 from tuimon.session.standing import stuck
-from tuimon.sources.base import Suspect
 from tuimon.sources.flight_recorders import NotPlain, Recorders, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
@@ -163,7 +162,7 @@ class TestRecorders:
     """Where torch writes, and what asks it to."""
 
     def recorders(self, environ: dict[str, str], quiet_s: float = 20.0) -> Recorders:
-        suspects = [Suspect(ME, "trainer", 3), Suspect(ME, "worker", 3)]
+        suspects = [StandingProcess(ME, "trainer", 3), StandingProcess(ME, "worker", 3)]
         return Recorders(suspects, quiet_s, environ=lambda pid: environ)
 
     def test_a_dump_is_read_once_it_is_there_and_again_when_it_is_another(self, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.waiting import Clock, until
 from tuimon.proc import connections, procfs
-from tuimon.records import RankCollective, Standstill
-from tuimon.sources.base import Suspect, Suspicion
+from tuimon.records import RankCollective, StandingProcess, Standstill
+from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks import pyspy
@@ -64,7 +64,7 @@ def run(monkeypatch):
 
         def step(self, seconds: float, since_s: float | None = 80.0) -> list[Standstill]:
             clock.now_s += seconds
-            table.suspicion = None if since_s is None else Suspicion(since_s, (Suspect(ME, "trainer", 3),))
+            table.suspicion = None if since_s is None else Suspicion(since_s, (StandingProcess(ME, "trainer", 3),))
             return list(source.read())
 
     made = Run()
@@ -105,7 +105,7 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
         table, clock, lambda: None, lambda binary, pids, since_s: {ME: []},
         lambda suspects, quiet_s: dumps,
     )  # fmt: skip
-    table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3)))
+    table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", 3), StandingProcess(1, "worker", 3)))
     found = []
     for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
         clock.now_s += seconds
@@ -166,7 +166,7 @@ def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_a
     threads = [thread(ME, MAIN), *([thread(7, stands)] if is_alive else [])]
     table = ProcessTable(ME, None)
     source = StandstillSource(table, clock, lambda: None, lambda binary, pids, since_s: {ME: threads})
-    table.suspicion = Suspicion(80.0, (Suspect(ME, "trainer", None, 7),))
+    table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", tid=7),))
     list(source.read())
     clock.now_s += 3
     (record,) = source.read()
@@ -248,7 +248,7 @@ def test_a_process_that_waits_for_a_file(tmp_path):
                 pass  # it has yet to come to open()
             table = ProcessTable(process.pid, None)
             source = StandstillSource(table, lambda: now_s)
-            table.suspicion = Suspicion(80.0, (Suspect(process.pid, "trainer", None),))
+            table.suspicion = Suspicion(80.0, (StandingProcess(process.pid, "trainer", None),))
             assert list(source.read()) == []
             now_s += 3.0
             (record,) = source.read()
@@ -288,7 +288,7 @@ def read_twice(code, child_state):
             if child_state:
                 pids += until(lambda: [child.pid for child in psutil.Process(process.pid).children()], "a child")
                 until(lambda: child_state(pids[1]), "the child to wait")
-            suspect = Suspect(process.pid, "trainer", None)
+            suspect = StandingProcess(process.pid, "trainer", None)
             before, after = read_waiting([suspect], pids, 0.0), read_waiting([suspect], pids, 2.0)
             assert set(after.children) == set(pids[1:])
             found = idle_peers(process.pid, before, after, pids)
