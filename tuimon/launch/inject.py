@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from msgspec import MsgspecError, Struct
-from msgspec.json import decode
+from msgspec import Struct
 
 from tuimon.agent import AGENT_FOLDER
 from tuimon.agent.boot import WAITED_FOR
@@ -26,11 +25,11 @@ from tuimon.launch import gdb
 from tuimon.launch.target import ALLOW_PTRACE, RUN_INSTEAD, Target, examine, shared
 from tuimon.proc import procfs
 from tuimon.proc.processes import is_alive
-from tuimon.proc.ring_facts import read_ring_facts, ring_folders
+from tuimon.proc.ring_facts import decoded, read_ring_facts, read_side_file, ring_folders
 from tuimon.text import plain
 
-#: How long the main thread may take to come back to Python.
-ANSWER_S = 30.0
+#: How long the main thread may take to come back to Python, and how often its answer is looked for.
+ANSWER_S, _POLL_S = 30.0, 0.005
 
 
 def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -54,17 +53,48 @@ def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = 
 def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
     target = examine(pid, AGENT_FOLDER)
     rings = shared(pid, ring_folders())
-    place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
+    folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0])
     by_gdb = target.minor < FIRST_MINOR
-    request = InjectRequest(AGENT_FOLDER, place, rings, "begin_in_thread" if by_gdb else "begin")
     try:
+        script = write_script(folder, rings, "begin_in_thread" if by_gdb else "begin")
         if by_gdb:
-            gdb.schedule(target, request.command(), request.waited_for)
+            gdb.schedule(target, statement(script), os.path.join(folder, WAITED_FOR))
         else:
-            _run_script(target, request.script)
-        return _result(target, request.wait(timeout_s, stop), timeout_s)
+            _run_script(target, script)
+        until_s = time.monotonic() + timeout_s
+        while (answer := _answer(folder)) is None and time.monotonic() < until_s and not stop():
+            time.sleep(_POLL_S)
+        return _result(target, answer, timeout_s)
     finally:
-        request.close()
+        shutil.rmtree(folder, ignore_errors=True)  # a script that comes later does nothing
+
+
+def write_script(folder: str, rings: list[str], begin: Literal["begin", "begin_in_thread"]) -> str:
+    """Write the script to run into a private folder, and make what the main thread waits for; returns its path.
+
+    ``rings``: folders for the ring. ``begin``: which function of ``tuimon/agent/boot.py`` the script calls.
+    """
+    os.mkdir(os.path.join(folder, WAITED_FOR), 0o700)
+    with open(os.path.join(AGENT_FOLDER, "boot.py"), encoding="utf-8") as boot:
+        text = boot.read()
+    path, request = os.path.join(folder, "start.py"), {"folder": folder, "agent": AGENT_FOLDER, "rings": rings}
+    with open(path, "w", encoding="utf-8") as script:
+        script.write(f"{text}\n\n{begin}({request!r})\n")
+    return path
+
+
+def statement(script: str) -> str:
+    """One statement that runs the script and leaves no name behind, for ``PyRun_SimpleString``."""
+    path = ascii(script)
+    run = (
+        f"__import__('builtins').exec(compile(__import__('io').open({path}).read(), {path}, 'exec'),"
+        " {'__name__': '_tuimon_boot'})"
+    )
+    return f"try:\n {run}\nexcept BaseException:\n pass\n"
+
+
+def _answer(folder: str) -> InjectAnswer | None:
+    return decoded(read_side_file(os.path.join(folder, "answer")), InjectAnswer)
 
 
 def _result(target: Target, answer: InjectAnswer | None, timeout_s: float) -> bool:
@@ -91,59 +121,11 @@ def _result(target: Target, answer: InjectAnswer | None, timeout_s: float) -> bo
     raise CannotInject(f"the agent does not run in process {pid}: {answer.reason}", RUN_INSTEAD)
 
 
-_POLL_S = 0.005
-
-
 class InjectAnswer(Struct, frozen=True):
     """The answer that the process has left: ``status`` as in ``tuimon/agent/install.py``, or "failed"."""
 
     status: str
     reason: str | None = None
-
-
-class InjectRequest:
-    """A private folder with the script to run; ``close`` removes it, and a script that comes later does nothing."""
-
-    def __init__(self, agent: str, place: str, rings: list[str], begin: Literal["begin", "begin_in_thread"]) -> None:
-        """``agent``: the agent's folder. ``place``: where ours is made. ``rings``: folders for the ring.
-
-        ``begin``: which function of ``tuimon/agent/boot.py`` the script calls.
-        """
-        self.folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=place)
-        self.script = os.path.join(self.folder, "start.py")
-        self.waited_for = os.path.join(self.folder, WAITED_FOR)  # the main thread waits while it exists
-        os.mkdir(self.waited_for, 0o700)
-        request = {"folder": self.folder, "agent": agent, "rings": rings}
-        with open(os.path.join(agent, "boot.py"), encoding="utf-8") as boot:
-            text = boot.read()
-        with open(self.script, "w", encoding="utf-8") as script:
-            script.write(f"{text}\n\n{begin}({request!r})\n")
-
-    def command(self) -> str:
-        """One statement that runs the script and leaves no name behind, for ``PyRun_SimpleString``."""
-        path = ascii(self.script)
-        run = (
-            f"__import__('builtins').exec(compile(__import__('io').open({path}).read(), {path}, 'exec'),"
-            " {'__name__': '_tuimon_boot'})"
-        )
-        return f"try:\n {run}\nexcept BaseException:\n pass\n"
-
-    def answer(self) -> InjectAnswer | None:
-        try:
-            with open(os.path.join(self.folder, "answer"), "rb") as file:
-                return decode(file.read(), type=InjectAnswer)
-        except (OSError, MsgspecError):
-            return None
-
-    def wait(self, timeout_s: float, stop: Callable[[], bool]) -> InjectAnswer | None:
-        """The answer, or None after ``timeout_s``, or as soon as ``stop()``."""
-        until_s = time.monotonic() + timeout_s
-        while (answer := self.answer()) is None and time.monotonic() < until_s and not stop():
-            time.sleep(_POLL_S)
-        return answer
-
-    def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 #: The first Python 3 with ``sys.remote_exec`` (PEP 768).

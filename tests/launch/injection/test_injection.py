@@ -19,7 +19,8 @@ from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch import gdb, target
-from tuimon.launch.inject import InjectRequest, inject
+from tuimon.launch import inject as launch
+from tuimon.launch.inject import inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
@@ -85,9 +86,9 @@ def test_a_main_thread_that_does_not_come_back(tmp_path):
 @needs_gdb
 def test_a_handler_that_raises_while_our_statement_runs(tmp_path, monkeypatch):
     """The program gets the exception, and its hooks."""
-    command = InjectRequest.command
+    ours = launch.statement
     interrupting = f"import os, time; os.kill(os.getpid(), {signal.SIGUSR1:d}); time.sleep(0.1)\n"
-    monkeypatch.setattr(InjectRequest, "command", lambda request: interrupting + command(request))
+    monkeypatch.setattr(launch, "statement", lambda script: interrupting + ours(script))
     also = "import signal; signal.signal(signal.SIGUSR1, lambda *_: {}['raised'])"
     with training(tmp_path, sys.executable, also) as process:
         until(lambda: int(status(process.pid, "SigCgt"), 16) >> signal.SIGUSR1 - 1 & 1)

@@ -21,7 +21,6 @@ SLOT_BYTES = 32
 SLOT_COUNT = 65536
 
 HEADER = struct.Struct("<8sIIIQQ")  # magic, version, slot_count, pid, start_ticks, created_ns
-CREATED_OFFSET = 28
 NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
 #: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written at once.
