@@ -45,31 +45,24 @@ _THREADS = 200
 Taken: TypeAlias = "Sequence[SampledThread] | str"
 
 
-def take_stacks(
-    binary: str | None,
-    pids: Iterable[int],
-    since_s: float,
-    take: Callable[[str, int, float], list[SampledThread]] = pyspy.dump,
-) -> Mapping[int, Taken]:
+def take_stacks(pids: Iterable[int], since_s: float) -> Mapping[int, Taken]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
 
-    pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
-    futures = {pid: pool.submit(_stacks_of, binary, pid, since_s, take) for pid in pids}
+    binary, pool = pyspy.find(), ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
+    futures = {pid: pool.submit(_stacks_of, binary, pid, since_s) for pid in pids}
     done, _ = wait(futures.values(), ALL_S)
     pool.shutdown(wait=False, cancel_futures=True)
     late = "there was no time: too many processes, or a busy machine"
     return {pid: future.result() if future in done else late for pid, future in futures.items()}
 
 
-def _stacks_of(
-    binary: str | None, pid: int, since_s: float, take: Callable[[str, int, float], list[SampledThread]]
-) -> Taken:
+def _stacks_of(binary: str | None, pid: int, since_s: float) -> Taken:
     if binary is None:
         unknown = failures.no_binary().message
     else:
         try:
-            return take(binary, pid, _DUMP_S)[:_THREADS]
+            return pyspy.dump(binary, pid, _DUMP_S)[:_THREADS]
         except pyspy.DumpError as error:
             unknown = failures.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
@@ -230,31 +223,15 @@ class _Watch:
         self.recorders: Recorders | None = None  # once the stacks are taken
 
 
-def _flight_recorders(processes: Iterable[StandingProcess], quiet_s: float) -> Recorders:
-    from tuimon.sources.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
-
-    return Recorders(processes, quiet_s)
-
-
 class StandstillSource(Source):
     """Idle until the monitor suspects a hang. Stacks are taken by py-spy, or by agents if py-spy is denied."""
 
     name = "standstill"
 
-    def __init__(
-        self,
-        table: ProcessTable,
-        clock: Callable[[], float] = time.monotonic,
-        binary: Callable[[], str | None] = pyspy.find,
-        take: Callable[[str | None, Iterable[int], float], Mapping[int, Taken]] = take_stacks,
-        recorders: Callable[[Iterable[StandingProcess], float], Recorders] = _flight_recorders,
-    ) -> None:
+    def __init__(self, table: ProcessTable, clock: Callable[[], float] = time.monotonic) -> None:
         self.period_s = 0.5
         self._table = table
         self._clock = clock
-        self._binary = binary
-        self._take = take
-        self._recorders = recorders
         self._watch: _Watch | None = None
 
     def read(self) -> Iterable[Record]:
@@ -277,8 +254,10 @@ class StandstillSource(Source):
         if moved := moving(before, after):
             yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moved)
         elif not watch.is_taken:
+            from tuimon.sources.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
+
             watch.is_taken = True
-            watch.recorders = self._recorders(watch.suspicion.processes, quiet_s)
+            watch.recorders = Recorders(watch.suspicion.processes, quiet_s)
             watch.recorders.request()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, before, after)
 
@@ -286,7 +265,7 @@ class StandstillSource(Source):
         live = [
             (each, ticks) for each in suspicion.processes if (ticks := self._table.start_ticks(each.pid)) is not None
         ]
-        stacks = self._take(self._binary(), [each.pid for each, _ in live], suspicion.since_s)
+        stacks = take_stacks([each.pid for each, _ in live], suspicion.since_s)
         facts, code = SourceFacts(), dict[int, SourceBlocks]()
         threads, processes = list[tuple[int, SampledThread]](), list[StandingProcess]()
         for each, ticks in live:

@@ -199,12 +199,13 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
 def test_it_stands_in_where_py_spy_cannot_read(tmp_path, monkeypatch):
     ring = str(tmp_path / "1-2.ring")
     monkeypatch.setattr(in_process, "ring_path", lambda pid: ring)
+    monkeypatch.setattr(pyspy, "find", lambda: None)
     window = FrameWindow()
     window.sample(-1)
     content = {**window.content(), "order": 1, "window": 1, "begin_ns": 100 * 10**9, "end_ns": 102 * 10**9, "cpu_ns": 1}
-    assert isinstance(take_stacks(None, [os.getpid()], 90.0)[os.getpid()], str)  # no window
+    assert isinstance(take_stacks([os.getpid()], 90.0)[os.getpid()], str)  # no window
     write_file(side_file(ring, STACKS), content)
-    found = take_stacks(None, [os.getpid()], 90.0)[os.getpid()]
+    found = take_stacks([os.getpid()], 90.0)[os.getpid()]
     (mine,) = (thread for thread in found if thread.tid == threading.get_native_id())
     assert mine.stack[-1].file.endswith("control/sample.py")
-    assert isinstance(take_stacks(None, [os.getpid()], 101.5)[os.getpid()], str)  # mostly from before
+    assert isinstance(take_stacks([os.getpid()], 101.5)[os.getpid()], str)  # mostly from before

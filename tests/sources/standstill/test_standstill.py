@@ -13,6 +13,7 @@ import pytest
 from tests.waiting import Clock, until
 from tuimon.proc import connections, procfs
 from tuimon.records import RankCollective, StandingProcess, Standstill
+from tuimon.sources import flight_recorders, standstill
 from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
@@ -51,12 +52,13 @@ def run(monkeypatch):
     """A source over a run of this one process; ``step(seconds)`` reads it, ``io`` is what it has read and written."""
     clock, taken = Clock(), []
 
-    def take(binary, pids, since_s):
+    def take(pids, since_s):
         taken.append(list(pids))
         return {pid: [thread(pid, MAIN, HOOK, GATHER)] for pid in pids}
 
     table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock, lambda: None, take)
+    source = StandstillSource(table, clock)
+    monkeypatch.setattr(standstill, "take_stacks", take)
 
     class Run:
         io = 0
@@ -101,10 +103,9 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
 
     dumps = Dumps()
     table = ProcessTable(ME, None)
-    source = StandstillSource(
-        table, clock, lambda: None, lambda binary, pids, since_s: {ME: []},
-        lambda suspects, quiet_s: dumps,
-    )  # fmt: skip
+    source = StandstillSource(table, clock)
+    monkeypatch.setattr(standstill, "take_stacks", lambda pids, since_s: {ME: []})
+    monkeypatch.setattr(flight_recorders, "Recorders", lambda suspects, quiet_s: dumps)
     table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", 3), StandingProcess(1, "worker", 3)))
     found = []
     for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
@@ -149,23 +150,25 @@ def test_groups_are_bounded():
     assert first.frames[-1].line == DEPTH + 9 and first.frames[0].source == "x = 1"
 
 
-def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there():
+def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there(monkeypatch):
     def dump(binary, pid, timeout_s):
         if pid == 2:
             raise DumpError("Permission Denied: Try running again with elevated permissions")
         return [thread(1, MAIN)]
 
-    found = take_stacks("py-spy", [1, 2], 0.0, dump)
+    monkeypatch.setattr(pyspy, "dump", dump)
+    found = take_stacks([1, 2], 0.0)
     assert found[1] == [thread(1, MAIN)]
     assert isinstance(found[2], str)
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive):
+def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive, monkeypatch):
     clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
     threads = [thread(ME, MAIN), *([thread(7, stands)] if is_alive else [])]
     table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock, lambda: None, lambda binary, pids, since_s: {ME: threads})
+    source = StandstillSource(table, clock)
+    monkeypatch.setattr(standstill, "take_stacks", lambda pids, since_s: {ME: threads})
     table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", tid=7),))
     list(source.read())
     clock.now_s += 3
