@@ -1,5 +1,6 @@
 """A monitor that plays literal records."""
 
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.session import Session
 
 MAIN = 4242  # the pid of the training
@@ -29,6 +30,7 @@ class Playback:
 
     def __init__(self, records=(), findings=(), *, output=None, launched=None, later=()):
         self.session = Session()
+        self.verdicts = Verdicts(self.session)
         self.findings = list(findings)
         self.changes = []
         self.output = output

@@ -72,6 +72,13 @@ def test_the_verdict_is_told_when_it_changes() -> None:
     assert sum(line.startswith("[tuimon 00:00:40] ") for line in stream.getvalue().splitlines()) == 4
 
 
+def test_behind_a_minor_finding_no_other_is_the_verdict() -> None:
+    minor, other = (Finding(rule=rule, severity="info", headline="") for rule in ("side_work", "neighbour"))
+    stream = io.StringIO()
+    HeadlessView(stream).show(session(), [minor, other])
+    assert "NEIGHBOUR" not in stream.getvalue()
+
+
 def test_a_verdict_that_has_not_held_is_a_probable_one() -> None:
     stream = io.StringIO()
     view = HeadlessView(stream)

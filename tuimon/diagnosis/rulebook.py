@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
+from tuimon.diagnosis.finding import SEVERITY, Finding, FindingJson, likely_gain
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import compute, cores, course, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
@@ -59,13 +59,13 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=_rank)
 
 
-def is_minor(rule: str, severity: str) -> bool:
+def is_minor(finding: Finding | FindingJson) -> bool:
     """True if a finding's fix gains too little to be the headline of a run."""
-    return severity == "info" and rule in BY_NAME and BY_NAME[rule].contradicts_order
+    return finding.severity == "info" and BY_NAME[finding.rule].contradicts_order
 
 
 def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
     rule = BY_NAME[finding.rule]
     severity = "info" if rule.only_in_order and finding.severity == "benign" else finding.severity
-    gravity, is_no_headline = SEVERITY[severity], is_minor(finding.rule, finding.severity)
+    gravity, is_no_headline = SEVERITY[severity], is_minor(finding)
     return gravity, not rule.is_harm, rule.from_outside, is_no_headline, -likely_gain(finding)

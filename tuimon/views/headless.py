@@ -85,8 +85,8 @@ class HeadlessView:
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
-        first = next((each for each in findings if not is_minor(each.rule, each.severity)), None)
-        if measuring_s is not None and not is_probable(measuring_s):
+        first = findings[0] if findings and (measuring_s is None or is_probable(measuring_s)) else None
+        if first is not None and is_minor(first):
             first = None
         self._write_progress(f"[tuimon {clock(since_s)}] ", session, first, has_held=measuring_s is None)
 
@@ -230,4 +230,4 @@ def first_finding(findings: Sequence[Finding]) -> list[str]:
     if not findings:
         return []
     first = findings[0]
-    return [only_minor(first)] if is_minor(first.rule, first.severity) else markdown_lines(first)
+    return [only_minor(first)] if is_minor(first) else markdown_lines(first)

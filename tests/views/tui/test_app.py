@@ -250,7 +250,9 @@ async def test_pause_freezes_the_picture_and_goes_on_folding(key):
 
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    async with running(streams.input_bound(20)) as (app, pilot):
+    monitor = streams.input_bound(20)
+    monitor.findings = [streams.SIDE_WORK]
+    async with running(monitor) as (app, pilot):
         await pilot.press("e")
         await pilot.pause()
         kept = sorted(tmp_path.iterdir())
@@ -260,6 +262,7 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert report["steps"]["count"] > 0
         assert "<svg" in kept[1].read_text() and "url(http" not in kept[1].read_text().replace('"', "")
         assert "INPUT-BOUND" in kept[2].read_text()
+        assert report["findings"][0]["rule"] == "input_bound"  # as its phases, of the run so far, not of the moment
         assert len(app._notifications) == 1
         await pilot.press("e")
         await pilot.pause()

@@ -100,7 +100,7 @@ def end_of(run: RunJson) -> Exit | None:
 
 def has_verdict(findings: Sequence[FindingJson]) -> bool:
     """True if there is a finding and the first one, the verdict, is not minor."""
-    return bool(findings) and not is_minor(findings[0].rule, findings[0].severity)
+    return bool(findings) and not is_minor(findings[0])
 
 
 def final_verdict(findings: Sequence[FindingJson]) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.new_files import write_new
-from tuimon.session.session import Session
 from tuimon.views.json_text import json_text, with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
@@ -81,9 +80,12 @@ def as_text(reports: Sequence[Report]) -> str:
     return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
 
-def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
-    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError."""
-    report = report_of(session, findings)
+def save(verdicts: Verdicts, stem: str, svg: str) -> list[str]:
+    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError.
+
+    Like the report of a log, they cover the run so far, and not its last seconds as the screen does.
+    """
+    report = report_of(verdicts.session, verdicts.judge_run(), changes=verdicts.changes)
     return write_new(stem, {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)})
 
 

@@ -259,7 +259,7 @@ class TuimonApp(TerminalApp[Leave]):
         session = self.monitor.session
         stem = f"tuimon-{session.trainer()}-{session.now_s:.0f}"
         try:
-            paths = save(session, self.monitor.findings, stem, self.export_screenshot())
+            paths = save(self.monitor.verdicts, stem, self.export_screenshot())
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return

@@ -178,7 +178,7 @@ def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
 
     findings, first = verdict.findings, verdict.findings[0]
     probably = "probably " if verdict.measuring_s is not None else ""
-    if is_minor(first.rule, first.severity):
+    if is_minor(first):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
         text = only_minor(first)
