@@ -277,6 +277,13 @@ class Few(Series[Count]):
         return {0: sum(counts.values()) - counts[most], most: counts[most]}
 
 
+def test_counts_of_a_damaged_log_may_be_of_any_size() -> None:
+    found = Series(Stretch, 1)
+    for t in range(9):
+        found.append(Stretch(float(t), t + 1.0), {7: 2**62})
+    assert found.counts() == {7: 9 * 2**62}
+
+
 def test_counts_that_rows_lose_when_they_are_joined_are_lost_to_all_who_asked_before() -> None:
     asked, fresh = Few(Count, 4), Few(Count, 4)
     for at in range(100):

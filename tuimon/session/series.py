@@ -35,6 +35,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
@@ -436,8 +437,10 @@ class Keys(Generic[K]):
 def _packed(counts: Counts | None) -> _Packed | None:
     if not counts:
         return None
-    flat = chain.from_iterable(counts.items())
-    return array("q", flat) if isinstance(next(iter(counts)), int) else tuple(flat)
+    flat = tuple(chain.from_iterable(counts.items()))
+    with suppress(OverflowError):  # only damaged logs have such counts
+        return array("q", flat) if isinstance(flat[0], int) else flat
+    return flat
 
 
 def _added(counts: Counts, more: Iterable[_Packed | None]) -> dict[Any, int]:
