@@ -13,7 +13,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
-from tuimon.sources.log.runs import Chosen, choose, read_logs
+from tuimon.sources.log.runs import Chosen, choose
+from tuimon.sources.log.source import LogSource
 from tuimon.views.report.report import report_of
 
 
@@ -34,7 +35,7 @@ class RecordedLog:
 
     def __iter__(self) -> Iterator[Record]:
         """Read from the beginning; the header comes first. Raises NotALog."""
-        return read_logs(self._chosen)
+        return LogSource(self._chosen).read_all()
 
     @property
     def session(self) -> Session:

@@ -16,7 +16,7 @@ from tuimon.sources.stacks.schedule import sampling_order
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names."""
-    made = Judging(SimpleNamespace(backlog=None), None, streams.healthy().session)
+    made = Judging(SimpleNamespace(read_ratio=None), None, streams.healthy().session)
     made.rule, made.ranks = "input_bound", 1
     made.verdicts.session.trainers = lambda: list(range(made.ranks))
     made.verdicts.judge = lambda: [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]

@@ -36,7 +36,7 @@ from tuimon.records import (
     Uncaught,
 )
 from tuimon.session import series
-from tuimon.session.series import EVER, Series, Singles, Span
+from tuimon.session.series import EVER, Series, Singles, Span, Stretch
 from tuimon.session.steps import step_series, stretch_of
 
 FACTS = LoaderFacts(

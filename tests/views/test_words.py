@@ -73,7 +73,7 @@ def node(number, state="writing", behind_s=0.0, **more):
         ([node(0), node(7, "late", 28.0), node(8, "stopped", 90.0)], "2 of 3 nodes silent for 1m30s"),
         ([node(0), node(1, "ended", exit_code=1)], "n1 failed"),
         ([node(0), node(1, "ended", exit_code=1), node(2, "late", 20.0)], "n2 silent for 20s, n1 failed"),
-        ([node(0, "ended", exit_code=1), node(1, "ended", exit_code=1)], None),
+        ([node(0, "ended", exit_code=1), node(1, "ended", exit_code=1)], ""),
     ],
 )
 def test_a_node_that_writes_nothing_or_failed_is_named_and_several_are_counted(nodes, text):

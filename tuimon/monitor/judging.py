@@ -42,7 +42,7 @@ class Judging:
 
     def judge(self, now_s: float) -> Sequence[Finding]:
         """The findings now."""
-        is_read = self._pollers.backlog is not None  # a replay judges as it reads
+        is_read = self._pollers.read_ratio is not None  # a replay judges as it reads
         findings, session = self.verdicts.findings if is_read else self.verdicts.judge(), self.verdicts.session
         first = findings[0].name if findings else None
         if first != self._first or self._changed_s is None:

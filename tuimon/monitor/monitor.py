@@ -136,8 +136,7 @@ class Monitor:
     @property
     def read_ratio(self) -> float | None:
         """The share (0..1) of a log read so far, of what has been written; None once all of it has been read."""
-        backlog = self.pollers.backlog
-        return backlog.read_bytes / max(backlog.of_bytes, 1) if backlog is not None else None
+        return self.pollers.read_ratio
 
     @property
     def exit_code(self) -> int | None:

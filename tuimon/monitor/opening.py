@@ -131,13 +131,11 @@ def open_log(
     path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
 ) -> Monitor:
     """Replay a log, or all logs of a run in a folder, following them while written. Raises NotALog, UsageError."""
-    from tuimon.sources.log.runs import open_logs
+    from tuimon.sources.log.runs import choose
+    from tuimon.sources.log.source import LogSource, PlayPace
 
-    opened = open_logs(path, run, speed)
-    sources: list[Source] = [opened.source]
-    if opened.notices:
-        sources.append(NoticeSource(opened.notices))
-    return Monitor(sources, replay=True, observers=observers)
+    pace = PlayPace(speed) if speed is not None else None
+    return Monitor([LogSource(choose(path, run), pace, follow=True)], replay=True, observers=observers)
 
 
 def log_of(options: Options, job: Job) -> LogWriter | None:

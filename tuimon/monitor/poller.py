@@ -11,15 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tuimon.errors import TuimonError
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
-
-if TYPE_CHECKING:
-    from tuimon.sources.base import Backlog
 
 
 class RecordQueue(queue.Queue[Record]):
@@ -219,10 +216,9 @@ class Pollers:
         return sum(poller.dropped for poller in self.pollers)
 
     @property
-    def backlog(self) -> Backlog | None:
-        """How far a source has read what was written earlier; None if no source has more to read."""
-        each = (source.backlog for source in self.sources)
-        return next((backlog for backlog in each if backlog is not None), None)
+    def read_ratio(self) -> float | None:
+        """The share (0..1) of a log that a source has read; None if no source has more to read."""
+        return next((source.read_ratio for source in self.sources if source.read_ratio is not None), None)
 
     def start(self) -> None:
         if self._later is not None:

@@ -11,13 +11,6 @@ from msgspec import Struct
 from tuimon.records import Frame, Notice, Record, StandingProcess
 
 
-class Backlog(NamedTuple):
-    """The part of a log that was written before it is followed."""
-
-    read_bytes: int
-    of_bytes: int
-
-
 class Suspicion(Struct, frozen=True, gc=False):
     """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first, as far as known.
 
@@ -39,8 +32,8 @@ class Source:
     name: str
     #: seconds between two calls of ``read``; may change between calls
     period_s: float
-    #: how far it has read what was written before; None once it has read all, and when it plays at a pace
-    backlog: Backlog | None = None
+    #: the share (0..1) that it has read of what was written before; None once it has read all, or if it plays at a pace
+    read_ratio: float | None = None
 
     def read(self) -> Iterable[Record]:
         """The records that are due now; may be none. Raises Done when there will be no more (end of a log)."""

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import Doing, Via
 from tuimon.diagnosis.verdicts import fold
 from tuimon.errors import UnreadableLog
-from tuimon.sources.log.runs import Chosen, read_logs
+from tuimon.sources.log.runs import Chosen
+from tuimon.sources.log.source import LogSource
 from tuimon.views.comparison.compare import compare, factor
 from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.views.comparison.runs import Run, run_of
@@ -71,7 +72,7 @@ def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: b
         failure = None
         for run in runs:
             try:
-                session, findings = fold(read_logs(run))
+                session, findings = fold(LogSource(run).read_all())
                 side.append(run_of(session, findings, run.name))
             except UnreadableLog as error:
                 failure = error

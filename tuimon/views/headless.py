@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
@@ -27,6 +27,7 @@ from tuimon.views.words import (
     list_lines,
     loss_text,
     memory_lines,
+    nodes_text,
     position_text,
     rate_texts,
     sampling_text,
@@ -66,20 +67,10 @@ class HeadlessView:
 
         ``measuring_s``: for how long steps have been measured while no verdict has held; None once one has.
         """
-        for notice in list(session.notices.values()):
-            if self._is_new(("notice", notice.source), notice.message):
-                self.write_message(advice(notice.message, notice.hint, notice.source))
-        for pid, history in list(session.memory_history.items()):
-            if self._is_new(("memory", pid), history.t):
-                for text in memory_lines(history):
-                    self.write_message(f"memory: {text}")
-        for unseen in unseen_trainings(session):
-            if self._is_new(("unseen", unseen.pid), True):
-                self.write_message(unseen_text(unseen))
-        past = next(reversed(session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
-        if past is not None and past.ended_s is None and self._is_new("hang", past.taken.t):
-            for text in list_lines(past):
-                self.write_message(f"hang: {text}")
+        for about, what, texts in _news(session, findings):
+            if self._is_new(about, what):
+                for text in texts:
+                    self.write_message(text)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
         if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
@@ -143,6 +134,21 @@ class HeadlessView:
             self._write(line.encode("ascii", "replace").decode())
         except (OSError, ValueError):  # the terminal is gone, the pipe is closed: the run goes on unseen
             self._stream = None
+
+
+def _news(session: Session, findings: Sequence[Finding]) -> Iterator[tuple[object, object, Iterable[str]]]:
+    """What is to be written once: what it is about, what of it may change, and its lines."""
+    for notice in session.notices.values():
+        yield ("notice", notice.source), notice.message, [advice(notice.message, notice.hint, notice.source)]
+    if nodes := nodes_text(session.nodes.known.values()):
+        yield "nodes", nodes, [nodes]
+    for pid, history in session.memory_history.items():
+        yield ("memory", pid), history.t, (f"memory: {text}" for text in memory_lines(history))
+    for unseen in unseen_trainings(session):
+        yield ("unseen", unseen.pid), True, [unseen_text(unseen)]
+    past = next(reversed(session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
+    if past is not None and past.ended_s is None:
+        yield "hang", past.taken.t, (f"hang: {text}" for text in list_lines(past))
 
 
 def _fresh_line(stream: TextIO) -> str:

@@ -42,7 +42,7 @@ from tuimon.views.format import (
 
 if TYPE_CHECKING:
     from tuimon.trace.events import TakenBy
-    from tuimon.views.report_types import GoodputJson, GoodputPart, StateJson
+    from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, StateJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
@@ -159,21 +159,21 @@ def unseen_reason(unseen: Unseen) -> str:
     return f"no steps were seen: {plain(unseen.reason)}"
 
 
-def nodes_text(nodes: Iterable[Node]) -> str | None:
-    """The nodes that are silent while others write, or have failed: ``node007 silent for 28s``; None without any."""
+def nodes_text(nodes: Iterable[Node | NodeJson]) -> str:
+    """The nodes that are silent while others write, or have failed: ``node007 silent for 28s``; empty without any."""
     known = list(nodes)
     silent = [node for node in known if node.state in ("late", "stopped")]
     failed = [node for node in known if node.state == "ended" and node.exit_code]
     parts = []
     if silent:
-        longest = duration(max(node.behind_s for node in silent))
+        longest = duration(max(node.behind_s or 0.0 for node in silent))
         parts.append(f"{_which(silent, len(known))} silent for {longest}")
     if failed and len(failed) < len(known):
         parts.append(f"{_which(failed, len(known))} failed")
-    return ", ".join(parts) or None
+    return ", ".join(parts)
 
 
-def _which(those: list[Node], known: int) -> str:
+def _which(those: Sequence[Node | NodeJson], known: int) -> str:
     return plain(those[0].host) if len(those) == 1 else f"{len(those)} of {known} nodes"
 
 

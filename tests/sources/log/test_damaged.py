@@ -18,9 +18,8 @@ from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.node_ids import node_of
 from tuimon.records import Exit, GpuTime, Lead, Notice, Record, Steps
-from tuimon.sources.log import source as notices
-from tuimon.sources.log.reader import find_log
-from tuimon.sources.log.runs import choose, choose_all, open_logs, read_logs
+from tuimon.sources.log import runs
+from tuimon.sources.log.runs import Chosen, choose, choose_all
 from tuimon.sources.log.source import LogSource, read_log
 
 
@@ -120,7 +119,7 @@ def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path: Path) -> N
         with pytest.raises(NotALog):
             next(read_log(path))
         with pytest.raises(NotALog):
-            LogSource(path)
+            LogSource(Chosen(path))
 
 
 def test_a_number_that_is_no_log_may_be_a_process() -> None:
@@ -178,15 +177,12 @@ class TestFolder:
 
     def test_the_latest_run_is_one_that_can_be_read(self, folder: Path) -> None:
         chosen = choose(str(folder))
-        assert chosen.path == find_log(str(folder)) == f"{folder}/a.jsonl"
-        records = list(read_logs(chosen))
+        assert chosen.path == f"{folder}/a.jsonl"
+        records = list(LogSource(chosen).read_all())
         assert sum(isinstance(record, Steps) for record in records) == 398
-        (told,) = notices_of(records, notices.UNREADABLE)
+        (told,) = notices_of(records, runs.UNREADABLE)
         assert f"the log {folder}/b.jsonl cannot be read: Input/output error" in told
         assert f"the log {folder}/c.jsonl cannot be read: No such file" in told and "d.jsonl" not in told
-        opened = open_logs(str(folder))
-        assert [notice.message for notice in opened.notices] == [told]
-        opened.source.close()
 
     def test_all_runs_are_those_that_can_be_read(self, folder: Path) -> None:
         (chosen,) = choose_all(str(folder))
@@ -197,10 +193,9 @@ class TestFolder:
             raise PermissionError(errno.EACCES, "Permission denied")
 
         monkeypatch.setattr(os, "listdir", fails)
-        for look in (find_log, choose):
-            with pytest.raises(UnreadableLog, match=f"the folder {folder} cannot be read: Permission") as refused:
-                look(str(folder))
-            assert refused.value.hint
+        with pytest.raises(UnreadableLog, match=f"the folder {folder} cannot be read: Permission") as refused:
+            choose(str(folder))
+        assert refused.value.hint
 
 
 @pytest.mark.parametrize(("after_bytes", "nodes"), [(0, {0, 1}), (100_000, {0, 1, 2})])
@@ -211,11 +206,11 @@ def test_of_a_run_on_several_nodes_the_others_are_read(
     (tmp_path / "left.jsonl").symlink_to(UNREADABLE)
     chosen = choose(str(tmp_path))
     fail_in(monkeypatch, second, after_bytes)
-    records = list(read_logs(chosen))
+    records = list(LogSource(chosen).read_all())
     windows = Counter(node_of(record.pid) for record in records if isinstance(record, Steps))
     assert set(windows) == nodes
     alone = sum(isinstance(record, Steps) for record in read_log(str(whole)))
     assert windows[0] == windows[max(nodes)] == alone
     assert not after_bytes or 0 < windows[1] < alone
-    *_, told = notices_of(records, notices.UNREADABLE)
+    *_, told = notices_of(records, runs.UNREADABLE)
     assert f"{second} cannot be read: Input/output error" in told and "left.jsonl cannot be read" in told

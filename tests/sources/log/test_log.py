@@ -20,7 +20,7 @@ from tuimon.errors import LogError, NotALog
 from tuimon.records import SCHEMA, Mark, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log import writer
-from tuimon.sources.log.reader import find_log
+from tuimon.sources.log.runs import Chosen
 from tuimon.sources.log.source import LogSource, read_log
 from tuimon.sources.log.writer import FACTS_LIMIT, PENDING_LIMIT, LogWriter
 
@@ -61,7 +61,7 @@ def test_missing_and_empty_places(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="No such file"):
         list(read_log(str(tmp_path / "none")))
     with pytest.raises(NotALog, match="holds no log"):
-        find_log(str(tmp_path))
+        list(read_log(str(tmp_path)))
 
 
 @pytest.mark.parametrize("path", ["/dev/full", "/no/such/folder/x.jsonl", "/proc/x.jsonl"])
@@ -119,10 +119,10 @@ def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
     log.add_record(HEADER)
     log.flush(0.0)
-    source = LogSource(log.path, follow=True)
-    assert source.backlog is not None and source.backlog.of_bytes == os.path.getsize(log.path)
+    source = LogSource(Chosen(log.path), follow=True)
+    assert source.read_ratio is not None
     assert list(source.read()) == [HEADER]
-    assert source.backlog is None
+    assert source.read_ratio is None
     assert list(source.read()) == []
     log.add_record(STEPS)
     log.flush(1.0)
@@ -141,7 +141,7 @@ def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:
 def test_the_source_sees_no_half_line(log: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole[:-30])
-    source = LogSource(str(log), follow=True)
+    source = LogSource(Chosen(str(log)), follow=True)
     assert list(source.read()) == [HEADER, STEPS]
     with open(log, "ab") as file:
         file.write(whole[-30:])

@@ -15,6 +15,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
 from tuimon.records import Notice, Record, Steps
 from tuimon.sources.base import NoticeSource
+from tuimon.sources.log.runs import Chosen
 from tuimon.sources.log.source import LogSource, PlayPace, read_log
 
 _DOC = """\
@@ -80,7 +81,7 @@ def open_demo(demo: Demo, path: str) -> Monitor:
     """A monitor that reads the run at once, but for some seconds that it plays; it holds while the run trains."""
     records = list(read_log(path))
     begin_s, most_s = records[0].t, trained_until_s(records) - records[0].t
-    log = LogSource(path, pace=PlayPace(1.0, at_once_s=most_s - demo.played_s, most_s=most_s))
+    log = LogSource(Chosen(path), PlayPace(at_once_s=most_s - demo.played_s, most_s=most_s))
     hint = Notice(t=begin_s, pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")
     return Monitor([log, NoticeSource([hint])], replay=True)
 

@@ -12,8 +12,8 @@ from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
 from tuimon.installation import version_of
 from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
-from tuimon.sources.log.runs import Chosen, choose, read_logs
-from tuimon.sources.log.source import UNREADABLE
+from tuimon.sources.log.runs import UNREADABLE, Chosen, choose
+from tuimon.sources.log.source import LogSource
 from tuimon.text import plain
 from tuimon.views.export import Selection, collapsed, speedscope, write_perfetto
 from tuimon.views.json_text import json_text
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
     """The function that writes the file; the log has been read if the format needs all of it."""
-    records = _named(read_logs(log))
+    records = _named(LogSource(log).read_all())
     if to == "perfetto":
         first = next(records)
         return lambda out: write_perfetto(_between(chain([first], records), selection), out)

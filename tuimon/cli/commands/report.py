@@ -12,7 +12,8 @@ from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.finding import Finding, VerdictChange
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.session import Session
-from tuimon.sources.log.runs import Chosen, choose, read_logs
+from tuimon.sources.log.runs import Chosen, choose
+from tuimon.sources.log.source import LogSource
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
 from tuimon.views.report.report import page_of, report_of
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _judged(log: Chosen) -> tuple[Session, list[Finding], str, Sequence[VerdictChange]]:
     verdicts = Verdicts()
-    session, findings = fold(read_logs(log), verdicts)
+    session, findings = fold(LogSource(log).read_all(), verdicts)
     return session, findings, log.path, verdicts.changes
 
 

@@ -14,7 +14,6 @@ from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import find_log
 from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
@@ -75,15 +74,13 @@ def _target(target: str) -> TakenBy:
     if pid is not None:
         return TakenBy(pid)
     session = Session()
-    path = find_log(target)
-    for record in read_log(path):
+    for record in read_log(target):
         session.add(record)
     if session.exit is not None:
-        raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a running training")
-    ranks = {each.pid: each.rank for each in session.processes() if each.rank is not None}
-    pid = min(session.trainers(), key=lambda pid: ranks.get(pid, pid), default=None)
+        raise TraceError(f"the run of {plain(target)} has ended", "A trace can only be taken of a running training")
+    pid = next(iter(session.trainers()), None)
     if pid is None:
-        raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
+        raise TraceError(f"no process of {plain(target)} has trained yet", "Wait for its first steps")
     from tuimon.views.words import known_before
 
     return known_before(session, pid)

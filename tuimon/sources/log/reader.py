@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import re
 import stat
 from collections.abc import Iterator
 from functools import cache
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import SCHEMA, AnyRecord, Header, Record
-from tuimon.sources.base import Backlog
 from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, is_log_name, plain_lines
 from tuimon.sources.plain_records import TEXT_LIMIT, plain_record
 from tuimon.text import plain, whole_number
@@ -124,7 +122,8 @@ class Lines:
                 raise NotALog(f"{plain(path)} is not a tuimon log: it is not a regular file", RECORD_ONE)
             self._handle = handle
             undo.pop_all()
-            self._file = open_lines(undo.enter_context(open(handle, "rb")), path)
+            file = undo.enter_context(open(handle, "rb"))
+            self._file = plain_lines(file, os.pread(handle, MAGIC_LENGTH, 0), path)
             undo.pop_all()
         self._rest = b""
         self._too_long = False  # the line whose beginning was dropped
@@ -183,11 +182,11 @@ class Lines:
         raw = getattr(self._file, "raw", None)
         return self._passed_over + (isinstance(raw, Decompressed) and raw.damaged)
 
-    def backlog(self) -> Backlog:
-        """How far the file has been read, as it is on the disk; nothing of it where that is unknown."""
+    def bytes_read(self) -> tuple[int, int]:
+        """How many bytes of the file, as it is on the disk, have been read, of how many; 0 of 0 if that is unknown."""
         with contextlib.suppress(OSError):
-            return Backlog(os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size)
-        return Backlog(0, 0)
+            return os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size
+        return 0, 0
 
     def changed_unix_s(self) -> float:
         """When the file was last written to. Raises UnreadableLog."""
@@ -217,11 +216,6 @@ def unreadable(name: str, error: OSError) -> UnreadableLog:
     return UnreadableLog(f"{name} cannot be read: {error.strerror}", _NEXT_STEPS.get(error.errno or 0, RECORD_ONE))
 
 
-def open_lines(file: BinaryIO, path: str) -> BinaryIO:
-    """The plain bytes of a file. Raises UnreadableLog, OSError."""
-    return plain_lines(file, os.pread(file.fileno(), MAGIC_LENGTH, 0), path)
-
-
 class LogHead(NamedTuple):
     """A log as it shows from outside."""
 
@@ -240,16 +234,6 @@ def read_head(path: str) -> LogHead | None:
         lines.close()
 
 
-def find_log(path: str) -> str:
-    """The log that ``path`` stands for: the file itself, or the newest log in a folder. Raises NotALog."""
-    if not os.path.isdir(path):
-        return path
-    logs = log_paths(path)
-    if not logs:
-        raise NotALog(f"the folder {plain(path)} holds no log", RECORD_ONE)
-    return max(logs, key=_changed_unix_s)
-
-
 def log_paths(folder: str) -> list[str]:
     """The files of a folder that have a log's name. Raises UnreadableLog."""
     try:
@@ -257,12 +241,3 @@ def log_paths(folder: str) -> list[str]:
     except OSError as error:
         raise unreadable(f"the folder {plain(folder)}", error) from error
     return sorted(os.path.join(folder, name) for name in names if is_log_name(name))
-
-
-def _changed_unix_s(path: str) -> float:
-    """When a file was last written to; minus infinity if it is no readable file."""
-    try:
-        info = os.stat(path)
-    except OSError:
-        return -math.inf
-    return info.st_mtime if stat.S_ISREG(info.st_mode) else -math.inf

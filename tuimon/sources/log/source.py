@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import structs
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
-from tuimon.sources.base import Backlog, Done, Source
+from tuimon.sources.base import Done, Source
 from tuimon.sources.log.identity import Identity, SharedFrameIds
-from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, find_log, log_paths, read_head
+from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, log_paths, read_head
+from tuimon.sources.log.runs import Chosen, choose, names, unreadable_notice
 from tuimon.text import plain
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
@@ -98,14 +100,14 @@ class NodeLog(Lines):
 
 
 class PlayPace:
-    """Plays at ``speed`` times the recorded pace; without a speed all is due at once.
+    """Plays at ``speed`` times the recorded pace.
 
     ``at_once_s``: so many recorded seconds are due at once, the rest is played, to ``most_s`` at most.
     """
 
     def __init__(
         self,
-        speed: float | None,
+        speed: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         *,
         at_once_s: float = 0.0,
@@ -119,8 +121,6 @@ class PlayPace:
 
     def is_due(self, t: float) -> bool:
         """True if a record of that moment is due."""
-        if self._speed is None:
-            return True
         now_s = self._clock()
         if self._began is None:
             self._began = (now_s, t + self._at_once_s)
@@ -137,27 +137,6 @@ Next: TypeAlias = tuple[float, NodeLog, Record]
 _SAME_BOOT_S = 2.0
 #: Open files that are left for other uses in this process.
 _FILES = 64
-#: The source of a notice of logs that cannot be read.
-UNREADABLE = "unreadable"
-#: Most nodes, and most logs, that a notice names.
-_NAMED = 3
-
-
-class OneRun(NamedTuple):
-    """The logs of one run; ``name`` selects it."""
-
-    name: str
-    logs: tuple[LogHead, ...]
-
-    @property
-    def begun_unix_s(self) -> float:
-        """When its first log began, seconds since the epoch."""
-        return min(log.header.wall_unix_s for log in self.logs)
-
-    @property
-    def changed_unix_s(self) -> float:
-        """When any of its logs was last written to."""
-        return max(log.changed_unix_s for log in self.logs)
 
 
 class JoinedNotices:
@@ -181,38 +160,27 @@ class JoinedNotices:
         return structs.replace(latest, pid=0, message=f"{names(alike)}: {latest.message}")
 
 
-def unreadable_notice(errors: Sequence[UnreadableLog], t: float) -> Notice:
-    """Which logs were left out, or read only in part, while the others were read."""
-    more = f"; and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
-    message = f"read without what is unreadable: {'; '.join(each.message for each in errors[:_NAMED])}{more}"
-    return Notice(t=t, pid=0, source=UNREADABLE, level="warning", message=message, hint=errors[0].hint)
-
-
-def names(each: Sequence[str], most: int = _NAMED, more: str = "more nodes") -> str:
-    """Some of many names: ``n1, n2, n3 and 5 more nodes``."""
-    if len(each) <= most + 1:
-        return ", ".join(each)
-    return f"{', '.join(each[:most])} and {len(each) - most} {more}"
-
-
 class RunLogs:
     """Opens a log, or those of a run; ``logs`` has them as their nodes are numbered."""
 
-    def __init__(self, path: str, run: OneRun | None) -> None:
-        """``path``: the log, or for a ``run`` the folder in which more of its logs may appear.
+    def __init__(self, chosen: Chosen, *, follow: bool) -> None:
+        """``follow``: logs of further nodes may appear in their folder.
 
         Raises NotALog; UnreadableLog where none can be read.
         """
         self.logs: list[NodeLog] = []
         self._unopened: list[UnreadableLog] = []
-        self._run = run
-        self._folder = path
         self._frames = SharedFrameIds()
-        if run is None:
-            self.logs.append(NodeLog(find_log(path), 0, "", self._frames))
+        heads = sorted(chosen.logs, key=_order)
+        # no other log will join it
+        self.is_alone = not heads or (len(heads) == 1 and (not follow or heads[0].header.run is None))
+        if self.is_alone:
+            self.logs.append(NodeLog(chosen.path, 0, "", self._frames))
             return
-        self._seen = {head.path for head in run.logs}
-        for head in sorted(run.logs, key=_order):
+        self._folder = os.path.dirname(heads[0].path)
+        self._begun_unix_s = min(head.header.wall_unix_s for head in heads)
+        self._seen = {head.path for head in heads}
+        for head in heads:
             try:
                 self._open(head)
             except UnreadableLog as error:
@@ -231,26 +199,26 @@ class RunLogs:
     def search(self) -> bool:
         """Open the logs of this run that have appeared since; whether there are any."""
         before = len(self.logs)
-        if self._run is None:
+        if self.is_alone:
             return False
         with contextlib.suppress(NotALog):
             for path in log_paths(self._folder):
                 if path not in self._seen:
-                    self._examine(path, self._run)
+                    self._examine(path)
         return len(self.logs) > before
 
     def close(self) -> None:
         for log in self.logs:
             log.close()
 
-    def _examine(self, path: str, run: OneRun) -> None:
+    def _examine(self, path: str) -> None:
         try:
             head = read_head(path)
             if head is None:  # it has just been made: its header is still to come
                 return
             self._seen.add(path)
             name = self.logs[0].header.run
-            if name is not None and head.header.run == name and head.header.wall_unix_s >= run.begun_unix_s:
+            if name is not None and head.header.run == name and head.header.wall_unix_s >= self._begun_unix_s:
                 self._open(head)
         except NotALog:
             self._seen.add(path)
@@ -299,26 +267,6 @@ def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
         if known is None or (node.state != "ended", node.behind_s) > (known.state != "ended", known.behind_s):
             found[node.number] = node
     return list(found.values())
-
-
-def node_notice(logs: Sequence[NodeLog], newest_unix_s: float) -> Notice:
-    """Which nodes are late, have stopped writing or have failed, while others go on."""
-    nodes = nodes_of(logs, newest_unix_s)
-    parts = []
-    for state, words in (("late", "nothing written for"), ("stopped", "stopped writing")):
-        those = [node for node in nodes if node.state == state]
-        if those:
-            most_s = max(node.behind_s for node in those)
-            ago = f"{most_s:.0f} s" + (" before the others" if state == "stopped" else "")
-            parts.append(f"{names([node.host for node in those])}: {words} {ago}")
-    failed = [node for node in nodes if node.state == "ended" and node.exit_code]
-    if failed and len(failed) < len(nodes):
-        code = failed[0].exit_code
-        parts.append(f"{names([node.host for node in failed])}: ended with exit code {code}")
-    if not parts:
-        return Notice(t=0.0, pid=0, source="nodes", level="ok", message="all nodes write")
-    message = f"of {len(nodes)} nodes, {'; '.join(parts)}"
-    return Notice(t=0.0, pid=0, source="nodes", level="warning", message=message)
 
 
 def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
@@ -376,41 +324,33 @@ class LogSource(Source):
 
     def __init__(
         self,
-        path: str,
-        run: OneRun | None = None,
-        speed: float | None = None,
+        chosen: Chosen,
+        pace: PlayPace | None = None,
         *,
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        left_out: Sequence[UnreadableLog] = (),
-        pace: PlayPace | None = None,
     ) -> None:
-        """Open the log at ``path``, or those of a ``run`` in that folder; ``left_out``: others there. Raises NotALog.
-
-        ``pace``: another one than that of ``speed``.
-        """
-        self.period_s = 0.2 if run is None else 0.5  # each read queries the file system about every log
-        self._is_alone = run is None
+        """Open what was chosen; without a ``pace`` all is due at once. Raises NotALog."""
+        self._opened = RunLogs(chosen, follow=follow)
+        self._logs = self._opened.logs
+        self._is_alone = self._opened.is_alone
+        self.period_s = 0.2 if self._is_alone else 0.5  # each read queries the file system about every log
         self._follow = follow
         self._clock = clock
-        self._pace = pace or PlayPace(speed, clock)
-        self._opened = RunLogs(path, run)
-        self._logs = self._opened.logs
+        self._pace = pace
         self._notices = JoinedNotices()
         self._costs: dict[int, Cost] = {}
         self._owners: dict[str, NodeLog] = {}  # GPU or memory -> the one log of its node that is believed
         self._nodes: dict[int, Node] = {}  # as last passed on
-        self._node_message: str | None = None
         self._skipped = 0
-        self._left_out = left_out
+        self._left_out = chosen.left_out
         self._unreadable = 0  # logs of the run that a Notice has named
         self._searched_s = clock()
         self.header = self._logs[0].header
         self._zero_s = self._logs[0].shift_s  # added to a moment of the header's clock, it gives the wall clock
         self._newest_unix_s = min(log.header.wall_unix_s for log in self._logs)
-        self._due: list[Record] = [self.header, *self._changed_nodes()]
-        at_once = speed is None and pace is None
-        self.backlog = self._read_so_far() if at_once else None  # None: read, or played at a pace
+        self._due: list[Record] = [self.header, *chosen.notices(self.header.t), *self._changed_nodes()]
+        self.read_ratio = self._read_so_far() if pace is None else None
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a run that is no longer written."""
@@ -418,22 +358,24 @@ class LogSource(Source):
             self._searched_s = self._clock()
             if self._opened.search():
                 self._due += self._changed_nodes()
-        due, self._due = self._due, []
-        yield from due
-        self.backlog = self.backlog and self._read_so_far()
+        first, self._due = self._due, []
+        yield from first
+        if self.read_ratio is not None:
+            self.read_ratio = self._read_so_far()
         for log in self._logs:
             log.at_end = False  # something may have been appended
         passed = 0
         while passed < self.BATCH:
             found = merged(self._logs)
             if not found:
-                self.backlog = None
+                self.read_ratio = None
                 yield from self._at_end()
                 return
-            if not self._pace.is_due(found[0][0]):
+            due = [each for each in found if self._pace is None or self._pace.is_due(each[0])]
+            if not due:
                 return
-            yield from self._passed_on(found)
-            passed += len(found)
+            yield from self._passed_on(due)
+            passed += len(due)
 
     def read_all(self) -> Iterator[Record]:
         """Every record until the end, the header first; then the files are closed.
@@ -444,16 +386,13 @@ class LogSource(Source):
             while True:
                 yield from self.read()
 
-    def _read_so_far(self) -> Backlog:
-        each = [log.backlog() for log in self._logs]
-        return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))
+    def _read_so_far(self) -> float:
+        each = [log.bytes_read() for log in self._logs]
+        return sum(read for read, _ in each) / max(1, sum(of for _, of in each))
 
-    def _passed_on(self, found: Sequence[Next]) -> Iterator[Record]:
-        """The records that are due."""
-        is_due, zero_s = self._pace.is_due, self._zero_s
-        for at_unix_s, log, record in found:
-            if not is_due(at_unix_s):
-                return
+    def _passed_on(self, due: Sequence[Next]) -> Iterator[Record]:
+        zero_s = self._zero_s
+        for at_unix_s, log, record in due:
             log.pop()
             self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
             if type(record) in _SPECIAL:
@@ -520,7 +459,7 @@ class LogSource(Source):
         return self._newest_unix_s - self._zero_s
 
     def _changed_nodes(self) -> Iterator[Record]:
-        """Nodes whose state is another than was passed on last, and a notice of those that are not well."""
+        """Nodes whose state is another than was passed on last."""
         if self._is_alone:
             return
         for node in nodes_of(self._logs, self._newest_unix_s):
@@ -531,13 +470,8 @@ class LogSource(Source):
             if before is None or node.state != before.state or is_late:
                 self._nodes[node.number] = node
                 yield structs.replace(node, t=node.t - self._zero_s)
-        notice = node_notice(self._logs, self._newest_unix_s)
-        message = notice.message if notice.level != "ok" else None
-        if message != self._node_message:
-            self._node_message = message
-            yield structs.replace(notice, t=self._now_s)
 
 
 def read_log(path: str) -> Iterator[Record]:
-    """All records of a log, as ``LogSource.read_all``; of a folder those of the newest in it. Raises NotALog."""
-    yield from LogSource(path).read_all()
+    """All records of what a path stands for, as ``LogSource.read_all``. Raises NotALog, on the first record."""
+    yield from LogSource(choose(path)).read_all()

@@ -20,7 +20,7 @@ from tuimon.views.format import advice, count, duration, ms, percent, plain, sho
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
-from tuimon.views.words import ended_text, last_state_text, steps_text, survivors_text
+from tuimon.views.words import ended_text, last_state_text, nodes_text, steps_text, survivors_text
 
 _WIDTH = 78
 _BAR = 24
@@ -59,6 +59,8 @@ def _head(report: Report) -> list[str]:
     lines += _wrap(plain(", ".join(known))) if known else []
     end = end_of(run)
     lines += _wrap(ended_text(end) if end is not None else NO_END)
+    if silent := nodes_text(run.nodes):
+        lines += _wrap(silent)
     if run.survivors:
         lines += _wrap(survivors_text(run.survivors))
     return lines

@@ -89,7 +89,7 @@ def title_items(session: Session) -> list[Item]:
     if end is not None:
         items += _end(end, elapsed)
     else:
-        items += [(1, nodes_text(session.nodes.known.values()) or "", "warning")]
+        items += [(1, nodes_text(session.nodes.known.values()), "warning")]
         items += [(3, duration(elapsed) if elapsed is not None else "", "text")]
     if pid:
         known = run_progress(session, pid)
