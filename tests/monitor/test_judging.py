@@ -7,7 +7,7 @@ import pytest
 
 from tests.views import streams
 from tuimon.diagnosis.verdicts import RANKS_EACH_S
-from tuimon.monitor.judging import EVERY_S, STEADY_EVERY_S, STEADY_S, Judging
+from tuimon.monitor.judging import EVERY_S, STEADY_S, Judging
 from tuimon.monitor.monitor import Monitor
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.schedule import sampling_order
@@ -36,7 +36,7 @@ def judged(judging, begin_s, end_s):
 def test_a_run_whose_first_finding_stays_the_same_is_judged_half_as_often(judging):
     times = judged(judging, 0, 100)
     apart = [after - before for before, after in pairwise(times)]
-    assert apart == [EVERY_S] * 60 + [STEADY_EVERY_S] * ((100 - 60) // 2 - 1)
+    assert apart == [EVERY_S] * 30 + [2 * EVERY_S] * ((100 - 30) // 2 - 1)
 
 
 def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
@@ -49,7 +49,7 @@ def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
 def test_a_run_of_many_ranks_is_judged_less_often(judging):
     judging.ranks = 4 * RANKS_EACH_S
     assert judged(judging, 0, 10) == [0.0, 4.0, 8.0]
-    assert judged(judging, STEADY_S + 12, STEADY_S + 22) == [72.0, 76.0, 80.0]
+    assert judged(judging, 10, 60) == [12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 56.0]
 
 
 def table_of(session):

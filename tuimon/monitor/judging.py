@@ -15,9 +15,9 @@ from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 
 EVERY_S = 1.0
-#: A run whose first finding stays the same for this long is judged at the second interval, as that is most of our cost.
-STEADY_S, STEADY_EVERY_S = 60.0, 2.0
-#: Longest interval for a run of many ranks, whose windows are longer as well.
+#: A run whose first finding stays the same for this long is judged half as often, as that is most of our cost.
+STEADY_S = 30.0
+#: Longest interval for a run of many ranks, whose windows are longer as well, while its first finding may change.
 LONGEST_S = 8.0
 
 
@@ -32,13 +32,13 @@ class Judging:
         self._first: str | None = None  # the name of the first finding
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last changed, or was first judged
-        self._least_s = EVERY_S  # interval for the number of its ranks
+        self._every_s = EVERY_S  # for the number of its ranks
 
     def is_due(self, now_s: float) -> bool:
         if self._judged_s is None or self._changed_s is None:
             return True
         is_steady = self._judged_s - self._changed_s >= STEADY_S
-        return now_s - self._judged_s >= max(self._least_s, STEADY_EVERY_S if is_steady else EVERY_S)
+        return now_s - self._judged_s >= self._every_s * (2 if is_steady else 1)
 
     def judge(self, now_s: float) -> Sequence[Finding]:
         """The findings now."""
@@ -55,7 +55,7 @@ class Judging:
             self._table.sampled_first = chosen if isinstance(chosen, int) else None
             self._table.focus = frozenset(pid for pid in (late, session.trainer()) if isinstance(pid, int))
             self._table.suspicion = suspicion(session)
-        self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
+        self._every_s = max(EVERY_S, min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S))
         return findings
 
 

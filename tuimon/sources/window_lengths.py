@@ -1,21 +1,21 @@
 """How long windows are: of many ranks, those out of focus have longer ones once they make steps steadily.
 
-A rank costs the monitor some 0.3 ms a record, whatever the record is of. With 64 ranks a window of four intervals in
+A rank costs the monitor some 0.3 ms a record, whatever the record is of. With 64 ranks a window of eight intervals in
 place of one takes off more than half of it; its sums are the same.
 """
 
 from __future__ import annotations
 
-#: Up to so many ranks all windows are one interval long; with more than that two, with more than twice as many four.
-_FEW_RANKS = 16
+#: Up to so many ranks all windows are one interval long; with more than that two, beyond twice as many four, ...
+_FEW_RANKS = 8
 #: No window is longer, whatever the interval: a rank's figures are at most this old, and a hang is reported in time.
-LONGEST_S = 4.0
+LONGEST_S = 8.0
 #: Seconds for which a rank makes steps before its windows grow: its start and its warm-up are of most interest.
 SETTLED_S = 10.0
 
 
 def longest_intervals(ranks: int, interval_s: float) -> int:
-    """How many intervals a window of a rank out of focus may have: of 1 s, 1 with 16 ranks, 2 with 32, 4 with more."""
+    """How many intervals a window of a rank out of focus may have; of 1 s, up to 8: 1 with 8 ranks, 2 with 16 ..."""
     intervals = 1
     while intervals * _FEW_RANKS < ranks and 2 * intervals * interval_s <= LONGEST_S:
         intervals *= 2

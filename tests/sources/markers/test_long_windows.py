@@ -101,7 +101,7 @@ class Follower:
         return False
 
 
-@pytest.mark.parametrize(("ranks", "expected"), [(8, 1), (24, 2), (64, 4)])
+@pytest.mark.parametrize(("ranks", "expected"), [(8, 1), (16, 2), (32, 4), (64, 8)])
 def test_only_ranks_in_focus_and_those_that_end_keep_short_windows(ranks, expected):
     table = ProcessTable(2, "r1")
     source = MarkerSource(table, 1.0, lambda: 100 * SECOND)

@@ -257,7 +257,7 @@ class Run:
         return found
 
 
-@pytest.mark.parametrize(("ranks", "records", "in_focus"), [(8, 40, 40), (64, 10, 40)])
+@pytest.mark.parametrize(("ranks", "records", "in_focus"), [(8, 40, 40), (64, 5, 40)])
 def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_many(ranks, records, in_focus):
     run = Run(ranks)
     run.table.focus = frozenset({3})
