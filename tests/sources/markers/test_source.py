@@ -52,7 +52,7 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     first = list(source.read())  # a window may end meanwhile
     clock.ahead_s = 2
     assert counted([*first, *source.read()]) == 4
-    assert table.facts[os.getpid()].torch == "2.13.0"
+    assert table.facts[os.getpid()].of_process["torch"] == "2.13.0"
     assert os.getpid() in table.trainers()
     writer.unlink()  # as at the end of a process
     clock.ahead_s = 3
