@@ -8,7 +8,7 @@ from tests.session.records import extend, header, one_process, process, rank, se
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
-from tuimon.session.processes import RunProcesses, ranks_of, restarts
+from tuimon.session.processes import RunProcesses, ranks_of, superseded
 from tuimon.session.ranks import training_rows, which_training
 
 
@@ -210,7 +210,7 @@ def test_which_processes_are_the_ranks_of_a_training(focus, processes, training,
 def test_one_that_comes_back_alone_takes_its_place():
     lost, back = rank(1, 12, ended=True), rank(1, 32, after_s=200)
     assert pids(11, rank(0, 11), lost, back) == [11, 32]
-    assert restarts([rank(0, 11), back], [rank(0, 11), lost, back]) == {1: 1}
+    assert superseded([rank(0, 11), back], [rank(0, 11), lost, back]) == [lost]
 
 
 def test_two_trainings_in_one_command_are_apart():

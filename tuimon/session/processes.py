@@ -223,15 +223,11 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
     return [newest[rank] for rank in sorted(newest) if not newest[rank].ended or newest[rank].start_unix_s >= since_s]
 
 
-def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int, int]:
-    """How many processes of the group's launcher had each rank before, by rank."""
-    newest = {(process.ppid, process.rank): process for process in group}
-    counts: dict[int, int] = {}
-    for process in processes:
-        own = newest.get((process.ppid, process.rank))
-        if own is not None and own.pid != process.pid and not process.serves and process.rank is not None:
-            counts[process.rank] = counts.get(process.rank, 0) + 1
-    return counts
+def superseded(group: Iterable[Process], processes: Iterable[Process]) -> list[Process]:
+    """The processes whose ranks others, of this group, have got from the same launcher since: of earlier starts."""
+    newest = {(process.ppid, process.rank): process.pid for process in group}
+    earlier = (each for each in processes if newest.get((each.ppid, each.rank), each.pid) != each.pid)
+    return [process for process in earlier if process.rank is not None and not process.serves]
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Place, Process, Steps
-from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
+from tuimon.session.processes import LAST_MOMENT_S, ranks_of, superseded
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView, once
 from tuimon.session.stacks.activity import Activity
@@ -257,17 +257,6 @@ def ranks_end(session: Session) -> bool:
     return not any(session.step_stats[rank.pid].has_stepped_since(ended_s) for rank in ranks if not rank.ended)
 
 
-def superseded(session: Session) -> set[int]:
-    """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
-    ranks = ranks_in_focus(session)
-    newest = {(process.ppid, process.rank): process.pid for process in ranks}
-    return {
-        process.pid
-        for process in session.processes()
-        if newest.get((process.ppid, process.rank), process.pid) != process.pid and not process.serves
-    }
-
-
 def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     session, times = view.session, {}
@@ -291,7 +280,7 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     first = max((session.step_stats[rank.pid] for rank in ranks), key=lambda stats: stats.total)
     behind = {rank.pid: _behind(first, session.step_stats[rank.pid]) for rank in ranks}
     is_over = session.exit is not None or all(process.ended for process in ranks)
-    restarted = restarts(ranks, view.processes())
+    restarts = Counter(process.rank for process in superseded(ranks, view.processes()))
     found_rows = []
     for process in ranks:
         pid, rank = process.pid, process.rank or 0
@@ -304,7 +293,7 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             pid=pid,
             host=session.host_of(pid),
             state=_state(view, process, stats.latest, is_over=is_over),
-            restarts=restarted.get(rank, 0),
+            restarts=restarts[process.rank],
             steps=stats.total,
             behind=behind[pid],
             step_ms=own.step_ms if own is not None and not inferred else None,

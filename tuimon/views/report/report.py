@@ -20,8 +20,9 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.loaders import LoaderRow
+from tuimon.session.processes import superseded
 from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
-from tuimon.session.ranks import RankRow, superseded, training_numbers, training_rows, which_training
+from tuimon.session.ranks import RankRow, ranks_in_focus, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView, SpanName
 from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
@@ -76,7 +77,8 @@ def report_of(
     process = session.process(pid)
     pids, state, sampling = session.trainers(), run_state(session), view.sampling()
     rows = {row.pid: row for row in compared_ranks(view)} if len(pids) > 1 else {}
-    earlier, numbers = superseded(session) if rows else set(), training_numbers(session)
+    gone = superseded(ranks_in_focus(session), session.processes()) if rows else ()
+    earlier, numbers = {process.pid for process in gone}, training_numbers(session)
     report = Report(
         schema=1,
         summary="",
