@@ -10,7 +10,6 @@ from tuimon.diagnosis.verdicts import RANKS_EACH_S
 from tuimon.monitor.judging import EVERY_S, STEADY_S, Judging
 from tuimon.monitor.monitor import Monitor
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.schedule import sampling_order
 
 
 @pytest.fixture
@@ -68,9 +67,3 @@ def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely_and_the_on
     table = table_of(session)
     assert (table.sampled_first, table.focus) == (streams.MAIN + 6, {streams.MAIN + 3, streams.MAIN + 6})
     assert table_of(streams.ranks(late=-1).session).sampled_first is None
-
-
-def test_the_others_follow_by_rank():
-    ranks = {10: 0, 11: 1, 12: None, 13: 2}
-    assert sorted(ranks, key=lambda pid: sampling_order(pid, ranks[pid], None)) == [10, 11, 13, 12]
-    assert sorted(ranks, key=lambda pid: sampling_order(pid, ranks[pid], 13)) == [13, 10, 11, 12]

@@ -20,9 +20,6 @@ class Watching:
         if what == self.fails:
             raise ValueError("oh")
 
-    def start(self):
-        self._called("start")
-
     def show(self, session, findings):
         self.seen = max(self.seen, int(session.now_s))
         self._called("show")
@@ -39,11 +36,11 @@ def test_it_sees_every_tick_and_the_end():
     process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)
     monitor.stop()
-    assert (watching.calls[0], watching.calls[-1], watching.calls.count("close")) == ("start", "close", 1)
+    assert (watching.calls[0], watching.calls[-1], watching.calls.count("close")) == ("show", "close", 1)
     assert monitor.session.notices["watching"].message == "here"
 
 
-@pytest.mark.parametrize("fails", ["start", "show", "close early"])
+@pytest.mark.parametrize("fails", ["show", "close early"])
 def test_one_that_raises_is_left_out_with_a_notice_and_the_others_go_on(fails):
     broken, sound = Watching(fails), Watching()
     broken.name = "broken"

@@ -92,11 +92,11 @@ class Monitor:
         return self.process if isinstance(self.process, Launched) else None
 
     @cached_property
-    def closeup(self) -> CloseUp:
-        """The reader of the code around a line and of the stacks of a process; in a replay it finds none."""
+    def closeup(self) -> CloseUp | None:
+        """The reader of the code around a line; None in a replay, whose files may be on another machine."""
         from tuimon.sources.source_text import CloseUp
 
-        return CloseUp(live=self.is_live, launched=self.launched is not None)
+        return CloseUp(launched=self.launched is not None) if self.is_live else None
 
     @property
     def verdicts(self) -> Verdicts:
@@ -160,8 +160,6 @@ class Monitor:
         self._started = True
         _ = self._judging
         self.pollers.start()
-        for notice in self._observers.start(self.session.now_s):
-            self._add_record(notice)
 
     def add_notice(self, source: str, message: str) -> None:
         """Record an event that concerns tuimon itself."""
@@ -334,25 +332,15 @@ class Observers:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
 
-    def start(self, now_s: float) -> Iterator[Notice]:
-        def begin(observer: Observer) -> Sequence[Notice]:
-            observer.start()
-            return ()
-
-        return self._notices(begin, now_s)
-
     def show(self, session: Session, findings: Sequence[Finding]) -> Iterator[Notice]:
         """Call all observers; returns their notices."""
-        return self._notices(lambda observer: observer.show(session, findings), session.now_s)
-
-    def _notices(self, call: Callable[[Observer], Iterable[Notice]], now_s: float) -> Iterator[Notice]:
         for observer in tuple(self._observers):
             try:
-                yield from call(observer)
+                yield from observer.show(session, findings)
             except Exception as error:  # noqa: BLE001  (a fault in one view ends neither the monitor nor the others)
                 self._observers.remove(observer)
                 message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
-                yield Notice(t=now_s, pid=0, source=observer.name, level="warning", message=message)
+                yield Notice(t=session.now_s, pid=0, source=observer.name, level="warning", message=message)
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         for observer in self._observers:

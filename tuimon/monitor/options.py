@@ -17,8 +17,6 @@ class Observer(Protocol):
 
     name: str
 
-    def start(self) -> None: ...
-
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
         """Take in a new state, or the passing of time; returns notices for the user about the view itself."""
         ...

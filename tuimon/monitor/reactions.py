@@ -140,9 +140,6 @@ class Reactions:
         self.running: list[Detached] = []
         self._left_out: list[str] = []
 
-    def start(self) -> None:
-        """Do nothing: no command runs before there is a finding."""
-
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
         """Run the commands that are due for these findings; returns how commands have ended since the last call."""
         self._see(session, findings)

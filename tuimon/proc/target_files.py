@@ -6,6 +6,7 @@ each step is checked against the mode bits for its user and groups. Access contr
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -49,25 +50,15 @@ class Rights(NamedTuple):
     gids: frozenset[int] = frozenset()
     all_files: bool = False  # root with its capabilities
 
-    def read(self, path: str, limit: int) -> Content | None:
-        """A regular file of at most ``limit`` bytes; None if there is none, or it may not be read."""
+    def read(self, path: str, limit: int, after_unix_s: float = -math.inf) -> Content | None:
+        """A regular file of at most ``limit`` bytes; None if there is none, it may not be read, or it is older."""
         handle = self._open(path)
         if handle is None:
             return None
         try:
-            return _content(handle, limit)
+            return _content(handle, limit, after_unix_s)
         except OSError:
             return None
-        finally:
-            os.close(handle)
-
-    def changed_unix_s(self, path: str) -> float | None:
-        """When a file was last changed; None if there is none, or it may not be read."""
-        handle = self._open(path)
-        if handle is None:
-            return None
-        try:
-            return os.fstat(handle).st_mtime
         finally:
             os.close(handle)
 
@@ -199,11 +190,11 @@ def _cut(handles: list[int], count: int) -> None:
         os.close(handles.pop())
 
 
-def _content(handle: int, limit: int) -> Content | None:
+def _content(handle: int, limit: int, after_unix_s: float) -> Content | None:
     """The content behind an O_PATH handle. Only a regular file is opened: opening a device may have effects."""
     info = os.fstat(handle)
     # A file of the kernel's (procfs) has size 0, and reading it may block, or consume what it holds.
-    if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit:
+    if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit or info.st_mtime <= after_unix_s:
         return None
     opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

@@ -240,13 +240,11 @@ class Recorders:
     def _new_content(self, recorder: _Recorder) -> Content | None:
         rights, known_unix_s = recorder.files.rights, self._read.get(recorder.rank, self._since_unix_s)
         for path in recorder.paths:
-            changed_unix_s = rights.changed_unix_s(path) if rights is not None else None
-            if rights is None or changed_unix_s is None or changed_unix_s <= known_unix_s:
-                continue
-            content = rights.read(path, _DUMP_BYTES)
-            self._read[recorder.rank] = changed_unix_s
-            if content is not None and content.owner == os.geteuid():
-                return content
+            content = rights.read(path, _DUMP_BYTES, known_unix_s) if rights is not None else None
+            if content is not None:
+                self._read[recorder.rank] = content.changed_unix_s
+                if content.owner == os.geteuid():
+                    return content
         return None
 
 

@@ -123,7 +123,7 @@ class MemorySource(Source):
         if not (self._always or self._table.wants_memory or self._request):
             return
         now_s = self._clock()
-        trainers = sorted(self._table.trainers(), key=self._rank)
+        trainers = self._table.by_rank(self._table.trainers())
         if self._always:
             yield from self._after_errors(trainers, now_s)
             if trainers and self._first_s is None:
@@ -188,10 +188,6 @@ class MemorySource(Source):
         files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks), ended=OURS)
         history = read_history(raw, pid, round(now_s, 3), self._source, files)
         yield history or self._notice("warning", "the agent's figures are damaged")
-
-    def _rank(self, pid: int) -> tuple[int, int]:
-        facts = self._table.facts.get(pid)
-        return (1 << 30 if facts is None or facts.rank is None else facts.rank, pid)
 
     def _notice(self, level: Literal["ok", "info", "warning"], message: str, hint: str | None = None) -> Notice:
         return Notice(t=self._clock(), pid=0, source=self.name, level=level, message=message, hint=hint)

@@ -83,6 +83,11 @@ class ProcessTable:
         """The live processes whose ring showed backwards or updates."""
         return self._alive(self._training)
 
+    def by_rank(self, pids: Iterable[int]) -> list[int]:
+        """These processes by the ranks that they report; those without one come last."""
+        ranks = {pid: facts.rank for pid, facts in self.facts.items() if facts.rank is not None}
+        return sorted(pids, key=lambda pid: (pid not in ranks, ranks.get(pid), pid))
+
     def _alive(self, processes: Iterable[ProcessId]) -> frozenset[int]:
         return frozenset(pid for pid, start in processes if self._start_ticks.get(pid) == start)
 

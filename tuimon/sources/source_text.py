@@ -76,11 +76,10 @@ AROUND_LINES = 5
 
 
 class CloseUp:
-    """Reads files of the machine that the run is on; a replay has none (``live`` False)."""
+    """Reads files of the machine that the run is on."""
 
-    def __init__(self, *, live: bool = True, launched: bool = False) -> None:
+    def __init__(self, *, launched: bool = False) -> None:
         """``launched``: we started the run, and read for its ended processes with our own rights."""
-        self.live = live
         self._source = SourceText()
         self._ended = OURS if launched else None
 
@@ -91,7 +90,5 @@ class CloseUp:
 
         They are not shown either if the file was changed after the process began, or after ``not_after_unix_s``.
         """
-        if not self.live:
-            return []
         files = TargetFiles(process.pid, process.start_unix_s, not_after_unix_s=not_after_unix_s, ended=self._ended)
         return self._source.around(file, line, AROUND_LINES, files)

@@ -33,7 +33,6 @@ class Monitor:
         self.session = session
         self.notices: list[Notice] = []
         self.view = server
-        self.view.start()
 
     def tick(self) -> list[Notice]:
         self.notices += self.view.show(self.session, ())

@@ -354,16 +354,9 @@ class SampledProcesses:
         self._until_s = now_s + _FOUND_FOR_S if training else 0.0  # before that any may become a Python process
         if not trainers and not self.workers:
             trainers = frozenset(pid for pid in roles or self._table.pids() if is_python(pid))
-        facts = self._table.facts
-        ranks = {pid: facts[pid].rank if pid in facts else None for pid in trainers}
-        self.trainers = sorted(trainers, key=lambda pid: sampling_order(pid, ranks[pid], self._first))
+        self.trainers = sorted(self._table.by_rank(trainers), key=lambda pid: pid != self._first)
         self.keys = {pid: (pid, self._table.start_ticks(pid)) for pid in (*self.trainers, *self.workers)}
 
     def key(self, pid: int) -> ProcessKey:
         """The key of a process: its pid and start."""
         return self.keys.get(pid) or (pid, self._table.start_ticks(pid))
-
-
-def sampling_order(pid: int, rank: int | None, first: int | None) -> tuple[bool, int, int]:
-    """The sort key of training processes: the one to sample first, then by rank, then those without one."""
-    return pid != first, 1 << 30 if rank is None else rank, pid

@@ -131,7 +131,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class MetricsServer:
-    """Listens until it is closed; if it cannot listen, it reports why and tries again. Only ``close`` waits."""
+    """Listens from the first ``show`` on; if it cannot, it reports why and tries again. Only ``close`` waits."""
 
     name = "metrics"
 
@@ -143,12 +143,10 @@ class MetricsServer:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tuimon-prometheus", daemon=True)
 
-    def start(self) -> None:
-        """Begin to listen, on a thread of its own."""
-        self._thread.start()
-
     def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
         """Take a snapshot if one is wanted; returns what has changed about the server."""
+        if self._thread.ident is None:
+            self._thread.start()
         self._snapshots.offer(session, findings)
         new = self._notice
         if new is None or new == self._reported:
@@ -160,7 +158,8 @@ class MetricsServer:
         """Offer the last snapshot, then stop listening; scrapes that go on end with the process."""
         self._snapshots.offer(session, findings, last=True)
         self._closing.set()
-        self._thread.join(CLOSE_S)
+        if self._thread.ident is not None:
+            self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         server = self._listen()
