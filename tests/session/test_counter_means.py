@@ -217,6 +217,7 @@ class Machine(MachineTable):
     def __init__(self) -> None:
         self.process = ProcessThreads(100)
         super().__init__(partial(core_seconds, [self.process]))
+        self.cores = self.all_cores = 2
 
 
 def used(begin: int, end: int, cores: float | None, use: Machine, offset: float = 0.0) -> None:
@@ -231,7 +232,7 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
     used(0, 3, 0.0, use, 0.5)
     used(3, 6, 1.5, use, 0.5)
     use.add_memory(machine(5.5, 1.6))
-    found = use.cores_taken(LATEST, 2, monitor=0.1)
+    found = use.cores_taken(LATEST, monitor=0.1)
     assert found is not None
     assert found.others == pytest.approx(1.6 - 1.5 * 2 / 5 - 0.1)
     assert found.idle == pytest.approx(0.4)
@@ -244,20 +245,20 @@ def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> Non
     used(6, 10, 1.0, use)
     use.add_memory(machine(5.0, 1.5))
     use.add_memory(machine(10.0, 1.5))
-    found = use.cores_taken(LATEST, 2, monitor=0.0)
+    found = use.cores_taken(LATEST, monitor=0.0)
     assert found is not None
     assert found.others == pytest.approx(0.0)
 
 
 def test_nothing_is_known_before_both_are_measured() -> None:
     use = Machine()
-    assert use.cores_taken(LATEST, 2, 0.0) is use.cores_taken(Span(), 2, 0.0) is None
+    assert use.cores_taken(LATEST, 0.0) is use.cores_taken(Span(), 0.0) is None
     use.add_memory(machine(5.0, 1.0))
-    assert use.cores_taken(LATEST, 2, 0.0) is None
+    assert use.cores_taken(LATEST, 0.0) is None
     used(0, 5, 1.0, use)
     use.add_memory(machine(10.0, None))
-    assert use.cores_taken(LATEST, 2, 0.0) is not None
-    assert use.cores_taken(Span(5.5), 2, 0.0) is None  # no step yet
+    assert use.cores_taken(LATEST, 0.0) is not None
+    assert use.cores_taken(Span(5.5), 0.0) is None  # no step yet
 
 
 def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
@@ -265,7 +266,7 @@ def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
     used(0, 1, None, use)
     used(1, 5, 0.5, use)
     use.add_memory(machine(5.0, 0.6))
-    found = use.cores_taken(LATEST, 2, 0.0)
+    found = use.cores_taken(LATEST, 0.0)
     assert found is not None and found.others == 0.0
 
 
@@ -276,7 +277,7 @@ def test_the_mean_is_of_the_time_since_the_first_step() -> None:
     for end, own, busy in ((5, 1.0, 2.0), (10, 1.0, 2.0), (15, 1.0, 1.5), (20, 0.2, 0.7)):
         used(end - 5, end, own, use)
         use.add_memory(machine(float(end), busy, stolen_cores=0.2, held_cores=0.1, cpu_limit_cores=3.0))
-    found = use.cores_taken(Span(8.0), 2, 0.0)
+    found = use.cores_taken(Span(8.0), 0.0)
     assert found is not None
     assert found.others == pytest.approx(0.5)
     assert (found.stolen, found.held, found.limit) == (pytest.approx(0.2), pytest.approx(0.1), 3.0)

@@ -41,9 +41,9 @@ def test_the_machine_is_that_of_the_rank_in_focus() -> None:
         session = session_of(*NODES, *rank(first, FIRST), *rank(second, SECOND))
         focus = (FIRST, SECOND)[first]
         assert session.trainer() == focus
-        assert session.cpu_count == cores
+        assert session.nodes.of(session.focus_node).cores == cores
         assert [row.pid for row in session.over("recent").threads()] == [focus]
-        assert [each.pid for each in session.over("recent").live_threads()] == [focus]
+        assert [each.pid for each in session.over("recent").live_threads(session.focus_node)] == [focus]
         assert [row.latest.uuid for row in session.over("recent").gpus()] == [uuid]
         assert session.nodes.of(session.focus_node).latest is not None
         assert session.nodes.of(session.focus_node).latest.total_bytes == known

@@ -79,7 +79,7 @@ def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_afte
 def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
     whole = run().over("whole")
     assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
-    assert [threads.pid for threads in whole.live_threads()] == [100]
+    assert [threads.pid for threads in whole.live_threads(0)] == [100]
     assert not whole.process(100).ended
     assert whole.step_totals(100).steps == 1200
 
@@ -98,7 +98,7 @@ def test_workers_that_lived_one_after_the_other_count_as_one():
         for pid in pids if second in (1, 2) else ():
             rows = (pid, "pt_data_worker", 0.5, "running", 0.5), (pid + 1000, "pt_data_worker", 0.0, "idle", 0.0)
             session.add(threads(t, *rows, pid=pid, cpu_ratio=0.5))
-    found = session.over("whole").live_threads()
+    found = session.over("whole").live_threads(0)
     assert sorted(each.pid for each in found) == [100, 209, 309]
     demand = core_demand(found, 2)
     assert demand.cpu == pytest.approx(0.7 + 2 * 0.5, abs=0.02)

@@ -154,6 +154,8 @@ class MachineTable:
     def __init__(self, own_core_s: Callable[[float, float], tuple[float, float]]) -> None:
         """``own_core_s``: core-seconds that the run used in a stretch of time, and until when these are known."""
         self._own_core_s = own_core_s
+        self.cores: int | None = None  # that the run may use
+        self.all_cores: int | None = None  # that tuimon may use
         self.devices: dict[str, DeviceHistory] = {}  # by UUID
         self.latest: MachineMemory | None = None
         self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
@@ -173,8 +175,9 @@ class MachineTable:
             self.most_held = pid, held_bytes
 
     def add_memory(self, record: MachineMemory) -> None:
-        """Fold a window of the machine, and where processes run."""
+        """Fold a window of the machine, where processes run, and which cores the run may use, if others than tuimon."""
         self.latest = record
+        self.cores = (len(core_numbers(record.run_cores)) if record.run_cores is not None else 0) or self.all_cores
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
         for each in record.resources[:_RESOURCES]:
@@ -205,7 +208,7 @@ class MachineTable:
         placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
         return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 
-    def cores_taken(self, span: Span, cores: int | None, monitor: float) -> CoresTaken | None:
+    def cores_taken(self, span: Span, monitor: float) -> CoresTaken | None:
         """Cores taken in a span; None until a window in it was measured.
 
         ``monitor``: cores that tuimon uses.
@@ -219,7 +222,7 @@ class MachineTable:
         busy, stolen = sums.busy / sums.seconds, sums.stolen / sums.seconds
         return CoresTaken(
             others=max(0.0, busy - sums.own / sums.seconds - monitor),
-            idle=max(0.0, cores - busy - stolen) if cores is not None else None,
+            idle=max(0.0, self.cores - busy - stolen) if self.cores is not None else None,
             stolen=stolen,
             held=sums.held / sums.seconds,
             limit=self._measured.cpu_limit_cores if self._measured is not None else None,
@@ -246,8 +249,6 @@ class MachineTables:
         """``own_core_s``: of a node, see ``MachineTable``."""
         self._own_core_s = own_core_s
         self.known: dict[int, Node] = {}
-        self.cpu_counts: dict[int, int] = {}  # cores that the run may use
-        self.all_cores: dict[int, int] = {}  # cores that tuimon may use
         self._machines: dict[int, MachineTable] = {}
 
     def add_node(self, record: Node) -> None:
@@ -257,15 +258,8 @@ class MachineTables:
 
     def add_cores(self, node: int, number: int) -> None:
         """Fold how many cores a node has, by its header."""
-        self.cpu_counts[node] = self.all_cores[node] = number
-
-    def add_memory(self, record: MachineMemory) -> None:
-        """Fold a window of a machine, and which cores the run may use, if not the same as tuimon."""
-        node, cores = node_of(record.pid), record.run_cores
-        number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
-        if number:
-            self.cpu_counts[node] = number
-        self.of(node).add_memory(record)
+        machine = self.of(node)
+        machine.cores = machine.all_cores = number
 
     def of(self, node: int) -> MachineTable:
         machine = self._machines.get(node)

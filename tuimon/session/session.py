@@ -141,11 +141,6 @@ class Session(Tables):
         """The number (``node_ids``) of the node that the process in focus runs on."""
         return node_of(self.trainer())
 
-    @property
-    def cpu_count(self) -> int | None:
-        """Cores that the run may use on the node in focus; None before the header."""
-        return self.nodes.cpu_counts.get(self.focus_node)
-
     def trainers_here(self) -> list[int]:
         node = self.focus_node
         return [pid for pid in self.trainers() if node_of(pid) == node]
@@ -344,7 +339,7 @@ class SessionView:
         figures = own.over(self._in_steps(pid)) or own.latest
         if figures is None:
             return []
-        cores, name_of = session.nodes.cpu_counts.get(node_of(pid)), session.worker_name
+        cores, name_of = session.nodes.of_process(pid).cores, session.worker_name
         process, sampled = session.process(pid), session.stacks[pid]
         gil_ratio = partial(session.gil[pid].ratio, session.step_stats[pid].steady_span().begin_s)
         return thread_rows(figures, process, sampled, self.native(pid), gil_ratio, cores, name_of)
@@ -359,14 +354,14 @@ class SessionView:
         begin_s = max(span.begin_s, self.session.steady_span(pid).begin_s)
         return self.session.threads[pid].training(span._replace(begin_s=begin_s))
 
-    def live_threads(self, node: int | None = None) -> list[Threads]:
-        """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run.
+    def live_threads(self, node: int) -> list[Threads]:
+        """Thread figures of every process on a node that lives, or lived in the whole run.
 
         One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, count
         as the last of them; the one that lived longest stands for all.
         """
         known, span, own = self.session.run_processes, self._in_steps(None), self.session.threads
-        pids = self.session.pids_on(self._node(node))
+        pids = self.session.pids_on(node)
         if span == LATEST:
             live = (own[pid].latest for pid in pids if not known.has_ended(pid))
             return [threads for threads in live if threads is not None]
@@ -394,19 +389,15 @@ class SessionView:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
         return self.session.threads[pid].disk_ratio(self._in_steps(pid))
 
-    def cores_taken(self, node: int | None = None) -> CoresTaken | None:
-        """Cores of a node (None: the one in focus) that the run could not have: lately, or over its steps."""
-        number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
-        cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
-        return nodes.of(number).cores_taken(self._in_steps(None), cores, monitor)
+    def cores_taken(self, node: int) -> CoresTaken | None:
+        """Cores of a node that the run could not have: lately, or over its steps."""
+        cost = self.session.cost
+        return self.session.nodes.of(node).cores_taken(self._in_steps(None), cost.cpu_ratio if cost else 0.0)
 
     def _in_steps(self, pid: int | None, last_s: float = LATEST.last_s) -> Span:
         """``span_of``, but empty before the first step; a recent view has its last seconds, or the latest window."""
         span = self.span_of(pid, last_s)
         return NEVER if span == EVER else span
-
-    def _node(self, node: int | None) -> int:
-        return self.session.focus_node if node is None else node
 
     # -- DataLoaders
 
@@ -421,7 +412,7 @@ class SessionView:
 
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
-        return self._gpus(self._node(node))
+        return self._gpus(self.session.focus_node if node is None else node)
 
     def gpus_of(self, pid: int) -> list[GpuRow]:
         """The GPUs that a process reports to use."""

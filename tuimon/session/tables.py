@@ -113,7 +113,7 @@ class Tables:
             records.Compiler: lambda record: self.compilers.held(record.pid).add_record(record),
             records.MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             records.TraceTaken: self.traces.append,
-            records.MachineMemory: self.nodes.add_memory,
+            records.MachineMemory: lambda record: self.nodes.of_process(record.pid).add_memory(record),
             records.Node: self.nodes.add_node,
             records.Standstill: self._fold_standstill,
             records.Collectives: self.standstills.add_collectives,

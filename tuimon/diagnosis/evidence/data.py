@@ -388,7 +388,7 @@ def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
 
     Samples show little of them: sampling starts in the middle of a life of one second, and sees only its end.
     """
-    trainer, cores = view.process_threads(pid), view.session.cpu_count
+    trainer, cores = view.process_threads(pid), view.session.nodes.of_process(pid).cores
     if trainer is None or not trainer.childrens_cores or cores is None or not number:
         return None
     return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))

@@ -252,13 +252,13 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def cores(self) -> int | None:
         """How many cores the run may use; None without a header."""
-        return self._view.session.nodes.cpu_counts.get(self.node)
+        return self.table.cores
 
     @cached_property
     def kept_to(self) -> str | None:
         """The cores to which the run is restricted, as ``cores 0-3,8 of 16``; None if it may use as many as tuimon."""
         numbers = self.table.latest.run_cores if self.table.latest is not None else None
-        total = self._view.session.nodes.all_cores.get(self.node)
+        total = self.table.all_cores
         if numbers is None or self.cores is None or total is None or self.cores >= total:
             return None
         return f"core{'s' * (self.cores > 1)} {numbers} of {total}"

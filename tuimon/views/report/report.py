@@ -155,7 +155,7 @@ def _facts(view: SessionView, pid: int) -> types.RunFacts:
         command=list(header.command) if header is not None else [],
         host=header.host or None if header is not None else None,
         nodes=max(1, len(session.nodes.known)),
-        cpu_count=session.nodes.all_cores.get(session.focus_node),
+        cpu_count=session.nodes.of(session.focus_node).all_cores,
         driver=versions.get("driver"),
         cuda=f"{cuda[1]}.{cuda[2]}" if cuda is not None else None,
         tuimon=versions.get("tuimon"),
