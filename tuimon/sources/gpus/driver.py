@@ -6,13 +6,19 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from tuimon.records import Gpu, GpuProcess
 from tuimon.sources.base import Problem
+from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
+
+Library = TypeVar("Library", bound="VendorLibrary")
+Answer = TypeVar("Answer")
+#: Limit of a query of all GPUs together: loading the driver takes seconds, with many GPUs tens of seconds.
+_ASKED_S = 60.0
 
 
 class DriverError(Exception):
@@ -55,6 +61,23 @@ class VendorLibrary:
         except DriverError:
             library.close()
             raise
+
+    @classmethod
+    def asked(cls: type[Library], query: Callable[[Library], Answer]) -> Answer | Problem:
+        """The answer of the driver to a query, opened for it (``tuimon doctor``).
+
+        A Problem where there is no driver, where it counts no GPU, and where it does not answer.
+        """
+
+        def answer() -> Answer | Problem:
+            try:
+                with contextlib.closing(cls()) as library:
+                    return query(library) if library.device_count() else cls.no_devices()
+            except DriverError as error:
+                return cls.explain(error)
+
+        calls: CallWithTimeout[Answer | Problem] = CallWithTimeout(f"tuimon-{cls.name}")
+        return calls.call(answer, _ASKED_S) or cls.hangs()
 
     def device_count(self) -> int:
         """Number of GPUs; in a container, of those visible to it. Raises DriverError."""

@@ -5,7 +5,6 @@ Never called: ``nvmlDeviceGetPcieThroughput``, which blocks 20 ms a direction.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +14,6 @@ from tuimon.proc.processes import has_nvidia_gpu, in_container
 from tuimon.sources.base import Problem
 from tuimon.sources.gpus.driver import Device, DriverError, Handle, VendorLibrary
 from tuimon.sources.gpus.nvml_device import MigDevice, NvmlDevice, instances, pid_trust
-from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
 # Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package.
@@ -143,10 +141,6 @@ def _container_hint() -> str | None:
     return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
 
 
-#: Limit of all queries of an inventory together: loading the driver takes seconds, with many GPUs tens of seconds.
-_CALL_TIMEOUT_S = 60.0
-
-
 class Inventory(NamedTuple):
     """The GPUs that answer, and which figures they support."""
 
@@ -157,25 +151,14 @@ class Inventory(NamedTuple):
     pids_known: bool  # whether the driver's pids are valid here
 
 
-def inventory() -> Inventory | Problem:
-    """Query the driver once (``tuimon doctor``); a Problem where there is none, or where it does not answer."""
-    calls: CallWithTimeout[Inventory | Problem] = CallWithTimeout("tuimon-nvml")
-    return calls.call(_query_inventory, _CALL_TIMEOUT_S) or Nvml.hangs()
-
-
-def _query_inventory() -> Inventory | Problem:
-    try:
-        with contextlib.closing(Nvml()) as library:
-            driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
-            handles = [library.handle(index) for index in range(library.device_count())]
-            support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
-            found = Inventory(
-                driver=driver,
-                gpus=len(handles),
-                instances=sum(len(instances(handle)) for handle in handles),
-                with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
-                pids_known=pid_trust(library.driver_version()).lists,
-            )
-            return found if handles else Nvml.no_devices()
-    except DriverError as error:
-        return Nvml.explain(error)
+def inventory(library: Nvml) -> Inventory:
+    """The inventory of a driver that counts GPUs (``tuimon doctor``). Raises DriverError."""
+    handles = [library.handle(index) for index in range(library.device_count())]
+    support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
+    return Inventory(
+        driver=plain(str(library.call(library.api.nvmlSystemGetDriverVersion))),
+        gpus=len(handles),
+        instances=sum(len(instances(handle)) for handle in handles),
+        with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
+        pids_known=pid_trust(library.driver_version()).lists,
+    )
