@@ -331,31 +331,44 @@ def thread_rows(
     """The threads of one process; its intra-op pool is one row. ``cores``: of its node; ``name_of`` a worker."""
     pid, trains = figures.pid, process is not None and process.torch is not None
     pool = intra_op_pool(figures, sampled, cores) if trains else frozenset()
-    rows: dict[int | None, list[ThreadCpu]] = {}
+    rows: dict[int | None, list[ThreadRow]] = {}
     for thread in figures.threads:
-        rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
-    found = []
-    for tid, threads in rows.items():
-        thread = threads[0] if tid is not None else _fold_threads(threads)
-        name, is_one = sampled.threads.name_of(thread.tid), thread.count == 1
-        found.append(
-            ThreadRow(
-                pid=pid,
-                tid=thread.tid,
-                role=INTRA_OP if tid is None else _role(pid, process, thread, name, sampled.tid, name_of),
-                name=name or thread.name,
-                cpu_ratio=thread.cpu_ratio,
-                ended=process is not None and process.ended,
-                state=thread.state,
-                delay_ratio=thread.delay_ratio,
-                place=sampled.threads.place_of(thread.tid) if is_one else None,
-                count=thread.count,
-                gil_ratio=gil_ratio(thread.tid) if is_one else None,
-                native=NativeUse.joined(native[each.tid] for each in threads if each.tid in native),
-                rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
-            )
+        tid, name, is_one = thread.tid, sampled.threads.name_of(thread.tid), thread.count == 1
+        row = ThreadRow(
+            pid=pid,
+            tid=tid,
+            role=INTRA_OP if tid in pool else _role(pid, process, thread, name, sampled.tid, name_of),
+            name=name or thread.name,
+            cpu_ratio=thread.cpu_ratio,
+            ended=process is not None and process.ended,
+            state=thread.state,
+            delay_ratio=thread.delay_ratio,
+            place=sampled.threads.place_of(tid) if is_one else None,
+            count=thread.count,
+            gil_ratio=gil_ratio(tid) if is_one else None,
+            native=native.get(tid, NativeUse()),
+            rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
         )
-    return found
+        rows.setdefault(None if tid in pool else tid, []).append(row)
+    return list(map(folded, rows.values()))
+
+
+def folded(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
+    """Threads of one kind as one row, with a role of its own: CPU added, the longest wait, running if any is."""
+    if len(rows) == 1:
+        return rows[0]
+    cpu = [row.cpu_ratio for row in rows if row.cpu_ratio is not None]
+    return structs.replace(
+        rows[0],
+        role=role or rows[0].role,
+        cpu_ratio=sum(cpu) if cpu else None,
+        delay_ratio=max((row.delay_ratio for row in rows if row.delay_ratio is not None), default=None),
+        state="running" if any(row.state == "running" for row in rows) else rows[0].state,
+        place=None,
+        count=sum(row.count for row in rows),
+        gil_ratio=None,
+        native=NativeUse.joined(row.native for row in rows),
+    )
 
 
 def _role(
@@ -403,18 +416,3 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) ->
     busy = [thread.cpu_ratio for thread in native if thread.cpu_ratio is not None and thread.count == 1]
     alike = len(busy) == len(native) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
     return frozenset(thread.tid for thread in native) if by_number or alike else frozenset()
-
-
-def _fold_threads(threads: list[ThreadCpu]) -> ThreadCpu:
-    """Several threads as one row: CPU added, the longest wait, running if any is."""
-    first = threads[0]
-    cpu = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None]
-    delays = [thread.delay_ratio for thread in threads if thread.delay_ratio is not None]
-    return ThreadCpu(
-        first.tid,
-        first.name,
-        round(sum(cpu), 3) if cpu else None,
-        "running" if any(thread.state == "running" for thread in threads) else first.state,
-        max(delays, default=None),
-        sum(thread.count for thread in threads),
-    )

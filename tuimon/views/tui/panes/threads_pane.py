@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.events import Click
@@ -14,9 +13,8 @@ from textual.message import Message
 from tuimon.native_code import NativeUse, kind_of
 from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
-from tuimon.session.series import mean_of_known
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.threads import ThreadRow
+from tuimon.session.threads import ThreadRow, folded
 from tuimon.text import whole_number
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, place, plain
 from tuimon.views.tui.drawing.charts import bar, layers
@@ -346,36 +344,17 @@ _COMPILE_WORKER = "compile_worker"
 
 def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
     """The rows in their order, each group of helpers as one row in the place of its first: ``compile workers ×16``."""
-    others = {process.pid: process for process in processes if process.role in ("other", "child")}
+    roles = {process.pid: _program(process) for process in processes if process.role in ("other", "child")}
     groups: dict[Hashable, list[ThreadRow]] = {}
     for row in rows:
-        helper = others.get(row.pid)
         key: Hashable = (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)
-        if helper is not None:
-            key = "helper", row.ended, _program(helper)
+        if row.pid in roles:
+            key = "helper", row.ended, roles[row.pid]
         groups.setdefault(key, []).append(row)
-    return [_folded(members, others.get(members[0].pid)) for members in groups.values()]
+    return [folded(alike, roles.get(alike[0].pid, "")) for alike in groups.values()]
 
 
 def _program(helper: Process) -> str:
     if any(_COMPILE_WORKER in word for word in helper.command):
         return "compile workers"
     return helper.command[0].rpartition("/")[2] if helper.command else ""
-
-
-def _folded(members: Sequence[ThreadRow], helper: Process | None) -> ThreadRow:
-    first = members[0]
-    if len(members) == 1:
-        return first
-    cpu = [row.cpu_ratio for row in members if row.cpu_ratio is not None]
-    return replace(
-        first,
-        role=(helper and _program(helper)) or first.role,
-        cpu_ratio=sum(cpu) if cpu else None,
-        delay_ratio=mean_of_known([row.delay_ratio for row in members]),
-        state="running" if any(row.state == "running" for row in members) else first.state,
-        place=None,
-        count=sum(row.count for row in members),
-        gil_ratio=None,
-        native=NativeUse.joined(row.native for row in members),
-    )
