@@ -137,7 +137,7 @@ UNREAD = {
         ("Steps.timed", "Steps.min_ns", "Steps.median_ns", "Steps.p95_ns", "Stacks.rate_hz", "Cost.window_s"),
         "for the user's own analysis of the log: a window's figure without its histogram, or its sums",
     ),
-    "_Exchange.second": "the number by which ranks are compared: " + _BY_POSITION,
+    "TimedExchange.second": "the number by which ranks are compared: " + _BY_POSITION,
     "Filling.others": _BY_POSITION,
     "Rollout.copy": _BY_POSITION,
     **{

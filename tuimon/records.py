@@ -681,14 +681,17 @@ class GpuPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
     maybe_idle_ns: Count
 
 
+#: The boundaries of a loop that the GPU's clock times, in their order.
+GPU_BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
+
+
 class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How far launches ran ahead at one kind of boundary.
 
     ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us, at_least_us]``.
 
-    ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``idle_count``: at
-    how many of the ``count`` boundaries the stream was idle. The times are None where the offset of the clocks is not
-    known well enough.
+    ``boundary``: one of ``GPU_BOUNDARIES``. ``idle_count``: at how many of the ``count`` boundaries the stream was
+    idle. The times are None where the offset of the clocks is not known well enough.
     """
 
     boundary: str
@@ -712,11 +715,6 @@ class GpuExchange(msgspec.Struct, frozen=True, gc=False, array_like=True):
     forward_ns: Count | None
     backward_ns: Count
     after_ns: Count
-
-    @property
-    def span_ns(self) -> int:
-        """From the beginning of the backward pass to the update."""
-        return self.backward_ns + self.after_ns
 
 
 class GpuAccumulation(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -159,7 +159,7 @@ def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
     ranks, session = run("uneven")
     pids = [rank.ring.pid for rank in ranks.ranks]
     times = {pid: evidence_of(session.over("recent"), pid).gpu.times.exchanges for pid in pids}
-    later = [structs.replace(exchange, reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
+    later = [exchange._replace(reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
     step_ms = ranks.step_ns / 1e6
     waits = waits_ms(times, step_ms)
     assert min(waits.values()) > 1

@@ -100,6 +100,6 @@ def test_what_is_recent_is_the_latest_and_sums_add_up():
         stats.add_record(window, None)
     row = stats.over(Span(last_s=30.0), 40.0)
     assert len(row.exchanges) == 64
-    assert row.exchanges[-1] == GpuExchange(38.875, 10, 30, 5)
+    assert row.exchanges[-1] == (38, 38.875, 10, 30, 5)
     assert row.accumulation == GpuAccumulation(45, 450, 900)  # of 15 windows
     assert stats.over(EVER, 40.0).accumulation == GpuAccumulation(57, 570, 1140)  # without the first

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from tuimon.interval import Interval
-from tuimon.records import STEP, GpuAccumulation, GpuExchange, GpuTime, TorchMemory
+from tuimon.records import GPU_BOUNDARIES, STEP, GpuAccumulation, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
 
@@ -58,7 +58,7 @@ class GpuTimeRow(NamedTuple):
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
     timed_s: float = 0.0  # how long these steps were, together
-    exchanges: tuple[GpuExchange, ...] = ()  # of one rank among several
+    exchanges: Sequence[TimedExchange] = ()  # of one rank among several
     accumulation: GpuAccumulation | None = None  # sums, of one rank among several
     phases: Mapping[str, GpuShare] = {}  # all but evaluation, which is beside the steps; none if nothing was timed
 
@@ -78,8 +78,6 @@ _STEPS = 8
 _LONGEST_S = 1200.0
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
-#: The order in which boundaries are listed.
-_ORDER = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
 
 class _Times(NamedTuple):
@@ -96,7 +94,7 @@ class _Times(NamedTuple):
     last_ns: float
 
 
-class _Exchange(NamedTuple):
+class TimedExchange(NamedTuple):
     """A ``GpuExchange`` of each second; of many, of every other, then fourth: by the clock, the same in all ranks."""
 
     second: float
@@ -104,6 +102,11 @@ class _Exchange(NamedTuple):
     forward_ns: float  # not a number: none
     backward_ns: float
     after_ns: float
+
+    @property
+    def span_ns(self) -> float:
+        """From the beginning of the backward pass to the update."""
+        return self.backward_ns + self.after_ns
 
 
 class _Leads(NamedTuple):
@@ -134,7 +137,7 @@ class DeviceTimes:
         self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
         self._phases = Keys[str](3, len(STEP))
-        self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
+        self._exchanges = Singles(TimedExchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
     def add_window(self, record: GpuTime) -> None:
@@ -152,11 +155,10 @@ class DeviceTimes:
             last_ns=accumulated.last_ns,
         )
         for each in record.exchanges:
-            forward_ns = math.nan if each.forward_ns is None else each.forward_ns
-            second = int(each.reached_s)
-            self._exchanges.append(_Exchange(second, each.reached_s, forward_ns, each.backward_ns, each.after_ns))
+            at_s, forward_ns = each.reached_s, math.nan if each.forward_ns is None else each.forward_ns
+            self._exchanges.append(TimedExchange(int(at_s), at_s, forward_ns, each.backward_ns, each.after_ns))
         for lead in record.leads:
-            if lead.boundary not in _ORDER:
+            if lead.boundary not in GPU_BOUNDARIES:
                 continue
             if lead.boundary not in self._leads:
                 self._leads[lead.boundary] = Series(_Leads, _ROWS, _BOUNDS)
@@ -179,12 +181,9 @@ class DeviceTimes:
         sums, phases = self.times.over(span), self._phases.figures(self.times.counts(span))
         if sums is None or not sums.steps:
             return None
-        leads = ((boundary, self._leads[boundary]) for boundary in _ORDER if boundary in self._leads)
+        leads = ((boundary, self._leads[boundary]) for boundary in GPU_BOUNDARIES if boundary in self._leads)
         known = ((at, found, each.rows(span)) for at, each in leads if (found := each.over(span)) is not None)
         accumulated = map(int, (sums.accumulated_steps, sums.own_ns, sums.last_ns))
-        exchanges = (
-            (each, None if math.isnan(each.forward_ns) else int(each.forward_ns)) for each in self._exchanges.over(span)
-        )
         shares = []
         for span_ns, idle_ns, maybe_idle_ns in (phases.get(name, (0, 0, 0)) for name in STEP):
             most_ns = span_ns if sums.unbounded else min(span_ns, idle_ns + maybe_idle_ns)
@@ -197,10 +196,7 @@ class DeviceTimes:
             leads=tuple(_lead_row(*each) for each in known),
             lead_error_us=None if math.isnan(sums.lead_error_us) else sums.lead_error_us,
             timed_s=sums.total_ns / 1e9,
-            exchanges=tuple(
-                GpuExchange(each.reached_s, forward_ns, int(each.backward_ns), int(each.after_ns))
-                for each, forward_ns in exchanges
-            ),
+            exchanges=self._exchanges.over(span),
             accumulation=GpuAccumulation(*accumulated) if sums.accumulated_steps else None,
             phases=dict(zip(STEP, shares, strict=True)) if sums.total_ns else {},
         )

@@ -19,8 +19,8 @@ from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
-from tuimon.records import PASSES, GpuExchange
-from tuimon.session.gpu_time import GpuTimeRow
+from tuimon.records import PASSES
+from tuimon.session.gpu_time import GpuTimeRow, TimedExchange
 from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.session.threads import MainThread
@@ -332,13 +332,13 @@ def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
     by_steps = [
         max(0.0, exchange.backward_ns - BACKWARD_PER_FORWARD * exchange.forward_ns) / 1e6
         for exchange in of_steps
-        if exchange.forward_ns is not None
+        if not math.isnan(exchange.forward_ns)
     ]
     by_mean_ms = fmean(exchange.backward_ns for exchange in of_steps) / 1e6 - most_ms
     return max(by_mean_ms, fmean(by_steps) if len(by_steps) >= MIN_STEPS else 0.0)
 
 
-def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict[int, float]:
+def waits_ms(ranks: Mapping[int, Sequence[TimedExchange]], step_ms: float) -> dict[int, float]:
     """The least time that each rank waits for later ranks, in the mean step; empty if they do not exchange together.
 
     If the last rank was not timed in a step, the last timed one stands for it, which makes the waits too short.
@@ -360,10 +360,10 @@ def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict
     return {pid: fmean(found) for pid, found in waits.items() if len(found) >= MIN_STEPS}
 
 
-def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> Iterable[dict[int, GpuExchange]]:
+def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -> Iterable[dict[int, TimedExchange]]:
     """The exchanges of two or more ranks that belong to one step, by the clock."""
     ordered = sorted((exchange.reached_s, pid, exchange) for pid, found in ranks.items() for exchange in found)
-    step: dict[int, GpuExchange] = {}
+    step: dict[int, TimedExchange] = {}
     since_s = 0.0
     for reached_s, pid, exchange in ordered:
         if step and (pid in step or reached_s - since_s > within_s):
@@ -377,7 +377,7 @@ def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> 
         yield step
 
 
-def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, float]:
+def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, float]:
     """How far the clock of each further node is ahead of the first node's: the median over steps timed on both.
 
     Ranks that exchange together reach it at one moment, so the difference is that of the clocks, and alike in each

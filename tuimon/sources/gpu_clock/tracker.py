@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
-from tuimon.records import BETWEEN, GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
+from tuimon.records import BETWEEN, GPU_BOUNDARIES, GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary, lead_record
 from tuimon.sources.loop.step import MarkedStretch
 
@@ -23,14 +23,9 @@ _STEPS_WAITING = 64
 _EVENTS_WAITING = 4096
 #: A step with more boundaries than this is none: it holds an evaluation.
 _BOUNDARIES_LIMIT = 2048
-#: The boundaries that may have an event, in the order of the loop.
-BOUNDARIES = {
-    layout.FETCH_END: "fetch end",
-    layout.BACKWARD_BEGIN: "backward begin",
-    layout.BACKWARD_END: "backward end",
-    layout.OPTIMIZER_BEGIN: "optimizer begin",
-    layout.OPTIMIZER_END: "optimizer end",
-}
+_KINDS = layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END
+#: The boundaries that may have an event.
+BOUNDARIES = dict(zip(_KINDS, GPU_BOUNDARIES, strict=True))
 _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
 
 

@@ -22,8 +22,6 @@ from tuimon.views.report_types import Rank, Report, SinceStart
 FRESH_S = 2.0
 #: Most causes of throttling of one GPU: the driver knows eight.
 _CAUSES = 8
-#: Boundaries of the launch lead; a log may name others.
-_BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
 #: Longest label value, in characters: names of GPUs take about 40, UUIDs of MIG instances 100.
 _LONGEST_VALUE = 128
 #: Unit at the end of a field's name -> factor to Prometheus's unit.
@@ -123,7 +121,6 @@ def _rows(report: Report, ranks: Sequence[tuple[str, Rank]]) -> _Rows:
             ((label, lead.boundary), lead)
             for label, rank in ranks
             for lead in (rank.gpu_time.leads if rank.gpu_time is not None else ())
-            if lead.boundary in _BOUNDARIES
         ],
         (*RANK, "device"): [((label, str(row.device)), row) for label, rank in ranks for row in rank.torch_memory],
         # a loader's number is no label: a program may make a new one for every epoch
