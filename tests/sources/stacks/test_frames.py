@@ -34,6 +34,7 @@ WRAPPED = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1775, "_wrapped_cal
 CALL = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
 LINEAR = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
 STEP = RawFrame(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
+CONTEXT = RawFrame(f"{PACKAGES}/torch/utils/_contextlib.py", 124, "decorate_context")
 SCHEDULED = RawFrame(f"{PACKAGES}/torch/optim/lr_scheduler.py", 166, "wrapper")
 HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
 FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
@@ -114,6 +115,7 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
         ((MAIN, CALL, MODEL, CALL, LINEAR), (MAIN, CALL)),
         ((MAIN, STEP, MAIN, CALL, MODEL, LINEAR), (MAIN, STEP, MAIN, CALL)),  # a closure inside step()
         ((MAIN, SCHEDULED, STEP, EPOCH, PIL), (MAIN, SCHEDULED, STEP, EPOCH)),  # one that runs no module there
+        ((MAIN, STEP, CONTEXT, EPOCH, PIL, ITEM, MODEL), (MAIN, STEP, CONTEXT, EPOCH, PIL, ITEM)),  # a library's, too
         ((MAIN, SCHEDULED, STEP), (MAIN, SCHEDULED)),
         ((MAIN, HOOK, MODEL), (MAIN, HOOK)),
         ((MAIN, FETCH, WORKER, ITEM), (MAIN, FETCH, WORKER, ITEM)),  # a forked worker
@@ -134,6 +136,8 @@ def test_what_the_loops_lines_call_is_kept_be_it_by_a_library() -> None:
     ids = FrameIds()
     assert telling_depth((MAIN, ITEM, MODEL, PIL), 1, ids) == 2
     assert telling_depth((MAIN, NOTIFY, ITEM, MODEL), 1, ids) == 3
+    loading = RawFrame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
+    assert telling_depth((MAIN, loading, PIL, PIL_INSIDE), 2, ids) == 3  # an import calls nothing of the loop's
 
 
 def test_rare_stacks_keep_their_phase() -> None:

@@ -123,18 +123,19 @@ def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
     """
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
-    library = depth < len(stack) and traits[depth].library
-    telling = max(depth + library, imported or 0, _module_at(stack, traits, imported) or 0)
-    parts = set[str]()
-    loads = False
+    telling = depth + (depth < len(stack) and traits[depth].library)
+    if imported is not None:
+        telling = _module_at(stack, traits, imported) or imported
+    parts, called = set[str](), tuple[str, ...]()  # the latter: whose code, called by torch, is still to come
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
+        code, own = _function(frame), "user" if trait.user else "library" if trait.library else "none"
         if trait.part:
-            is_new = trait.part not in parts or is_worker_loop(*_function(frame)) or is_fetcher(frame.file)
+            is_new = trait.part not in parts or is_worker_loop(*code) or is_fetcher(frame.file)
             telling = max(telling, i) if is_new else telling
             parts.add(trait.part)
-            loads = loads_data(*_function(frame))
-        elif (loads and trait.user) or (i and may_call_closure(*_function(stack[i - 1]))):
-            telling, loads = max(telling, i), False
+            called = ("user",) if loads_data(*code) else ("user", "library") if may_call_closure(*code) else ()
+        elif own in called:
+            telling, called = max(telling, i), () if trait.user else ("user",)
     return min(telling + 1, len(stack))
 
 
