@@ -281,20 +281,27 @@ async def test_export_says_when_it_cannot(monkeypatch):
         assert "No space left" in note.message
 
 
-async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
-    def notice(level, message):
-        return Notice(t=1.0, pid=0, source="prometheus", level=level, message=message, hint="Name another port")
+async def test_what_no_pane_shows_is_said_once_and_again_when_it_changes():
+    def notice(level, message, source="prometheus"):
+        return Notice(t=1.0, pid=0, source=source, level=level, message=message, hint="Name another port")
 
     monitor = streams.input_bound(5)
-    monitor.later = [[notice("warning", "[b]in use")], [notice("warning", "[b]in use")], [notice("info", "served")]]
+    full = Notice(t=1.0, pid=0, source="log", level="warning", message="x.jsonl cannot be written: No space left")
+    monitor.later = [
+        [notice("warning", "[b]in use"), notice("info", "denied", "gpu")],
+        [notice("warning", "[b]in use")],
+        [notice("info", "served")],
+        [full],
+    ]
     async with running(monitor) as (app, pilot):
-        for _ in range(3):
+        for _ in range(4):
             app.tick()
         await pilot.pause()
         said = [(note.message, note.severity) for note in app._notifications]
     assert said == [
-        ("prometheus: [b]in use. Name another port", "warning"),
-        ("prometheus: served. Name another port", "information"),
+        ("prometheus: [b]in use – Name another port", "warning"),
+        ("prometheus: served – Name another port", "information"),
+        ("log: x.jsonl cannot be written: No space left", "warning"),
     ]
 
 

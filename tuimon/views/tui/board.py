@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from tuimon.records import Cost
 from tuimon.session.session import Session
-from tuimon.views.format import percent, plain, size
+from tuimon.views.format import advice, percent, size
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import Line, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
@@ -194,8 +194,8 @@ def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
 
 #: In the order of their keys, 1 to 6.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
-#: Sources without a pane of their own: the exporters of metrics, and AMD's driver beside NVIDIA's.
-_ANNOUNCED = ("prometheus", "metrics", "amdsmi")
+#: Seconds for which a warning that no pane shows stays on the screen.
+_WARNING_S = 15.0
 #: Columns and rows of the screen from which the loaders are shown without pressing their key.
 _ROOM_FOR_LOADERS = (120, 40)
 
@@ -328,13 +328,15 @@ class Board(Widget):
         for pane in self.panes:
             pane.redraw()
         # show notices that no pane shows, each once, in a corner of the screen
-        for source in _ANNOUNCED:
-            notice = session.notices.get(source)
-            if notice is not None and self._announced.get(source) != notice.message:
+        shown = set(chain.from_iterable(pane.sources for pane in self.panes))
+        for source, notice in session.notices.items():
+            if source not in shown and self._announced.get(source) != notice.message:
                 self._announced[source] = notice.message
-                hint = f". {plain(notice.hint)}" if notice.hint else ""
-                text = f"{source}: {plain(notice.message)}{hint}"
-                self.notify(text, severity="warning" if notice.level == "warning" else "information", markup=False)
+                text = advice(notice.message, notice.hint, source)
+                if notice.level == "warning":
+                    self.notify(text, severity="warning", timeout=_WARNING_S, markup=False)
+                else:
+                    self.notify(text, markup=False)
 
     def place_panes(self) -> None:
         """Move the panes to their places, if these changed."""

@@ -20,6 +20,7 @@ from tuimon.views.tui.drawing.palette import style_of
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
+    from tuimon.records import Notice
     from tuimon.session.session import Session
 
 #: Characters that tuimon draws, and below each its ASCII stand-in.
@@ -191,6 +192,9 @@ class Pane(Canvas, Generic[State], can_focus=True):
     pane can be resized and scrolled without newer data.
     """
 
+    #: The sources whose notices it shows; what any other source reports is shown in a corner of the screen.
+    sources: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.state: State | None = None
@@ -207,6 +211,10 @@ class Pane(Canvas, Generic[State], can_focus=True):
     def heading(self, state: State) -> tuple[Span, ...]:
         """The text in the border."""
         return ()
+
+    def notices(self, session: Session) -> list[Notice]:
+        """The notices that it shows, in the order of its sources."""
+        return [session.notices[source] for source in self.sources if source in session.notices]
 
     def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
         """Collect the state as it is now; ``redraw`` shows it."""

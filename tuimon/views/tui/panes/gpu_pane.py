@@ -194,9 +194,11 @@ class GpuState(NamedTuple):
 class GpuPane(Pane[GpuState]):
     """One card a GPU; a table where there are many; one line where there is none."""
 
+    sources = ("gpu",)
+
     def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
         """All devices, and the source's notice."""
-        notice, run = session.notices.get("gpu"), session.shown()
+        notice, run = next(iter(self.notices(session)), None), session.shown()
         axis, views = axis_of(session), []
         labels = {p.pid: f"rank {p.rank}" for p in session.processes() if p.rank is not None and not p.ended}
         torch = [

@@ -190,6 +190,8 @@ class OutputState(NamedTuple):
 class OutputPane(MovingPane[OutputState]):
     """The tail of the output; the arrow keys scroll back."""
 
+    sources = ("output",)
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.screen_of_run = OutputScreen()
@@ -217,14 +219,13 @@ class OutputPane(MovingPane[OutputState]):
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
-        notice = session.notices.get("output")
         return OutputState(
             version=self.screen_of_run.version,
             above=self._above,
             skipped_bytes=self._skipped_bytes,
             has_output=self.tail is not None,
             mode=session.header.mode if session.header else "run",
-            note=plain(notice.message) if notice is not None and notice.level != "ok" else None,
+            note=next((plain(notice.message) for notice in self.notices(session)), None),
         )
 
     def draw(self, state: OutputState, width: int, height: int) -> list[Line]:

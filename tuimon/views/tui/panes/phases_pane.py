@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
@@ -40,6 +40,7 @@ from tuimon.views.tui.panes.threads_pane import hot_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
+    from tuimon.records import Notice
     from tuimon.session.session import Session, SessionView
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
@@ -177,6 +178,8 @@ class PhasesState(NamedTuple):
 class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
+    sources = ("markers",)
+
     _compared: tuple[bool, float, Sequence[RankRow]] = (False, -math.inf, ())  # of the whole run, when, and the ranks
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
@@ -196,7 +199,7 @@ class PhasesPane(Pane[PhasesState]):
             history,
             axis.span_s,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
-            _notes(session, run.steps(pid)),
+            _notes(self.notices(session), run.steps(pid)),
             gpu,
             tuple(phases),
             which_training(session).text_of_rank(process.rank if process is not None else None),
@@ -312,17 +315,14 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     return [*above, caption, *plot(width, height - 1 - len(above))]
 
 
-def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
+def _notes(notices: Iterable[Notice], steps: StepSummary | None) -> tuple[str, ...]:
     """Missing and lost figures, in words."""
     notes = []
     if steps is not None and steps.dropped:
         notes.append(f"{steps.dropped} markers lost: figures come from the others")
     if steps is not None and (timed := timed_steps(steps.timed_ratio)):
         notes.append(f"{timed}, to cost little; all counted")
-    notice = session.notices.get("markers")
-    if notice is not None and notice.level != "ok":
-        notes.append(advice(notice.message, notice.hint))
-    return tuple(notes)
+    return (*notes, *(advice(notice.message, notice.hint) for notice in notices))
 
 
 def idle_line(times: GpuTimeRow, width: int) -> Line:

@@ -207,6 +207,8 @@ class ThreadsState(NamedTuple):
 class ThreadsPane(MovingPane[ThreadsState]):
     """A table with a cursor that stays on its thread, a filter and a sort."""
 
+    sources = ("stacks", "native", "processes")
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", show=False),
         Binding("right", "open", show=False),
@@ -228,8 +230,7 @@ class ThreadsPane(MovingPane[ThreadsState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
-        notices = (session.notices.get(source) for source in ("stacks", "native", "processes"))
-        notes = [advice(n.message, n.hint) for n in notices if n is not None and not _is_refuted(n, session)]
+        notes = [advice(n.message, n.hint) for n in self.notices(session) if not _is_refuted(n, session)]
         return ThreadsState(tuple(session.shown().threads()), tuple(notes), tuple(session.processes()))
 
     def shown(self) -> Sequence[ThreadRow]:
