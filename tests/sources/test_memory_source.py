@@ -100,7 +100,7 @@ def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeChannel:
 
 def training() -> ProcessTable:
     table = ProcessTable(os.getpid(), None)
-    table.mark_trainer(os.getpid())
+    table.note_seen(os.getpid(), "marked")
     return table
 
 

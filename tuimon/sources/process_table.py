@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
@@ -21,8 +21,9 @@ class ProcessId(NamedTuple):
 
 #: A phase of a loop, or the time between two that have no markers: begin and end (ns, monotonic), and its name.
 TimedPhase = tuple[int, int, str]
-#: The work that samples of a process's main thread show: backward, or torch's worker loop.
-Sampled = Literal["training", "loading"]
+#: What a process was seen to do: backwards or updates in its ring; backward, or torch's worker loop, in samples of
+#: its main thread.
+Seen = Literal["marked", "training", "loading"]
 
 
 class ProcessTable:
@@ -46,10 +47,8 @@ class ProcessTable:
         self.facts: dict[int, RingFacts] = {}
         #: processes whose ring showed that they belong to the run; written by the markers source
         self.named: tuple[ProcessId, ...] = ()
-        #: processes whose ring showed backwards or updates; written by the markers source
-        self._training: frozenset[ProcessId] = frozenset()
-        #: processes whose samples showed such work; written by the stacks source
-        self._sampled: dict[Sampled, frozenset[ProcessId]] = {"training": frozenset(), "loading": frozenset()}
+        #: processes that were seen to do this; what is marked is written by the markers source, the rest by the stacks
+        self._seen: dict[Seen, frozenset[ProcessId]] = dict.fromkeys(get_args(Seen), frozenset())
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
         #: the latest phases of a process, where somebody has put a deque for them; filled by the markers source
@@ -81,40 +80,30 @@ class ProcessTable:
 
     def trainers(self) -> frozenset[int]:
         """The live processes whose ring showed backwards or updates."""
-        return self._alive(self._training)
+        return self.seen("marked")
+
+    def seen(self, doing: Seen) -> frozenset[int]:
+        """The live processes that were seen to do this."""
+        return frozenset(pid for pid, start in self._seen[doing] if self._start_ticks.get(pid) == start)
 
     def by_rank(self, pids: Iterable[int]) -> list[int]:
         """These processes by the ranks that they report; those without one come last."""
         ranks = {pid: facts.rank for pid, facts in self.facts.items() if facts.rank is not None}
         return sorted(pids, key=lambda pid: (pid not in ranks, ranks.get(pid), pid))
 
-    def _alive(self, processes: Iterable[ProcessId]) -> frozenset[int]:
-        return frozenset(pid for pid, start in processes if self._start_ticks.get(pid) == start)
-
-    def mark_trainer(self, pid: int) -> None:
-        """Note that the ring of this process shows that it trains; for the markers source."""
-        start = procfs.start_ticks(pid)
-        if start is not None:
-            self._training |= {ProcessId(pid, start)}
-            self.version = object()
-
-    def sampled(self, doing: Sampled) -> frozenset[int]:
-        """The live processes whose samples showed this work."""
-        return self._alive(self._sampled[doing])
-
-    def note_sampled(self, pid: int, doing: Sampled) -> None:
-        """Note that samples of this process show this work; for the stacks source."""
-        start, seen = self._start_ticks.get(pid), self._sampled[doing]
-        if start is not None and (pid, start) not in seen:
-            alive = self._alive(seen)
-            self._sampled[doing] = frozenset((*(each for each in seen if each.pid in alive), ProcessId(pid, start)))
+    def note_seen(self, pid: int, doing: Seen) -> None:
+        """Note that one of the run's processes is seen to do this; for the markers and the stacks source."""
+        start, before = self._start_ticks.get(pid), self._seen[doing]
+        if start is not None and (pid, start) not in before:
+            alive = self.seen(doing)
+            self._seen[doing] = frozenset((*(each for each in before if each.pid in alive), ProcessId(pid, start)))
             self.version = object()
 
     def forget(self, process: ProcessId) -> None:
         """Drop what a process that has ended has reported: its pid may be used again; for the markers source."""
         self.facts = {pid: facts for pid, facts in self.facts.items() if pid != process.pid}
         self.named = tuple(known for known in self.named if known != process)
-        self._training -= {process}
+        self._seen["marked"] -= {process}
         self.version = object()
 
     def name_process(self, pid: int) -> None:

@@ -221,7 +221,7 @@ def test_where_training_processes_run_on_a_machine_of_two_nodes(tmp_path):
     machine = Machine(tmp_path)
     _runs_on(machine, 3, "0-3")
     assert machine.read()[0].placed == []  # it does not train yet
-    machine.table.mark_trainer(os.getpid())
+    machine.table.note_seen(os.getpid(), "marked")
     assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 1, [0, 1])]
     _runs_on(machine, 1, "0-1")
     assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 0, [0])]

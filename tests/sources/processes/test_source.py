@@ -66,7 +66,7 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
         assert reader.when(child, lambda p: p.role == "child").ppid == root.pid
-        table.note_sampled(child, "loading")
+        table.note_seen(child, "loading")
         reader.when(child, lambda p: p.role == "worker")
         assert reader.when(child, lambda row: bool(row.private_bytes), Threads).own_bytes
         opened = reader.when(root.pid, lambda row: row.open_files is not None, Threads).open_files
@@ -247,7 +247,7 @@ class Run:
         table.publish(dict.fromkeys(self.source.known, 5), {})
         with mock.patch("tuimon.proc.procfs.start_ticks", lambda pid: 5):
             for pid in self.source.known:
-                table.mark_trainer(pid)
+                table.note_seen(pid, "marked")
 
     def records(self, seconds):
         found = Counter()

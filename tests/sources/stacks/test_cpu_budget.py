@@ -149,7 +149,7 @@ def test_training_processes_by_rank_and_their_workers_before_other_children(monk
     table.publish(dict.fromkeys(roles, 5), roles)
     monkeypatch.setattr("tuimon.proc.procfs.start_ticks", lambda pid: 5)
     for pid in (10, 11):
-        table.mark_trainer(pid)
+        table.note_seen(pid, "marked")
     table.facts = {10: RingFacts({"rank": 1}), 11: RingFacts({"rank": 0})}
     sampled = SampledProcesses(table)
     sampled.find(0.0)

@@ -97,8 +97,7 @@ class RingFollower:
         self.pid = reader.pid
         self.phases: deque[TimedPhase] | None = None  # where to note those of the thread that trains
         self.trains = False
-        self.is_known_trainer = False  # these two: what the process table knows already
-        self.known_meta: Mapping[str, object] = {}
+        self.known_meta: Mapping[str, object] = {}  # what the process table knows already
         self.markers_per_s = 0.0  # of the latest read
         interval_ns = int(interval_s * 1e9)
         self._ends = WindowEnds(interval_ns)

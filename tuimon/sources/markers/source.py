@@ -159,9 +159,8 @@ class MarkerSource(Source):
             return
         pid = follower.pid
         follower.phases = self._table.phases.get(pid)
-        if follower.trains and not follower.is_known_trainer:
-            self._table.mark_trainer(pid)
-            follower.is_known_trainer = True
+        if follower.trains:
+            self._table.note_seen(pid, "marked")
         meta = follower.reader.meta()
         if meta is not follower.known_meta:
             self._table.facts[pid] = ring_facts(meta)

@@ -143,7 +143,7 @@ class ProcessSource(Source):
         self._found_ended.clear()
         facts = {pid: followed.facts for pid, followed in self.known.items()}
         table = self._table
-        seen, loading = table.sampled("training"), table.sampled("loading")
+        seen, loading = table.seen("training"), table.seen("loading")
         roles = roles_of(facts, table.trainers(), table.roles, waits_for_child, seen, loading)
         self._table.publish({pid: followed.start_ticks for pid, followed in self.known.items()}, roles)
         out.extend(self.changed(roles, now_s))

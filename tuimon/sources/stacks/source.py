@@ -309,9 +309,9 @@ class WindowRecords:
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
         window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
         if self._loops.has_loop(key):
-            self._table.note_sampled(ended.pid, "training")
+            self._table.note_seen(ended.pid, "training")
         elif any(is_worker_loop(frame.file, frame.function) for stack in main for frame in stack):
-            self._table.note_sampled(ended.pid, "loading")
+            self._table.note_seen(ended.pid, "loading")
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)
