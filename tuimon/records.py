@@ -642,6 +642,12 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
     cost_ms: Amount | None = None  # duration of the driver's calls for this record
 
+    @property
+    def memory_ratio(self) -> float | None:
+        """The share of its memory that is in use."""
+        used, total = self.memory_used_bytes, self.memory_total_bytes
+        return used / total if used is not None and total else None
+
 
 #: Facts of a GPU that seldom change: if a record has None, the value of the record before holds.
 GPU_FACTS = (

@@ -434,8 +434,8 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
     """Cores that the training process uses while its training thread does its own work."""
-    main, process = evidence.training.cpu_ratio, evidence.figures
-    if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
+    main, used = evidence.training.cpu_ratio, evidence.cpu_ratio
+    if main is None or used is None or on_core_ms <= 0:
         return 1.0
-    beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
+    beside_ms = max(0.0, used - main) * mean_ms
     return min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)

@@ -94,6 +94,11 @@ class GpuRow(Struct, frozen=True):
         return [each for each in self.latest.processes if self.run_pids and each.pid not in self.run_pids]
 
     @property
+    def taken_ratio(self) -> float:
+        """The share of the time that these take of it."""
+        return min(1.0, sum(process.sm_ratio or 0.0 for process in self.others))
+
+    @property
     def is_shared(self) -> bool:
         """True if another process is on it as well: a stranger's, or another rank."""
         return len(self.latest.processes) > 1

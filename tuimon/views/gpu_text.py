@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import RankRow, rank_rows
@@ -95,12 +94,6 @@ def lead_progress(times: GpuTimeRow | None) -> str | None:
     lead = f"launches {ms(before.median_us / 1000)} ahead" if before and before.median_us is not None else ""
     idle = f"GPU idle {idle_share_text(times).replace(' ', '')}" if times.idle.low else ""
     return "  ".join(filter(None, (lead, idle))) or None
-
-
-def memory_ratio(gpu: Gpu) -> float | None:
-    """The share of a GPU's memory that is in use."""
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return used / total if used is not None and total else None
 
 
 def _busy(gpu: GpuRow) -> float | None:

@@ -17,7 +17,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpu_time import GpuShare, GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans, GpuRow
-from tuimon.session.series import WINDOW_S, sampling_error
+from tuimon.session.series import WINDOW_S, mean_of_known, sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
@@ -254,7 +254,6 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             by_events = Interval.sum_of(phase.idle for phase in phases.values()).up_to(by_counters.high)
         idle = by_events.joined(by_counters) if by_counters is not None else by_events
         agree = by_counters is None or by_events.meets(by_counters)
-        active = [row.means.sm_ratio for row in self.rows if row.means is not None and row.means.sm_ratio is not None]
         outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
         found = GpuSteps(
             time=time._replace(idle=idle, phases=phases),
@@ -262,7 +261,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             contradiction=None if agree or by_counters is None else (by_events, by_counters),
             wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most) if agree else None,
             untimed=untimed if is_alone else 0.0,
-            sm_ratio=sum(active) / len(active) if active else None,
+            sm_ratio=mean_of_known(row.means.sm_ratio for row in self.rows if row.means is not None),
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
         narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
@@ -441,8 +440,8 @@ def runs_nothing(row: GpuRow) -> bool:
 def is_free(row: GpuRow) -> bool:
     """True if nobody seems to use a GPU; in a container the driver may hide other processes."""
     gpu = row.latest
-    held = gpu.memory_used_bytes / gpu.memory_total_bytes if gpu.memory_used_bytes and gpu.memory_total_bytes else 0.0
-    return not row.used_by_run and not gpu.processes and not gpu.pids and held < SMALL and not gpu.util_ratio
+    is_held = bool(gpu.processes or gpu.pids) or (gpu.memory_ratio or 0.0) >= SMALL
+    return not row.used_by_run and not is_held and not gpu.util_ratio
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:

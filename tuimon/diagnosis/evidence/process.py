@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
-from tuimon.records import Place, Process, Threads
+from tuimon.records import Place, Process
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView
@@ -105,8 +105,10 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
     # -- its threads and samples
 
     @cached_property
-    def figures(self) -> Threads | None:
-        return self.view.process_threads(self.pid)
+    def cpu_ratio(self) -> float | None:
+        """CPU time of all its threads; 1.0 is one core."""
+        threads = self.view.process_threads(self.pid)
+        return threads.cpu_ratio if threads is not None else None
 
     @cached_property
     def threads(self) -> tuple[ThreadRow, ...]:

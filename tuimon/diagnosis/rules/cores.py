@@ -232,7 +232,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     that nearly always runs a kernel proves any harm.
     """
     known = [process for process in gpu.others if process.sm_ratio is not None]
-    taken = min(1.0, sum(process.sm_ratio or 0.0 for process in known))
+    taken = gpu.taken_ratio
     own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
     steps, used = evidence.gpu.steps if machine is evidence.here else None, utilisation(gpu)
     idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)

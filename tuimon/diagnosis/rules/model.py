@@ -103,7 +103,7 @@ def _makes_tensor(node: StackNode) -> bool:
 
 def _runs(evidence: Evidence) -> float:
     """The part of the time in which the training thread runs or waits for a core: only then it computes."""
-    thread, used = evidence.training, evidence.figures.cpu_ratio if evidence.figures else None
+    thread, used = evidence.training, evidence.cpu_ratio
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
         return thread.cpu_ratio + thread.delay_ratio
     return used if used is not None else 1.0  # the process's, if the kernel does not report waits for a core
@@ -121,7 +121,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
-    used, hot = evidence.figures.cpu_ratio if evidence.figures else None, evidence.hottest_in(heaviest)
+    used, hot = evidence.cpu_ratio, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     against = list(against_order(rest))
     warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)

@@ -198,7 +198,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     threads, processes = evidence.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
-    taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
+    taken = [row.taken_ratio for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STEP) or 1.0
     return Run(

@@ -31,7 +31,7 @@ from tuimon.session.state import PARTS, goodput, run_state, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary, joined
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
-from tuimon.views.gpu_text import compared_ranks, memory_ratio, steps_on_gpu
+from tuimon.views.gpu_text import compared_ranks, steps_on_gpu
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, ReportPage, filled
 from tuimon.views.words import (
@@ -295,7 +295,7 @@ def _gpus(view: SessionView) -> Iterator[types.GpuJson]:
         host = nodes[node].host if node in nodes else header.host if header is not None else None
         for row in view.gpus(node):
             latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
-            yield filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=memory_ratio(latest))
+            yield filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=latest.memory_ratio)
 
 
 def _summary(ranks: Sequence[types.Rank]) -> types.RanksSummary:

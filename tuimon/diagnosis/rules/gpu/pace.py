@@ -411,9 +411,9 @@ def small_batch(evidence: Evidence) -> Finding | None:
     """
     known = evidence.gpu.counted
     figures = [
-        (means.util_ratio, gpu.memory_used_bytes / gpu.memory_total_bytes)
+        (means.util_ratio, gpu.memory_ratio)
         for gpu, means in known
-        if means.util_ratio is not None and gpu.memory_used_bytes and gpu.memory_total_bytes
+        if means.util_ratio is not None and gpu.memory_ratio is not None
     ]
     if not evidence.phases or evidence.gpu.awaits_idle_causes or not known:
         return None

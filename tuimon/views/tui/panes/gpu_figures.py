@@ -14,7 +14,7 @@ from tuimon.records import Process
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
-from tuimon.views.gpu_text import memory_ratio, shows_sms
+from tuimon.views.gpu_text import shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -230,13 +230,12 @@ def memory_line(view: GpuView, width: int) -> Line:
     """``memory  26 %  ━━╍╍┄┄───  21.0 / 80.0 GiB``: torch's tensors, its cache, memory of others, free."""
     gpu, torch = view.gpu.latest, view.torch
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    ratio = memory_ratio(gpu)
     text = ABSENT if used is None and total is None else f"{gib(used)} / {gib(total)} GiB"
-    head = (label("memory"), value(percent(ratio), view.strong))
+    head = (label("memory"), value(percent(gpu.memory_ratio), view.strong))
     room = width - cells(head) - len(text) - 2
     if room < 4:
         return fitting([(*head, Span(text, "text")), (label("memory"), Span(text, "text"))], width)
-    return (*head, *_memory_bar(ratio, used, total, torch, room), Span(f"  {text}", "text"))
+    return (*head, *_memory_bar(gpu.memory_ratio, used, total, torch, room), Span(f"  {text}", "text"))
 
 
 def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch: TorchShare | None, room: int) -> Line:
@@ -365,7 +364,7 @@ class Figure(NamedTuple):
 FIGURES = (
     Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
     Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
-    Figure("memory", 6, lambda gpu: percent(memory_ratio(gpu.latest))),
+    Figure("memory", 6, lambda gpu: percent(gpu.latest.memory_ratio)),
     Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
     Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
     Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
