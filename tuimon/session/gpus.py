@@ -15,11 +15,6 @@ from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 
-_RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
-_RATES = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
-#: The fields of ``Gpu`` that have a mean.
-COUNTERS = (*_RATIOS, *_RATES, "power_w", "sm_clock_mhz")
-
 
 class GpuMeans(Struct, frozen=True, gc=False):
     """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
@@ -40,6 +35,10 @@ class GpuMeans(Struct, frozen=True, gc=False):
     power_w: float | None = None
     sm_clock_mhz: float | None = None
     watts: float | None = None  # by the energy counter
+
+
+#: The fields of ``Gpu`` that have a mean.
+COUNTERS = tuple(name for name in GpuMeans.__struct_fields__ if name in Gpu.__struct_fields__)
 
 
 def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:

@@ -419,6 +419,11 @@ class SessionView:
         process = self.session.process(pid)
         return [row for row in self._gpus(node_of(pid)) if process is not None and process.uses(row.latest)]
 
+    def all_gpus(self) -> list[GpuRow]:
+        """The GPUs of all nodes of the run."""
+        nodes = sorted(self.session.nodes.known) or [self.session.focus_node]
+        return [row for node in nodes for row in self._gpus(node)]
+
     @once
     def _gpus(self, node: int) -> list[GpuRow]:
         session, focus = self.session, self.session.trainer()

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
+from tests.views.streams import gpu
 from tests.waiting import until
 from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
@@ -35,6 +36,13 @@ def test_a_whole_run_has_every_metric() -> None:
     records.extend(session, made, lines, seen, Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.name for metric in METRICS}
+
+
+@pytest.mark.parametrize(("interval_s", "is_there"), [(1.0, False), (60.0, True)])
+def test_a_gpu_that_does_not_answer_for_three_windows_is_left_out(interval_s: float, is_there: bool) -> None:
+    header = structs.replace(records.header(), interval_s=interval_s)
+    session = records.session_of(header, gpu(5.0), records.process(t=60.0))
+    assert any(each.name.startswith("hw_gpu") for each, _ in take(session, (), RankLabels()).families) is is_there
 
 
 def uneven_ranks(windows: int = 12) -> Session:

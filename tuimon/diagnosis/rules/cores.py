@@ -264,5 +264,5 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
         severity="info",
         gpu=gpu.latest.index,
         trainings=len(others) + 1,
-        gpu_util=gpu.latest.util_ratio,
+        gpu_util=utilisation(gpu),
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import count
 from typing import NamedTuple, get_args
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.ranks import RankState
-from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
 from tuimon.views.metrics.table import GPU, METRICS, RANK, Distribution, Metric, MetricSample
 from tuimon.views.report.report import report_of
@@ -70,7 +69,8 @@ class Snapshots:
 def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> Snapshot:
     """All metrics that are known now."""
     report = report_of(session, findings, span="recent")
-    rows = _rows(report, labels.of(report.ranks))
+    fresh = {row.latest.uuid for row in session.over("recent").all_gpus() if not row.is_old}
+    rows = _rows(report, labels.of(report.ranks), fresh)
     families = ((metric, tuple(_samples(metric, rows))) for metric in METRICS)
     return Snapshot(tuple((metric, samples) for metric, samples in families if samples))
 
@@ -101,9 +101,10 @@ def _value(row: object, path: str) -> object:
     return row * unit if isinstance(row, int | float) else row
 
 
-def _rows(report: Report, ranks: Sequence[tuple[str, Rank]]) -> _Rows:
+def _rows(report: Report, ranks: Sequence[tuple[str, Rank]], fresh: Set[str]) -> _Rows:
+    """``fresh``: the UUIDs of the GPUs whose driver answers."""
     run = report.run
-    gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in report.gpus if gpu.stale_s <= WINDOW_S]
+    gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in report.gpus if gpu.latest.uuid in fresh]
     states = Counter(rank.state for rank in report.ranks)
     about = (run.name or "", run.host or "", run.mode or "", run.versions.get("tuimon", ""))
     found = {finding.rule: finding for finding in reversed(report.findings)}  # the first finding of each rule

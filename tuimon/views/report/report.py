@@ -19,6 +19,7 @@ from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
@@ -84,7 +85,7 @@ def report_of(
         summary="",
         run=_run(session, log),
         facts=_facts(view, pid),
-        gpus=list(_gpus(view)),
+        gpus=[_gpu(session, row) for row in view.all_gpus()],
         trainings=trainings,
         ranks=[
             _rank(view, each, rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
@@ -288,14 +289,10 @@ def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
     )
 
 
-def _gpus(view: SessionView) -> Iterator[types.GpuJson]:
-    """All GPUs and MIG instances on all nodes of the run."""
-    nodes, header = view.session.nodes.known, view.session.header
-    for node in sorted(nodes) or [view.session.focus_node]:
-        host = nodes[node].host if node in nodes else header.host if header is not None else None
-        for row in view.gpus(node):
-            latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
-            yield filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=latest.memory_ratio)
+def _gpu(session: Session, row: GpuRow) -> types.GpuJson:
+    latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
+    host = session.host_of(row.latest.pid)
+    return filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=latest.memory_ratio)
 
 
 def _summary(ranks: Sequence[types.Rank]) -> types.RanksSummary:
@@ -366,8 +363,7 @@ def page_of(
     report = report_of(session, findings, log, changes)
     pid, view = session.trainer(), session.over("whole")
     places = [place for finding in report.findings for place in finding.where]
-    nodes = sorted(session.nodes.known) or [session.focus_node]
-    used = (row for node in nodes for row in view.gpus(node) if row.used_by_run)
+    used = (row for row in view.all_gpus() if row.used_by_run)
     return filled(
         ReportPage,
         report,
