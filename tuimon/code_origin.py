@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -64,8 +64,13 @@ is_generated = frame_test(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
 is_import_system = frame_test("^<frozen importlib")
 
 
-def is_user_file(file: str) -> bool:
-    """True if a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``."""
+def is_user_file(file: str, programs: Collection[str] = ()) -> bool:
+    """True if a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``.
+
+    Or of one of the ``programs``: the installed packages that are what runs, as under ``python -m nice.train``.
+    """
+    if programs and package_of(file) in programs:
+        return True
     if not file or file.startswith("<"):
         return file.startswith(_TYPED_IN)
     if file.startswith(_OWN_FOLDER) or is_agent_file(file):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -51,14 +51,16 @@ class _File(msgspec.Struct):
 _Key = tuple[str, int, str]
 
 
-def read_history(raw: bytes, pid: int, t: float, source: SourceText, files: TargetFiles) -> MemoryHistory | None:
+def read_history(
+    raw: bytes, pid: int, t: float, source: SourceText, files: TargetFiles, programs: Collection[str] = ()
+) -> MemoryHistory | None:
     """The record of what an agent has written; None if that is damaged."""
     file = decoded(raw, _File)
     if file is None:
         return None
     groups: dict[_Key, list[_Stack]] = {}
     for stack in file.stacks:
-        groups.setdefault(_line_of(stack, file.lines), []).append(stack)
+        groups.setdefault(_line_of(stack, file.lines, programs), []).append(stack)
     ordered = sorted(groups.items(), key=lambda group: -sum(stack.bytes for stack in group[1]))
     return MemoryHistory(
         t=t,
@@ -68,22 +70,24 @@ def read_history(raw: bytes, pid: int, t: float, source: SourceText, files: Targ
         steps=file.steps,
         live_bytes=file.live_bytes,
         most_bytes=file.most_bytes,
-        lines=[_memory_line(key, stacks, source, files) for key, stacks in ordered[:_LINES]],
+        lines=[_memory_line(key, stacks, source, files, programs) for key, stacks in ordered[:_LINES]],
         folded_bytes=file.folded_bytes + sum(s.bytes for _, stacks in ordered[_LINES:] for s in stacks),
         wanted_bytes=file.wanted_bytes,
         pause_ms=round(file.pause_ns / 1e6, 3),
     )
 
 
-def _line_of(stack: _Stack, lines: list[_Key]) -> _Key:
+def _line_of(stack: _Stack, lines: list[_Key], programs: Collection[str]) -> _Key:
     """The innermost line of the user's code; without one, the innermost."""
     frames = [lines[number] for number in stack.frames if 0 <= number < len(lines)]
-    return next((frame for frame in frames if is_user_file(frame[0])), frames[0] if frames else ("", 0, ""))
+    return next((frame for frame in frames if is_user_file(frame[0], programs)), frames[0] if frames else ("", 0, ""))
 
 
-def _memory_line(key: _Key, stacks: list[_Stack], source: SourceText, files: TargetFiles) -> MemoryLine:
+def _memory_line(
+    key: _Key, stacks: list[_Stack], source: SourceText, files: TargetFiles, programs: Collection[str]
+) -> MemoryLine:
     file, line, function = key
-    user = bool(file) and is_user_file(file)
+    user = bool(file) and is_user_file(file, programs)
     known = [stack.growth for stack in stacks if stack.growth is not None]
     return MemoryLine(
         file[-_NAME_CHARS * 4 :],
@@ -186,7 +190,7 @@ class MemorySource(Source):
         remove_file(path)
         ticks = self._table.start_ticks(pid)
         files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks), ended=OURS)
-        history = read_history(raw, pid, round(now_s, 3), self._source, files)
+        history = read_history(raw, pid, round(now_s, 3), self._source, files, self._table.programs)
         yield history or self._notice("warning", "the agent's figures are damaged")
 
     def _notice(self, level: Literal["ok", "info", "warning"], message: str, hint: str | None = None) -> Notice:

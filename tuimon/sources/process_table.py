@@ -53,6 +53,8 @@ class ProcessTable:
         self.running: dict[int, list[ThreadCpu]] = {}
         #: the latest phases of a process, where somebody has put a deque for them; filled by the markers source
         self.phases: dict[int, deque[TimedPhase]] = {}
+        #: installed packages that are the program, whose code counts as the user's; written by the stacks source
+        self.programs: frozenset[str] = frozenset()
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed

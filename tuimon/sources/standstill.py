@@ -179,7 +179,10 @@ class Grouped(Struct, frozen=True, gc=False):
 
 
 def grouped(
-    threads: Iterable[tuple[int, SampledThread]], source: Callable[[int, RawFrame], str], training: Collection[int] = ()
+    threads: Iterable[tuple[int, SampledThread]],
+    source: Callable[[int, RawFrame], str],
+    training: Collection[int] = (),
+    programs: Collection[str] = (),
 ) -> Grouped:
     """Group threads, given with their pids; ``source`` reads a line for a process.
 
@@ -189,7 +192,7 @@ def grouped(
     idle = 0
     for pid, thread in threads:
         frames = tuple(frame for frame in thread.stack if not is_agent_file(frame.file))
-        if thread.tid not in (pid, *training) and not any(is_user_file(frame.file) for frame in frames):
+        if thread.tid not in (pid, *training) and not any(is_user_file(frame.file, programs) for frame in frames):
             idle += 1
             continue
         members.setdefault(frames, []).append((pid, thread.tid))
@@ -200,7 +203,7 @@ def grouped(
         shown = []
         for frame in frames[-DEPTH:]:
             file, line, function = frame
-            is_user = is_user_file(file)
+            is_user = is_user_file(file, programs)
             text = source(found[0][0], frame) if is_user else ""
             shown.append(Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user))
         groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
@@ -290,7 +293,9 @@ class StandstillSource(Source):
                 )
             )
         training = {each.tid for each, _ in live if each.tid is not None}
-        groups = grouped(threads, lambda pid, frame: code[pid].line(frame.file, frame.line), training)
+        groups = grouped(
+            threads, lambda pid, frame: code[pid].line(frame.file, frame.line), training, self._table.programs
+        )
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),

@@ -209,6 +209,7 @@ LIBRARY = "/venv/lib/python3.11/site-packages"
     [
         ("KeyError: 1\n", ["/home/me/train.py", f"{LIBRARY}/pandas/frame.py"], ("KeyError: 1", "/home/me/train.py")),
         ("KeyError: 1\n", [f"{LIBRARY}/a/b.py"], ("KeyError: 1", f"{LIBRARY}/a/b.py")),
+        ("KeyError: 1\n", [f"{LIBRARY}/nice/a.py", f"{LIBRARY}/b.py"], ("KeyError: 1", f"{LIBRARY}/nice/a.py")),
         (
             "ValueError: Caught ValueError in DataLoader worker process 0.\n"
             'Original Traceback (most recent call last):\n  File "x.py", line 3, in f\nValueError: bad \x1b[31m\n',
@@ -219,8 +220,9 @@ LIBRARY = "/venv/lib/python3.11/site-packages"
     ],
 )
 def test_the_error_that_ended_a_process(ring_directory, error, files, expected):
-    writer = write(ring_directory, run="r1")
-    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0, Clock())
+    writer, table = write(ring_directory, run="r1"), ProcessTable(os.getpid(), "r1")
+    table.programs = frozenset({"nice"})  # the program, run as ``python -m nice.a``
+    source = MarkerSource(table, 1.0, Clock())
     list(source.read())
     raised_in = {"files": files, "frames": [[number, number + 7, "f"] for number in range(len(files))]}
     writer.set_meta({"run": "r1", "error": error, "raised_ns": 5 * 10**9, "raised_in": raised_in})

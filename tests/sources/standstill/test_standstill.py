@@ -150,6 +150,14 @@ def test_groups_are_bounded():
     assert first.frames[-1].line == DEPTH + 9 and first.frames[0].source == "x = 1"
 
 
+def test_a_package_that_is_the_program_is_the_users_code():
+    own = RawFrame("/venv/lib/python3.11/site-packages/nice/train.py", 5, "main")
+    threads = [(ME, thread(ME + 1, own)), (ME, thread(ME + 2, own._replace(file="/site-packages/other/train.py")))]
+    found = grouped(threads, lambda pid, frame: "x = 1", programs={"nice"})
+    assert (len(found.groups), found.idle) == (1, 1)
+    assert (found.groups[0].frames[0].user, found.groups[0].frames[0].source) == (True, "x = 1")
+
+
 def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there(monkeypatch):
     def dump(binary, pid, timeout_s):
         if pid == 2:

@@ -155,7 +155,7 @@ class MarkerSource(Source):
         yield from follower.windows(now_ns)
         if last:
             yield from follower.last(now_ns)
-            yield from _uncaught(follower, now_ns)
+            yield from _uncaught(follower, now_ns, self._table.programs)
             return
         pid = follower.pid
         follower.phases = self._table.phases.get(pid)
@@ -241,13 +241,13 @@ class MarkerSource(Source):
         self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
-def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
+def _uncaught(follower: RingFollower, now_ns: int, programs: Collection[str]) -> Iterable[Uncaught]:
     """The exception that its program ended by, with the innermost line of the user's code, if there is any."""
     facts = ring_facts(follower.reader.meta())
     if facts.error is None:
         return
     files = [file for file, _, _ in facts.raised_in]
-    own = [number for number, file in enumerate(files) if is_user_file(file)]
+    own = [number for number, file in enumerate(files) if is_user_file(file, programs)]
     raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else ("", 0, "")
     error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
     t = min(now_ns, facts.raised_ns or now_ns) / 1e9

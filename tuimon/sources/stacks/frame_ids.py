@@ -95,7 +95,7 @@ class FrameIds:
             if len(self._traits) > self._limit:
                 self._traits.clear()
             part = marked_part(file) or ("metric or loss" if may_be_loss(file) else "metric" if is_metric(file) else "")
-            user = is_user_file(file) or (bool(self._programs) and package_of(file) in self._programs)
+            user = is_user_file(file, self._programs)
             library = not part and not user and is_library_file(file)
             traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
         if is_rollout_entry(file, function):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tuimon.code_origin import is_user_file
 from tuimon.records import Gil, GilCount, GilFunction
@@ -41,8 +41,11 @@ class GilSampler:
         self._cost_s = _PRIOR_CPU_S
         self._last_pid = -1
 
-    def poll(self, now_s: float) -> tuple[float, Iterable[Gil]]:
-        """CPU seconds of a window that has ended, and its record; nothing while it runs, no record if it failed."""
+    def poll(self, now_s: float, programs: Collection[str] = ()) -> tuple[float, Iterable[Gil]]:
+        """CPU seconds of a window that has ended, and its record; nothing while it runs, no record if it failed.
+
+        ``programs``: installed packages whose functions count as the user's.
+        """
         ended = self.running.poll(now_s) if self.running else None
         if ended is None:
             return 0.0, ()
@@ -54,7 +57,7 @@ class GilSampler:
         counts.sort(key=lambda thread: -thread.count)
         samples = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
         threads = [thread for thread in counts if thread.count][:_THREADS]
-        functions = _functions(ended.samples.threads)
+        functions = _functions(ended.samples.threads, programs)
         record = Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads, functions=functions)
         return ended.cpu_s, (record,)
 
@@ -89,18 +92,18 @@ class GilSampler:
         return running.kill() if running else 0.0
 
 
-def _functions(threads: Iterable[SampledThread]) -> list[GilFunction]:
+def _functions(threads: Iterable[SampledThread], programs: Collection[str]) -> list[GilFunction]:
     """The user's functions in or below which threads held the GIL, most samples first."""
     counts: Counter[tuple[int, str, str]] = Counter()
     for thread in threads:
         for stack, count in thread.stacks.items():
-            frame = next((frame for frame in reversed(stack) if _is_users(frame)), None)
+            frame = next((frame for frame in reversed(stack) if _is_users(frame, programs)), None)
             if frame is not None:
                 file, function = named(frame)
                 counts[thread.tid, file, function] += count
     return [GilFunction(*key, count) for key, count in counts.most_common(_FUNCTIONS)]
 
 
-def _is_users(frame: RawFrame) -> bool:
+def _is_users(frame: RawFrame, programs: Collection[str]) -> bool:
     """True if it is a function of the user's; a comprehension is part of the one around it."""
-    return is_user_file(frame.file) and (frame.function == "<module>" or not frame.function.startswith("<"))
+    return is_user_file(frame.file, programs) and (frame.function == "<module>" or not frame.function.startswith("<"))

@@ -117,7 +117,7 @@ class LoopReports:
             program = program_of(backward, self._ids.facts, files)
             self._trains = True
             self._programs |= {program} if program is not None else set()
-            self._ids.set_programs(self._programs)
+            self._set_programs(self._programs)
             libraries = (frame for frame in backward if self._ids.traits(frame).library)
             self._paths[key] = tuple((frame.file, frame.function) for frame in libraries)
         elif samples and not self._trains:
@@ -129,7 +129,11 @@ class LoopReports:
         self._commands[key] = command_of(samples.most_common(1)[0][0], self._ids.facts, files)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
-        self._ids.set_programs(frozenset(package for package in alike if package is not None))
+        self._set_programs(frozenset(package for package in alike if package is not None))
+
+    def _set_programs(self, packages: frozenset[str]) -> None:
+        self._table.programs = packages
+        self._ids.set_programs(packages)
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
         """The stacks for the next record of this process; call once for each."""

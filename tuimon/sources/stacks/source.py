@@ -97,7 +97,7 @@ class StackSource(Source):
         if self.table.sampling_ratio is not None:
             self._schedule.budget_ratio = self.table.sampling_ratio
         out = self.ended_windows(now_s)
-        gil_cpu_s, gil_records = self.gil.poll(now_s)
+        gil_cpu_s, gil_records = self.gil.poll(now_s, self.table.programs)
         self.table.sampler_cpu_s += gil_cpu_s
         out.extend(gil_records)
         if now_s >= self._begin_s:
