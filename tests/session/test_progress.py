@@ -7,7 +7,7 @@ from tests.session import records
 from tests.session.records import session_of
 from tests.views.streams import gpu
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, TracedFlops, TraceTaken
-from tuimon.session.progress import Progress, flops_rate, rates_in, run_progress
+from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
 from tuimon.views.words import flops_rate_text, left_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
@@ -148,8 +148,8 @@ HALF = TracedFlops("product", "bfloat16", 40 * TERA)  # of two steps: 200 TFLOPS
 
 
 def test_without_a_trace_nothing_is_known():
-    assert flops_rate(traced(), 100) is None
-    assert flops_rate(traced(trace()), 100) is None  # one in which they could not be counted
+    assert flops_rate(traced(), 100) == FlopsRate()
+    assert flops_rate(traced(trace()), 100) == FlopsRate()  # one in which they could not be counted
     assert run_progress(traced(trace()), 100).flops_per_s is None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tuimon.records import Gpu, Process, TracedFlops
 from tuimon.session.loaders import EpochRow, LoaderStats
@@ -50,13 +50,23 @@ class Rates(NamedTuple):
 
 
 def run_progress(session: Session, pid: int) -> Progress:
-    """The progress of a process over the last 30 s, or over the run once it has ended."""
-    run, process = session.shown(), session.process(pid)
-    steps, loaders = run.steps(pid), _training_loaders(session, pid)
+    """The progress of a process, with samples and tokens of all ranks of its training."""
+    run = session.shown()
     # of a pipeline, for instance, only the first rank loads data
     ranks = [rank.pid for rank in training_of(run, pid) if session.exit or not rank.ended] or [pid]
     of_ranks = [rates for rank in ranks if (rates := rates_in(run, rank)) != Rates()]
-    flops = flops_rate(session, pid)
+    return structs.replace(
+        progress_of(session, pid),
+        samples_per_s=_sum([rates.samples for rates in of_ranks if rates.samples is not None]),
+        tokens_per_s=_sum([rates.tokens for rates in of_ranks if rates.tokens is not None]),
+        ranks=len(of_ranks) or 1,
+    )
+
+
+def progress_of(session: Session, pid: int) -> Progress:
+    """The progress of one process over the last 30 s, or over the run once it has ended, without samples and tokens."""
+    run, process = session.shown(), session.process(pid)
+    steps, loaders, flops = run.steps(pid), _training_loaders(session, pid), flops_rate(session, pid)
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epochs = process.planned_epochs if process is not None else None
@@ -70,11 +80,8 @@ def run_progress(session: Session, pid: int) -> Progress:
     elif session.exit is None and epoch is not None:
         left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
     return Progress(
-        samples_per_s=_sum([rates.samples for rates in of_ranks if rates.samples is not None]),
-        tokens_per_s=_sum([rates.tokens for rates in of_ranks if rates.tokens is not None]),
-        ranks=len(of_ranks) or 1,
-        flops_per_s=flops.per_s if flops is not None else None,
-        mfu_ratio=flops.mfu_ratio if flops is not None else None,
+        flops_per_s=flops.per_s,
+        mfu_ratio=flops.mfu_ratio,
         padding_ratio=padding / batches.tokens if batches and batches.tokens and padding is not None else None,
         step=done,
         steps=planned if done is not None else None,
@@ -173,20 +180,20 @@ _TERA = 1e12
 
 
 class FlopsRate(NamedTuple):
-    """Operations of one process; a rate is None where its pace is unknown, or the peak of its GPUs."""
+    """Operations of one process; None where no trace counts them, or its pace or the peak of its GPUs is unknown."""
 
     per_s: float | None = None
     mfu_ratio: float | None = None
 
 
-def flops_rate(session: Session, pid: int) -> FlopsRate | None:
+def flops_rate(session: Session, pid: int) -> FlopsRate:
     """The operations of a process: by its latest trace that counts them all, at the pace of the last 30 s or ended run.
 
     Example: 1.2e12 operations of bfloat16 in a step, 400 steps a second: 48 % of the 989.5 TFLOPS of an H100.
     """
     trace = next((each for each in reversed(session.traces) if each.pid == pid and each.flops and each.steps), None)
     if trace is None or trace.flops is None:
-        return None
+        return FlopsRate()
     steps, process = session.shown().steps(pid), session.process(pid)
     per_step = sum(row.flops for row in trace.flops) / trace.steps
     per_s = steps.per_second if steps is not None else None

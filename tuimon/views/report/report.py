@@ -22,7 +22,7 @@ from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.processes import superseded
-from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
+from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
 from tuimon.session.ranks import RankRow, ranks_in_focus, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView, SpanName
 from tuimon.session.stacks.call_tree import CallTree
@@ -222,7 +222,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
     on_gpu = None
     if times is not None:
         on_gpu = types.GpuTimeJson(*times.idle, list(times.leads))
-    rates, flops, made = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid)
+    rates, made = rates_in(view, pid), progress_of(session, pid)
     stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
     loaders = view.loaders(pid)
     return filled(
@@ -240,8 +240,8 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         phases=phases,
         samples_per_s=rates.samples,
         tokens_per_s=rates.tokens,
-        flops_per_s=flops.per_s,
-        mfu_ratio=flops.mfu_ratio,
+        flops_per_s=made.flops_per_s,
+        mfu_ratio=made.mfu_ratio,
         left_s=made.left_s if made.left_of == "run" else None,
         cpu_ratio=threads.cpu_ratio if threads is not None else None,
         rss_bytes=threads.rss_bytes if threads is not None else None,
