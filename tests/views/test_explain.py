@@ -78,6 +78,12 @@ def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
     assert run_command_line(["explain", "--all", "hang"]) == 2
 
 
+def test_a_cause_of_two_rules_is_that_of_the_rule_that_is_named(capsys) -> None:
+    for rule in ("COMPUTE-BOUND", "COMPUTE-BOUND-CPU"):
+        assert run_command_line(["explain", f"{rule}/padding"]) == 0
+        assert capsys.readouterr().out.startswith(f"{rule} ")
+
+
 def test_the_list_and_all_pages(capsys) -> None:
     assert run_command_line(["explain"]) == 0
     listed = [row.split()[0] for row in capsys.readouterr().out.splitlines()]

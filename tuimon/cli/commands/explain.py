@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tuimon.cli.options import did_you_mean, parser_of
-from tuimon.diagnosis.explain.page import Explained, all_pages, cause_named, page_of
+from tuimon.diagnosis.explain.page import Explained, all_pages, page_of
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
 from tuimon.text import plain
@@ -35,8 +35,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     pages = all_pages()
     if parsed.rule is not None:
-        rule = rule_named(parsed.rule)
-        pages = [page_of(rule, cause_named(rule, parsed.rule))]
+        pages = [page_of(*rule_named(parsed.rule))]
     if parsed.format == "json":
         sys.stdout.write(json_text(Explained(list(pages)), indent=2))
     elif parsed.full:
@@ -49,13 +48,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def rule_named(name: str) -> str:
-    """The rule with this name, in any spelling that views use, or with this cause. Raises UsageError without one."""
-    wanted = name.strip().lower().replace("-", "_").rpartition("/")[2]
+def rule_named(name: str) -> tuple[str, str | None]:
+    """The rule, and its cause if one is named, in any spelling that views use. Raises UsageError without one."""
+    of_rule, _, wanted = name.strip().lower().replace("-", "_").rpartition("/")
     if wanted in BY_NAME:
-        return wanted
-    causes = {cause: rule.name for rule in RULES for cause in rule.causes}
-    if wanted in causes:
-        return causes[wanted]
+        return wanted, None
+    rules = [rule.name for rule in RULES if wanted in rule.causes]
+    if rules:
+        return of_rule if of_rule in rules else rules[-1], wanted
+    causes = [cause for rule in RULES for cause in rule.causes]
     hint = did_you_mean(wanted, [*BY_NAME, *causes]) or "tuimon explain lists the rules"
     raise UsageError(f"there is no rule {plain(name)!r}", hint)

@@ -87,12 +87,6 @@ def page_of(name: str, cause: str | None = None) -> Page:
     return msgspec.structs.replace(page, code=own) if cause is not None and own else page
 
 
-def cause_named(rule: str, name: str) -> str | None:
-    """The cause of a rule that a user's word names, such as ``no_workers`` or ``INPUT-BOUND/no-workers``; else None."""
-    word = name.strip().lower().replace("-", "_").rpartition("/")[2]
-    return word if word in BY_NAME[rule].causes else None
-
-
 def all_pages() -> list[Page]:
     """The pages of all rules, in their order."""
     return [_page(rule) for rule in RULES]
