@@ -7,12 +7,16 @@ from msgspec import structs
 
 from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.cells import Cell
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.judging import Room, attributed, claimed_once
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.interval import Interval
 from tuimon.records import Place
+from tuimon.session.session import Session
 
+#: Of a process without a step, whose time nobody claims.
+NO_STEP = evidence_of(Session().over("recent"), 1)
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
 
 
@@ -24,7 +28,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(attributed(findings, None))]
+    return [f.rule for f in ranked(attributed(findings, NO_STEP))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
@@ -74,7 +78,7 @@ def held(room, *findings):
 
 def idle(total, **by_phase):
     """What the GPU idles while the CPU launches something in each phase."""
-    return Room([Cell(phase, "launch", 0.2) for phase in by_phase], list(by_phase.values()), total, is_idle_time=True)
+    return Room([Cell(phase, "launch", 0.2) for phase in by_phase], list(by_phase.values()), total)
 
 
 def step(*found):
@@ -121,7 +125,7 @@ def test_a_claim_that_may_be_nothing_comes_after_half_as_long_a_one_that_surely_
 
 
 def test_a_copy_is_why_launches_come_late_and_a_wait_at_its_line_is_that_copy():
-    room = Room([Cell("data", "copy", 0.6), Cell("forward", "launch", 0.4)], [0.6, 0.1], 0.7, is_idle_time=True)
+    room = Room([Cell("data", "copy", 0.6), Cell("forward", "launch", 0.4)], [0.6, 0.1], 0.7)
     copy = sure("transfer_bound", 0.6, COPY)
     found = held(room, copy, finding("launch_bound", "info", 0.7, ITEM), finding("sync_point", "info", 0.6, COPY))
     assert found == {"transfer_bound": copy}
@@ -171,7 +175,7 @@ def test_a_hang_is_all_there_is_to_say():
 
 
 def test_nothing_merged_is_nothing():
-    assert attributed([], None) == []
+    assert attributed([], NO_STEP) == []
 
 
 _CLAIM = re.compile(r"  (?:critical|warning) (\w+)(?:/\w+)?, (\d+) % of the step")

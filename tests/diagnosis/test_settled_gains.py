@@ -58,7 +58,7 @@ def test_the_severity_is_that_of_the_gain_that_is_shown():
 
 def test_the_gains_of_moments_settle(monkeypatch):
     found = iter([6.6, 4.2, 6.2])
-    monkeypatch.setattr(verdicts, "diagnose", lambda _session: [waiting(next(found))])
+    monkeypatch.setattr(verdicts, "diagnose", lambda _session, is_still: [waiting(next(found))])
     moments = verdicts.Verdicts()
     primaries = []
     for t in (1.0, 2.0, 3.0):

@@ -171,7 +171,7 @@ def test_what_the_queue_lost_is_told_with_the_cost():
 
 def test_rules_run_at_most_once_a_second(monkeypatch):
     judged = []
-    monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: judged.append(1) or [])
+    monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session, is_still: judged.append(1) or [])
     clock = Clock()
     monitor = Monitor([], clock=clock)
     for clock.now_s, times in ((10.0, 1), (10.2, 1), (10.9, 1), (11.0, 2)):

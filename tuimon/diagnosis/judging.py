@@ -31,51 +31,43 @@ from tuimon.records import STEP
 from tuimon.session.session import Session
 
 
-def diagnose(session: Session) -> list[Finding]:
-    """The findings on the process in focus."""
-    return judge(evidence_of(session.over("recent"), pid)) if (pid := session.trainer()) else []
+def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
+    """The findings on the process in focus, most important first; almost none before the first step and in warm-up.
 
-
-def diagnose_state(session: Session) -> list[Finding]:
-    """The findings of rules about a moment: while a loop stands still, no other rule judges it."""
-    pid = session.trainer()
-    rules = [rule for rule in RULES if rule.of_moment]
-    if not pid:
+    ``is_still``: the loop stands still, and only rules about a moment judge it.
+    """
+    if not (pid := session.trainer()):
         return []
     evidence = evidence_of(session.over("recent"), pid)
-    return _ranked(_found(evidence, rules), evidence)
+    if is_still or not evidence.has_stepped:
+        rules = [rule for rule in RULES if (rule.of_moment if is_still else rule.needs_no_step)]
+        return _ranked(_found(evidence, rules), evidence)
+    if beginning := _found(evidence, [warmup]):
+        return beginning
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, tells_rest=True)
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
-    pid = session.trainer()
-    evidence = evidence_of(session.over("whole"), pid) if pid else None
-    if evidence is not None and session.exit is not None:
+    if not (pid := session.trainer()):
+        return []
+    evidence = evidence_of(session.over("whole"), pid)
+    if session.exit is not None:
         hangs = any(state.rule == "hang" for state in states)  # whose stacks say more than the end of the run
         ending = _found(
             evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]
         )
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
-    if evidence is None or not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
+    if not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
         return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not warmup]
     return _ranked([*_found(evidence, rules), *states], evidence, tells_rest=True)
 
 
-def judge(evidence: Evidence) -> list[Finding]:
-    """The findings, most important first; almost none before the first whole step and during warm-up."""
-    if not evidence.has_stepped:
-        return _ranked(_found(evidence, [rule for rule in RULES if rule.needs_no_step]), evidence)
-    if beginning := _found(evidence, [warmup]):
-        return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, tells_rest=True)
-
-
-def _ranked(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
+def _ranked(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: bool = False) -> list[Finding]:
     left = attributed(findings, evidence, tells_rest=tells_rest)
-    found = ranked([_graded(finding) for finding in left])  # fixes may have been taken over
-    return with_warnings(found, evidence) if evidence is not None else found
+    return with_warnings(ranked([_graded(finding) for finding in left]), evidence)  # fixes may have been taken over
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
@@ -112,17 +104,16 @@ class Room(NamedTuple):
     cells: Sequence[Cell]
     sizes: Sequence[float]  # each cell's share of the step; with GPU times, the most that the GPU may idle during it
     total: float  # of all cells together: the upper bounds of the GPU's idle time in each phase may add up to more
-    is_idle_time: bool = False
 
 
 class Claimed(NamedTuple):
-    """The findings, by rule, that hold most of the time that they claim; and what is left of each cell."""
+    """The findings, by rule, that hold most of the time that they claim; and the cells of a step without that time."""
 
     kept: dict[str, Finding]
-    left: Sequence[float]
+    left: Cells
 
 
-def attributed(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
+def attributed(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: bool = False) -> list[Finding]:
     """The findings without those whose time is another's. In a hang only GPU errors remain besides: shares are past.
 
     Of findings that only hold for a loop in order the first is kept: a larger batch is a guess unless it is known why a
@@ -134,10 +125,10 @@ def attributed(findings: Iterable[Finding], evidence: Evidence | None, *, tells_
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [each for name, each in found.items() if name in ("hang", "gpu_health")]
     holds_up = any(_is_loud(each) and BY_NAME[each.rule].contradicts_order for each in found.values())
-    if tells_rest and evidence is not None and not holds_up:
+    if tells_rest and not holds_up:
         room = _room(evidence)
         against = tuple(each for each in found.values() if BY_NAME[each.rule].contradicts_order)
-        rest = Rest(evidence, _left(room, claimed_once(_costly(found), room)), against)
+        rest = Rest(evidence, claimed_once(_costly(found), room).left, against)
         told = ((name, rule.of_rest(rest)) for name, rule in BY_NAME.items() if rule.of_rest and name not in found)
         found |= {name: replace(each, rule=name) for name, each in told if each is not None}
     in_order = [
@@ -150,7 +141,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence | None, *, tells_
         is_benign_claim = each.severity == "benign" and BY_NAME[each.rule].takes is not None
         if is_benign_claim and any(_is_at_lines(each, other) for other in costly):
             del found[each.rule]
-    if len(costly) > 1 and evidence is not None:
+    if len(costly) > 1:
         kept = claimed_once(costly, _room(evidence)).kept
         found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
@@ -168,21 +159,14 @@ def _room(evidence: Evidence) -> Room:
     if gpu is None:
         return Room(found, [cell.cpu for cell in found], sum(cell.cpu for cell in found))
     beside = sum(cell.cost.high for cell in found if cell.phase not in STEP)
-    return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside, is_idle_time=True)
-
-
-def _left(room: Room, held: Claimed) -> Cells:
-    """The cells of a step, reduced to what no finding holds."""
-    parts = zip(room.cells, room.sizes, held.left, strict=True)
-    return Cells(scaled([cell], left / size)[0] for cell, size, left in parts if size and cell.phase in STEP)
+    return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
 
 
 def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     """The findings that hold most of the time that they claim, the longest first.
 
     A claim counts half if it may be nothing, or if it is on whatever other findings leave. Each takes its time from
-    cells that no other claims, as far as possible. For idle time of the GPU the size of a cell is no bound: idle time
-    is laid on calls by their length, but a wait may be why any of these calls comes late.
+    cells that no other claims, as far as possible.
     """
     order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
     claims = dict[str, list[int]]()
@@ -198,8 +182,7 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
         here, everywhere = _by_rule(held, claim), _by_rule(held, held)
         gone = sum(everywhere.values())
         free = min(reach - sum(here.values()), room.total - gone)
-        wanted = max(reach, share) if room.is_idle_time else reach
-        if free < MOST * wanted and gone >= MOST * share:
+        if free < MOST * reach and gone >= MOST * share:
             others = here or everywhere
             holder = kept[max(others, key=others.__getitem__)]
             kept[holder.rule] = _with(holder, finding)
@@ -209,7 +192,9 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
             part = min(share, room.sizes[i] - sum(held[i].values()))
             held[i][finding.rule] += part
             share -= part
-    return Claimed(kept, [size - sum(held[i].values()) for i, size in enumerate(room.sizes)])
+    parts = zip(room.cells, room.sizes, (sum(held[i].values()) for i in range(len(room.sizes))), strict=True)
+    left = (scaled([cell], 1.0 - taken / size)[0] for cell, size, taken in parts if size and cell.phase in STEP)
+    return Claimed(kept, Cells(left))
 
 
 def _weight(finding: Finding) -> float:

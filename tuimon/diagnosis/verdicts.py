@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, VerdictChange, graded, within_share
-from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
+from tuimon.diagnosis.judging import diagnose, diagnose_run
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.interval import Interval
@@ -268,7 +268,7 @@ class Verdicts:
         if not is_still and ranks_end(session):
             self.findings = self._shown
             return self.findings
-        found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), now_s)
+        found = self._gains.settle(diagnose(session, is_still=is_still), now_s)
         if lasting_s > 0:
             self._last = found
             self._counted_s += 0.0 if any(finding.rule == "warmup" for finding in found) else lasting_s

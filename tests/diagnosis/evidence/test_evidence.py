@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import loop, one_process, stacks, steps, thread
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.judging import diagnose, judge, unjudged
+from tuimon.diagnosis.judging import diagnose, unjudged
 from tuimon.session.session import Session, SessionView
 
 
@@ -31,8 +31,7 @@ def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
     for name in ("phases", "processes", "threads_of", "loaders"):
         monkeypatch.setattr(SessionView, name, counted(name, getattr(SessionView, name)))
     session = training()
-    evidence = evidence_of(session.over("recent"), 100)
-    assert judge(evidence)
+    assert diagnose(session)
     assert unjudged(session)
     assert calls["phases", 100] == 1
     assert max(calls.values()) == 1

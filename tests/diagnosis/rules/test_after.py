@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
 from tests.session.records import extend, frames, process, stacks, still, thread
-from tuimon.diagnosis.judging import diagnose_state
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.rules.course import IDLE_S, LONG_S
 from tuimon.monitor.judging import suspicion
 from tuimon.records import Exit, Gpu, GpuProcess, Standstill
@@ -26,7 +26,7 @@ def idle(place, idle_s, *, cpu=0.0, util=None, moved_s=None, child=0.0, **of_pro
 
 
 def found(place, idle_s, **more):
-    return [each for each in diagnose_state(idle(place, idle_s, **more)) if each.rule == "not_ended"]
+    return [each for each in diagnose(idle(place, idle_s, **more), is_still=True) if each.rule == "not_ended"]
 
 
 def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
@@ -44,7 +44,7 @@ def test_at_the_exit_the_threads_of_which_one_keeps_it_alive_are_named():
     prefetch = ("train.py", 35, "prefetch", "queue.get()", True)
     beside = [(108 + n, "T", [11 + n], 20) for n in (0, 1)]
     extend(session, frames(*EXITS, beat, prefetch, first=10, t=330.0), stacks(330.0, ([10], 20), beside=beside))
-    (waits,) = (each for each in diagnose_state(session) if each.rule == "not_ended")
+    (waits,) = (each for each in diagnose(session, is_still=True) if each.rule == "not_ended")
     assert waits.headline.endswith("waits for a thread of its own")
     assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30), ("prefetch", 35)]
 
@@ -92,4 +92,4 @@ def test_files_are_watched_as_long_as_it_stays():
 def test_nothing_is_told_of_one_that_has_ended():
     session = idle(SLEEPS, 300.0)
     session.add(Exit(t=400.0, pid=100, exit_code=0))
-    assert not [each for each in diagnose_state(session) if each.rule == "not_ended"]
+    assert not [each for each in diagnose(session, is_still=True) if each.rule == "not_ended"]
