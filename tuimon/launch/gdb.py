@@ -313,9 +313,8 @@ def run_gdb(command: list[str], pid: int) -> str:
 def started(command: list[str]) -> subprocess.Popen[bytes]:
     """gdb, deaf to signals that end programs: at SIGTERM it would first send SIGINT to the process."""
     environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, _DEAF_TO
-    )  # a child inherits the mask of the thread that starts it
+    # a child inherits the mask of the thread that starts it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
     try:
         return subprocess.Popen(
             command,

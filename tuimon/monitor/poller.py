@@ -142,10 +142,8 @@ class Poller:
             return False
         except Exception as error:  # noqa: BLE001  (this is where a source meets the outside)
             self._failures += 1
-            message, hint = (
-                f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}".removesuffix(": "),
-                None,
-            )
+            first_line, hint = next(iter(str(error).splitlines()), ""), None
+            message = f"{type(error).__name__}: {first_line}".removesuffix(": ")
             if isinstance(error, TuimonError):
                 message, hint = error.message, error.hint
             self._put(self._notice("warning", plain(message)[:300], hint))

@@ -35,10 +35,15 @@ _KILLED_S = 5.0
 class Outcome(NamedTuple):
     """How a command ended."""
 
-    words: tuple[str, ...]
     exit_code: int | None  # None: it could not be started, or took too long
     output: str = ""  # the start of its output; empty if that went to our own stderr
     trouble: str = ""
+
+    def told(self, words: Sequence[str]) -> str:
+        """A line on how the command with these words ended, and what it printed."""
+        how = "has ended" if self.exit_code == 0 else self.trouble or f"ended with code {self.exit_code}"
+        printed = self.output.strip()
+        return f"{shlex.join(words)} {how}" + (f": {printed}" if printed else "")
 
 
 class Detached:
@@ -61,7 +66,7 @@ class Detached:
         try:
             self.outcome = self._ended()
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: no thread for its output
-            self.outcome = Outcome(self.words, None, trouble=f"could not be started: {error}")
+            self.outcome = Outcome(None, trouble=f"could not be started: {error}")
 
     def _ended(self) -> Outcome:
         with tempfile.TemporaryFile() as stdin:  # no pipe: a command need not read it, and tuimon may end first
@@ -70,11 +75,7 @@ class Detached:
             # the stdout of headless tuimon belongs to the training
             out = sys.__stderr__.fileno() if self._inherit and sys.__stderr__ is not None else subprocess.PIPE
             process = subprocess.Popen(
-                self.words,
-                stdin=stdin,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                self.words, stdin=stdin, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
         output = bytearray()
         reader = threading.Thread(target=_read, args=(process.stdout, output), name="tuimon-output", daemon=True)
@@ -90,7 +91,7 @@ class Detached:
             with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
                 process.wait(_KILLED_S)
         reader.join(_LAST_OUTPUT_S)  # processes that it has left behind may hold the stream for longer
-        return Outcome(self.words, exit_code, output.decode("utf-8", "replace"), trouble)
+        return Outcome(exit_code, output.decode("utf-8", "replace"), trouble)
 
 
 def _read(stream: IO[bytes] | None, output: bytearray) -> None:
@@ -145,17 +146,12 @@ class Reactions:
         self._see(session, findings)
         ended = [each for each in self.running if each.outcome is not None]
         self.running = [each for each in self.running if each not in ended]
-        found = [_notice(each.outcome, session.now_s) for each in ended if each.outcome is not None]
-        left_out, self._left_out = self._left_out, []
-        return found + [
-            Notice(
-                t=session.now_s,
-                pid=0,
-                source="command",
-                level="warning",
-                message=f"{text} was not run: others still run",
-            )
-            for text in left_out
+        told = [(each.outcome.exit_code == 0, each.outcome.told(each.words)) for each in ended if each.outcome]
+        told += [(False, f"{text} was not run: others still run") for text in self._left_out]
+        self._left_out.clear()
+        return [
+            Notice(t=session.now_s, pid=0, source="command", level="ok" if is_well else "warning", message=message)
+            for is_well, message in told
         ]
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
@@ -220,11 +216,3 @@ def _stacks(session: Session) -> list[dict[str, Any]] | None:  # Any: JSON
 
 def _steps(session: Session) -> int:
     return max((session.step_stats[pid].total for pid in session.trainers()), default=0)
-
-
-def _notice(outcome: Outcome, now_s: float) -> Notice:
-    ok = outcome.exit_code == 0
-    how = "has ended" if ok else outcome.trouble or f"ended with code {outcome.exit_code}"
-    printed = f": {outcome.output.strip()}" if outcome.output.strip() else ""
-    message = f"{shlex.join(outcome.words)} {how}{printed}"
-    return Notice(t=now_s, pid=0, source="command", level="ok" if ok else "warning", message=message)

@@ -240,11 +240,15 @@ class Request:
     def __init__(self, channel: Channel, command: Command, number: int) -> None:
         self.command = command
         self.answer: Answer | None = None  # the latest; None: the training has not taken the order yet
-        self.is_over = False
         self.channel = channel
         self.number = number
         self._moved_s = time.monotonic()  # when the answer changed last; at first, when the order was given
         self._lost = ""  # why there will be no answer
+
+    @property
+    def is_over(self) -> bool:
+        """True if no other answer will come."""
+        return bool(self._lost) or (self.answer is not None and self.answer.state not in (State.NONE, State.WORKING))
 
     @property
     def quiet_s(self) -> float:
@@ -260,16 +264,14 @@ class Request:
         is_torn = answer != answer_in(self.channel.words(), self.command)
         if answer.number == self.number and answer != self.answer and not is_torn:
             self.answer, self._moved_s = answer, time.monotonic()
-            self.is_over = answer.state not in (State.NONE, State.WORKING)
         if not self.is_over:
-            self._go_on(order_in(words, self.command))
+            self._lost = self._go_on(order_in(words, self.command))
         return self.answer
 
     def cancel(self) -> None:
         """Take the order back; what it has begun is undone at the training's next step. Raises nothing."""
         if self.is_over:
             return
-        self.is_over = True
         self._lost = "it was taken back"
         try:
             self.channel.order(self.command, 0)
@@ -318,16 +320,17 @@ class Request:
             )
         return ControlError(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
 
-    def _go_on(self, order: Order) -> None:
+    def _go_on(self, order: Order) -> str:
+        """Beat; returns why there will be no answer, if so."""
         if order.number != self.number:
-            self.is_over, self._lost = True, "another tuimon has ordered it as well"
-        elif not self.channel.is_running():
-            self.is_over, self._lost = True, "it has ended"
-        else:
-            try:
-                self.channel.beat(self.command)
-            except OSError as error:
-                self.is_over, self._lost = True, plain(str(error))
+            return "another tuimon has ordered it as well"
+        if not self.channel.is_running():
+            return "it has ended"
+        try:
+            self.channel.beat(self.command)
+        except OSError as error:
+            return plain(str(error))
+        return ""
 
 
 def withdraw_hooks(pid: int, timeout_s: float = ANSWER_S) -> None:
