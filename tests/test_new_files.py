@@ -1,36 +1,14 @@
 """Files that tuimon writes are their owner's alone, and overwrite nothing that was not named."""
 
-import os
-import stat
-
-import pytest
-
-from tuimon.new_files import folder_hint, write_new
-
-CONTENTS = {".json": "{}", ".txt": "text"}
+from tuimon.new_files import folder_hint, free_name
 
 
-def mode(path):
-    return stat.S_IMODE(os.stat(path).st_mode)
-
-
-def test_new_files_take_a_name_that_is_free(tmp_path):
-    (tmp_path / "secret").write_text("not to be written to")
-    (tmp_path / "x-2.txt").symlink_to(tmp_path / "secret")
-    (tmp_path / "x-3.json").symlink_to(tmp_path / "nothing")
+def test_a_name_is_free_if_nothing_has_it_with_any_ending(tmp_path):
+    (tmp_path / "x-2.txt").symlink_to(tmp_path / "nothing")
+    (tmp_path / "x.json").touch()
     stem = str(tmp_path / "x")
-    assert write_new(stem, CONTENTS) == [f"{stem}.json", f"{stem}.txt"]
-    assert write_new(stem, CONTENTS) == [f"{stem}-4.json", f"{stem}-4.txt"]
-    assert [mode(f"{stem}.json"), mode(f"{stem}-4.txt")] == [0o600, 0o600]
-    assert (tmp_path / "secret").read_text() == "not to be written to"
-    names = {"secret", "x-2.txt", "x-3.json", "x.json", "x.txt", "x-4.json", "x-4.txt"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-
-
-def test_a_failure_leaves_nothing_behind(tmp_path):
-    with pytest.raises(OSError, match="No such file"):
-        write_new(str(tmp_path / "x"), {".txt": "text", "/y.txt": "in no folder"})
-    assert list(tmp_path.iterdir()) == []
+    assert free_name(stem, ".json", ".txt") == f"{stem}-3"
+    assert free_name(stem, ".svg") == stem
 
 
 def test_a_folder_is_to_be_made_only_where_one_can_be(tmp_path):

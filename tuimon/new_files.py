@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-from collections.abc import Mapping
 
 from tuimon.text import plain
 
@@ -44,30 +42,7 @@ def folder_hint(path: str) -> str | None:
     return f"Make the folder first: mkdir -p {plain(folder)}" if is_open else None
 
 
-def write_new(stem: str, contents: Mapping[str, str]) -> list[str]:
-    """Write ``STEM + ending`` for each ending and return their paths. Nothing is overwritten: STEM may get a number.
-
-    Raises OSError, and then leaves no file behind.
-    """
-    base = stem
-    for number in itertools.count(2):
-        with contextlib.suppress(FileExistsError):
-            return _write_all({base + ending: text for ending, text in contents.items()})
-        base = f"{stem}-{number}"
-    return []
-
-
-def _write_all(contents: Mapping[str, str]) -> list[str]:
-    made: list[str] = []
-    try:
-        for path, text in contents.items():
-            handle = create_private(path)
-            made.append(os.path.abspath(path))
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-    except OSError:
-        for path in made:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        raise
-    return made
+def free_name(stem: str, *endings: str) -> str:
+    """``STEM``, or ``STEM-2``, ``STEM-3`` ...: the first for which no file has the name with any of these endings."""
+    names = (f"{stem}{f'-{number}' if number > 1 else ''}" for number in itertools.count(1))
+    return next(name for name in names if not any(os.path.lexists(name + ending) for ending in endings))

@@ -8,7 +8,6 @@ from msgspec import structs
 from tests.sources.log.literal_log import HEADER, STEPS
 from tests.sources.log.literal_log import write as write_log
 from tests.trace.kineto_file import of_recording, write
-from tuimon.cli.commands.trace import free_name
 from tuimon.records import Process
 
 
@@ -55,11 +54,3 @@ _ENDED = """\
 "cpu_count":2,"versions":{}}
 {"type":"exit","t":9.0,"pid":5,"exit_code":0}
 """
-
-
-def test_without_o_a_name_is_taken_that_is_free(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert free_name(5) == "tuimon-trace-5.json.gz"
-    (tmp_path / "tuimon-trace-5.json.gz").write_text("an earlier trace")
-    (tmp_path / "tuimon-trace-5-2.json.gz").symlink_to("nothing")
-    assert free_name(5) == "tuimon-trace-5-3.json.gz"

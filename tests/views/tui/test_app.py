@@ -269,11 +269,12 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert len(list(tmp_path.iterdir())) == 6  # nothing is overwritten
 
 
-async def test_export_says_when_it_cannot(monkeypatch):
+async def test_export_says_when_it_cannot(monkeypatch, tmp_path):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuimon.views.report.write.save", full)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tuimon.sources.outputs.create_private", full)
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("e")
         await pilot.pause()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from tuimon.cli.options import number, parser_of
 from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
+from tuimon.new_files import free_name
 from tuimon.session.session import Session
 from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
@@ -58,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     if parsed.output == "-":
         raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
     target = _target(parsed.target)
-    path = parsed.output or free_name(target.pid)
+    path = parsed.output or free_name(f"tuimon-trace-{target.pid}", ".json.gz") + ".json.gz"
     check_output(path, force=parsed.force)
     with LeaveSignals() as signals, closing(Taking(target.pid, parsed.steps, parsed.max_pause)) as taking:
         _wait_for(taking, signals)
@@ -84,12 +83,6 @@ def _target(target: str) -> TakenBy:
     from tuimon.views.words import known_before
 
     return known_before(session, pid)
-
-
-def free_name(pid: int) -> str:
-    """A file name for a trace; no file of this name exists yet."""
-    names = (f"tuimon-trace-{pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
-    return next(name for name in names if not os.path.lexists(name))
 
 
 def _wait_for(taking: Taking, signals: LeaveSignals) -> None:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import structs
 
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.new_files import write_new
+from tuimon.new_files import free_name
+from tuimon.sources.outputs import output_file
 from tuimon.views.json_text import json_text, with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
@@ -81,12 +82,17 @@ def as_text(reports: Sequence[Report]) -> str:
 
 
 def save(verdicts: Verdicts, stem: str, svg: str) -> list[str]:
-    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError.
+    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises TuimonError.
 
     Like the report of a log, they cover the run so far, and not its last seconds as the screen does.
     """
     report = report_of(verdicts.session, verdicts.judge_run(), changes=verdicts.changes)
-    return write_new(stem, {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)})
+    files = {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)}
+    name = free_name(stem, *files)
+    for ending, text in files.items():
+        with output_file(name + ending) as file:
+            file.write(text.encode())
+    return [name + ending for ending in files]
 
 
 def standalone_svg(svg: str) -> str:

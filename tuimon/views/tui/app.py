@@ -17,6 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 
+from tuimon.errors import TuimonError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
 from tuimon.views.format import plain
@@ -260,8 +261,8 @@ class TuimonApp(TerminalApp[Leave]):
         stem = f"tuimon-{session.trainer()}-{session.now_s:.0f}"
         try:
             paths = save(self.monitor.verdicts, stem, self.export_screenshot())
-        except OSError as error:
-            self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
+        except TuimonError as error:
+            self.notify(f"not kept in {plain(os.getcwd())}: {error.message}", severity="error", markup=False)
             return
         self.notify("kept " + ", ".join(os.path.basename(path) for path in paths), markup=False)
 

@@ -71,7 +71,7 @@ async def lines_of(sheet: Callable[[], TraceSheet], size: tuple[int, int], *keys
 
 async def shown(monkeypatch: pytest.MonkeyPatch, take: object, *keys: str) -> list[str]:
     monkeypatch.setattr(TraceSheet, "take", take)
-    return await lines_of(lambda: TraceSheet(TakenBy(pid=5), "/nowhere"), (80, 24), *keys)
+    return await lines_of(lambda: TraceSheet(TakenBy(pid=5)), (80, 24), *keys)
 
 
 async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
     monkeypatch.setattr(trace_sheet, "Taking", Waiting)
     app = _App(Capabilities())
     async with app.run_test(size=(80, 24)) as pilot:
-        sheet = TraceSheet(TakenBy(pid=5), str(tmp_path))
+        sheet = TraceSheet(TakenBy(pid=5))
         app.push_screen(sheet)
         await pilot.pause()
         sheet.update()

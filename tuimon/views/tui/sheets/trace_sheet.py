@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from threading import Event
@@ -12,6 +11,7 @@ from typing import TypeVar
 from textual.worker import Worker
 
 from tuimon.errors import TuimonError
+from tuimon.new_files import free_name
 from tuimon.records import BETWEEN, PHASES, TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.tracing import Taking
@@ -156,11 +156,9 @@ def _role(phase: str) -> str:
 class TraceSheet(Sheet):
     """Takes a trace of a process on another thread; if closed before the end, it cancels the trace."""
 
-    def __init__(self, known: TakenBy, folder: str, steps: int = STEPS) -> None:
+    def __init__(self, known: TakenBy) -> None:
         super().__init__("Trace", self._lines)
         self._known = known
-        self._steps = steps
-        self._path = os.path.join(folder, f"tuimon-trace-{known.pid}-{time.time():.0f}.json.gz")
         self._left = Event()
         self._progress: Taking | None = None
         self.work: Worker[Summary | None] | None = None
@@ -197,21 +195,22 @@ class TraceSheet(Sheet):
         taking = self._progress
         if taking is None or taking.taken is None:
             waited_s = taking.waited_s if taking is not None else 0.0
-            text = f"The next {self._steps} steps of process {self._known.pid} will be recorded …"
+            text = f"The next {STEPS} steps of process {self._known.pid} will be recorded …"
             return text if waited_s < 5 else f"{text} no backward pass has ended for {duration(waited_s)}"
         if taking.is_over:
             return "Reading the trace …"
-        return f"Recorded {taking.taken} of {self._steps} steps …"
+        return f"Recorded {taking.taken} of {STEPS} steps …"
 
     def take(self) -> Summary | None:
         """Take the trace; runs on a thread of its own."""
-        with closing(Taking(self._known.pid, self._steps)) as taking:
+        with closing(Taking(self._known.pid, STEPS)) as taking:
             self._progress = taking
             while not taking.is_over:
                 if self._left.wait(_POLL_S):
                     return None
                 taking.poll()
-            return taking.write(self._path, self._known)
+            path = f"{free_name(os.path.abspath(f'tuimon-trace-{self._known.pid}'), '.json.gz')}.json.gz"
+            return taking.write(path, self._known)
 
 
 _NOTE = (
@@ -231,7 +230,7 @@ def trace_sheet(session: Session, *, runs: bool) -> TraceSheet:
     """The sheet that key K opens: the next steps of a training that ``runs``, else the latest trace of its log."""
     pid = session.trainer()
     if runs and pid and session.exit is None:
-        return TraceSheet(known_before(session, pid), os.getcwd())
+        return TraceSheet(known_before(session, pid))
     return _RecordedTraceSheet(session.traces[-1])
 
 
@@ -239,7 +238,7 @@ class _RecordedTraceSheet(TraceSheet):
     """The sheet of a log's latest trace, whose file it reads on another thread."""
 
     def __init__(self, record: TraceTaken) -> None:
-        super().__init__(TakenBy(pid=record.pid, rank=record.rank), os.path.dirname(record.file))
+        super().__init__(TakenBy(pid=record.pid, rank=record.rank))
         self._record = record
 
     def _without_trace(self, error: BaseException | None) -> list[tuple[str, str]]:
