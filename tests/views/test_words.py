@@ -20,7 +20,7 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
 from tuimon.session.steps import StepSummary
-from tuimon.text import kernel_name, plain, whole_number
+from tuimon.text import code_place, kernel_name, plain, whole_number
 from tuimon.views import format as people
 from tuimon.views.finding_text import (
     NO_FINDING,
@@ -251,11 +251,8 @@ def test_text_that_is_no_number(text: str) -> None:
 
 
 def test_places() -> None:
-    assert people.place("/a/b/train.py", 44) == "train.py:44"
-    assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
-    assert people.place("/a/a_long_name.py", 44, width=8) == "…e.py:44"
-    assert people.place("/a/a_long_name.py", 44, width=17) == "a_long_name.py:44"
-    assert people.place("/a/a_long_name.py", 44, width=4) == "a_l…"
+    assert code_place("/a/b/train.py", 44) == "train.py:44"
+    assert code_place("/a/\x1b[31mx.py", 0) == "x.py"
 
 
 # -- plain text in lines

@@ -11,11 +11,12 @@ from tuimon.diagnosis.verdicts import fold
 from tuimon.errors import UnreadableLog
 from tuimon.sources.log.runs import Chosen
 from tuimon.sources.log.source import LogSource
+from tuimon.text import code_place
 from tuimon.views.comparison.compare import compare, factor
 from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.views.comparison.runs import Run, run_of
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size, wrap
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, shorten, size, wrap
 
 #: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
 WIDTH, MOST_WIDTH = 78, 120
@@ -192,7 +193,7 @@ def _line(change: LineChange, width: int) -> str:
     where = ", ".join(filter(None, kind))
     if change.file:
         code = plain(change.source).strip() or f"{plain(change.function)}()"
-        where += f": {place(change.file, change.line)} {code}"
+        where += f": {code_place(change.file, change.line)} {code}"
     sign = "" if change.significant else "~"
     difference = f"{sign}{change.difference_ms:+.2f} ms"
     where = shorten(where, width)

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tuimon.text import code_place, ms_text, number_text, size_text
+from tuimon.text import ms_text, number_text, size_text
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
@@ -144,19 +144,6 @@ def celsius(value_c: float | None) -> str:
 def phase_name(name: str) -> str:
     """A phase's name for people; time that markers cannot split belongs to data or the forward pass."""
     return "data+forward" if name == "between" else name
-
-
-def place(file: str, line: int, *, width: int | None = None) -> str:
-    """A line of code as ``train.py:44``: the file's name without its folders, control characters removed.
-
-    In ``width`` characters the name is cut from the left, and the line's number stays: ``…long_name.py:44``.
-    """
-    text = code_place(file, line)
-    if width is None or len(text) <= width:
-        return text
-    name, colon, number = text.rpartition(":")
-    room = width - len(colon + number)
-    return f"…{name[1 - room :]}{colon}{number}" if room > 1 else shorten(text, width)
 
 
 def code(source: str, function: str) -> str:

@@ -22,14 +22,10 @@ from tuimon.views.gpu_text import gpu_text, lead_progress, steps_on_gpu
 from tuimon.views.words import (
     end_tip,
     ended_text,
-    flops_rate_text,
-    left_text,
     list_lines,
-    loss_text,
     memory_lines,
     nodes_text,
-    position_text,
-    rate_texts,
+    progress_parts,
     sampling_text,
     state_text,
     steps_text,
@@ -177,9 +173,7 @@ def progress(session: Session, columns: int | None = None) -> str:
         parts.append((0, state_text(state)))
     elif (steps := run.steps(pid)) is not None and not steps.per_second:
         parts.append((0, "no step lately"))
-    known = run_progress(session, pid)
-    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_rate_text(known))]
-    parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
+    parts += progress_parts(run_progress(session, pid))
     parts.append((5, gpu_text(run.gpus()) or ""))
     parts.append((8, lead_progress(steps_on_gpu(run, pid)[1]) or ""))
     parts = [part for part in parts if part[1]]

@@ -22,7 +22,7 @@ from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
 from tuimon.session.steps import StepSummary
-from tuimon.text import kernel_name
+from tuimon.text import code_place, kernel_name
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
@@ -33,7 +33,6 @@ from tuimon.views.format import (
     number,
     percent,
     phase_name,
-    place,
     plain,
     rate,
     shorten,
@@ -299,7 +298,8 @@ def memory_lines(history: MemoryHistory) -> list[str]:
     shown = dict.fromkeys((*growing[:_FEW], *history.lines[:_FEW]))
     lines = [memory_head(history)]
     for line in shown:
-        where = f"{place(line.file, line.line)} {plain(line.function)}()" if line.file else "a line that is not known"
+        at_line = f"{code_place(line.file, line.line)} {plain(line.function)}()"
+        where = at_line if line.file else "a line that is not known"
         blocks = "1 block" if line.blocks == 1 else f"{line.blocks} blocks"
         growth = f", +{size(line.growth_bytes)} a step" if line.growth_bytes else ""
         lines.append(f"  {where}: {size(line.live_bytes)} in {blocks}{growth}")
@@ -373,6 +373,13 @@ def _thousands(value: float) -> str:
         if value >= 9.995 * many:
             return f"{number(value / many)}{unit}"
     return number(value)
+
+
+def progress_parts(progress: Progress) -> list[tuple[int, str]]:
+    """The known parts for a line; where that is too long, those with the highest number are left out first."""
+    rates = [(6, text) for text in (*rate_texts(progress), flops_rate_text(progress))]
+    parts = [(3, position_text(progress)), (4, left_text(progress)), *rates, (5, loss_text(progress))]
+    return [part for part in parts if part[1]]
 
 
 def progress_text(progress: Progress) -> str:

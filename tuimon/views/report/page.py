@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from tuimon.diagnosis.finding import FindingJson
 from tuimon.records import STEP
 from tuimon.session.gpus import figures_of
+from tuimon.text import code_place
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
@@ -26,7 +27,7 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
-from tuimon.views.format import count, percent, place
+from tuimon.views.format import count, percent
 from tuimon.views.gpu_text import CHARTED, idle_text
 from tuimon.views.report.report import DRAWN_GPUS
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
@@ -170,7 +171,7 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
 
 
 def _box(box: FlameBox) -> dict[str, Any]:
-    at, share = place(box.file, box.line), percent(box.width)
+    at, share = code_place(box.file, box.line), percent(box.width)
     return {
         **asdict(box),
         "label": f"{box.function} {share}",

@@ -8,7 +8,8 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from tuimon.views.format import ABSENT, freed, kept_together, place
+from tuimon.text import code_place
+from tuimon.views.format import ABSENT, freed, kept_together
 
 #: Cells between a place and what follows it.
 _GAP = 2
@@ -229,12 +230,13 @@ def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Li
 
 def places_width(places: Iterable[tuple[str, int]], most: int) -> int:
     """Cells of a column with these files and lines, including the gap behind it; at most ``most``."""
-    return min(max((cell_len(place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
+    return min(max((cell_len(code_place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
 
 
 def place_span(file: str, line: int, role: str, width: int | None = None) -> Span:
-    """A line of code as ``train.py:44``, which the terminal may open; see ``place``."""
-    return Span(place(file, line, width=width), role, (file, line))
+    """A line of code as ``train.py:44``, which the terminal may open; in ``width`` cells its end."""
+    place = code_place(file, line)
+    return Span(place if width is None else clipped_left(place, width), role, (file, line))
 
 
 def place_column(file: str, line: int, width: int, role: str = "key") -> Line:

@@ -12,7 +12,8 @@ from textual.message import Message
 from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
-from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.text import code_place
+from tuimon.views.format import ABSENT, ms, percent, plain, size
 from tuimon.views.gpu_text import compared_ranks
 from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
@@ -171,7 +172,7 @@ def place_text(row: RankRow) -> str:
     """The line that a rank is at; empty if it is unknown."""
     if row.place is None:
         return ""
-    return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
+    return plain(f"{code_place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
 
 
 def _bar(row: RankRow, width: int, longest_ms: float) -> Line:

@@ -15,8 +15,8 @@ from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow, folded
-from tuimon.text import whole_number
-from tuimon.views.format import ABSENT, advice, code, percent, phase_name, place, plain
+from tuimon.text import code_place, whole_number
+from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -322,7 +322,7 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
     ("role", _by_role),
     ("cpu", lambda row: -(row.cpu_ratio or 0.0)),
     ("delay", lambda row: -(row.delay_ratio or 0.0)),
-    ("where", lambda row: place(row.place.file, row.place.line) if row.place else "\uffff"),
+    ("where", lambda row: code_place(row.place.file, row.place.line) if row.place else "\uffff"),
 )
 
 

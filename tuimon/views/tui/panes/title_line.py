@@ -17,12 +17,8 @@ from tuimon.views.gpu_text import gpu_text
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.words import (
-    flops_rate_text,
-    left_text,
-    loss_text,
     nodes_text,
-    position_text,
-    rate_texts,
+    progress_parts,
     started_program,
 )
 
@@ -92,11 +88,8 @@ def title_items(session: Session) -> list[Item]:
         items += [(1, nodes_text(session.nodes.known.values()), "warning")]
         items += [(3, duration(elapsed) if elapsed is not None else "", "text")]
     if pid:
-        known = run_progress(session, pid)
         items += _pace(session, pid)
-        items += [(6, text, "text") for text in rate_texts(known)]
-        items += [(2 if end is None else 7, position_text(known), "text"), (4, left_text(known), "text")]
-        items += [(5, loss_text(known), "text"), (6, flops_rate_text(known), "text")]
+        items += [(level, text, "text") for level, text in progress_parts(run_progress(session, pid))]
     if reason := _no_hooks(session, pid):
         items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
     items += [(8, text, "text") for text in (gpu_text(gpus) or "").split(" · ")]

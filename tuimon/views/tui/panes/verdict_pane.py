@@ -11,8 +11,9 @@ from textual.binding import Binding, BindingType
 from tuimon.diagnosis.words import at
 from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
+from tuimon.text import code_place
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
-from tuimon.views.format import place, plain
+from tuimon.views.format import plain
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import (
     BLANK,
@@ -213,7 +214,7 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
         return (justified(line((text, "dim")), _others(first, others, short=False), width),)
     gain, action = line((gain_text(first.fixes[0]), "benign bold")), plain(first.action)
     for where in first.where[:1]:  # the row above shows it
-        spot = place(where.file, where.line)
+        spot = code_place(where.file, where.line)
         action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
     dot = line((" · ", "faint")) if gain[0].text else ()
     long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
