@@ -81,11 +81,11 @@ def test_in_which_function_a_thread_holds_the_gil():
     assert session.gil[100].held_in(0.0, 100, place) is None
     functions = [GilFunction(100, "net.py", "match", 9), GilFunction(100, "net.py", "main", 5)]
     session.add(Gil(t=3.0, pid=100, samples=36, threads=[GilCount(100, 14)], functions=functions))
-    assert session.gil[100].held_in(0.0, 100, place) == (9, 36)
-    assert session.gil[100].held_in(0.0, 100, Place("net.py", 3, "other")) == (0, 36)
+    assert session.gil[100].held_in(0.0, 100, place) == 0.25
+    assert session.gil[100].held_in(0.0, 100, Place("net.py", 3, "other")) == 0.0
     assert session.gil[100].held_in(0.0, 101, place) is None
     session.add(gil(4.0, 36))
-    assert session.gil[100].held_in(0.0, 100, place) == (9, 72)
+    assert session.gil[100].held_in(0.0, 100, place) == 0.125
 
 
 def test_pthread_ids_name_the_main_thread_only():

@@ -121,25 +121,15 @@ def sampling(samplers: Sequence[Sampler], span: Span, cpu_ratio: float | None) -
     )
 
 
-class GilHeld(NamedTuple):
-    """A number of samples, and how many of them found the GIL held."""
-
-    held: int
-    samples: int
-
-    @property
-    def ratio(self) -> float:
-        """Share of the samples that found it held."""
-        return self.held / self.samples
-
-
 _GilWindow = row_of("samples")
+_GilKey = tuple[int, str, str]  # thread, file and function
+_ANYWHERE, _IN_FUNCTIONS = "", "any"  # in place of a function
 
 
 class GilWindows(Series[Any]):
     """Which threads of a process held the GIL, window by window; what is asked is of the last minute of its steps.
 
-    A window counts samples by thread id; keys below 0 count a thread's samples in one function, or in any function.
+    A window counts samples by thread, file and function: those of a thread, and of these in each function, and in any.
     """
 
     __slots__ = ("_pid",)
@@ -149,12 +139,12 @@ class GilWindows(Series[Any]):
         self._pid = pid
 
     def add_record(self, record: Gil) -> None:
-        counts: Counter[int] = Counter()
+        counts = Counter[_GilKey]()
         for thread in record.threads:
-            counts[thread.tid] += thread.count
+            counts[thread.tid, "", _ANYWHERE] += thread.count
         for each in record.functions:
-            counts[_key(each.tid, each.file, each.function)] += each.count
-            counts[_key(each.tid)] += each.count
+            counts[each.tid, each.file, each.function] += each.count
+            counts[each.tid, "", _IN_FUNCTIONS] += each.count
         self.fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
 
     def ratio(self, steps_s: float, tid: int) -> float | None:
@@ -167,27 +157,23 @@ class GilWindows(Series[Any]):
         counts, samples = self._latest(steps_s)
         if samples < _ENOUGH_SAMPLES:
             return None
-        if tid != self._pid and any(own_id(key) >= _PTHREAD_IDS for key in counts if key >= 0):
+        if tid != self._pid and any(own_id(holder) >= _PTHREAD_IDS for holder, *_ in counts):
             return None
-        return min(counts.get(tid, 0) / samples, 1.0)
+        return min(counts.get((tid, "", _ANYWHERE), 0) / samples, 1.0)
 
-    def held_in(self, steps_s: float, tid: int, place: Place) -> GilHeld | None:
-        """How often a thread held the GIL in a function of the user's, or below.
+    def held_in(self, steps_s: float, tid: int, place: Place) -> float | None:
+        """Share of time in which a thread held the GIL in a function of the user's, or below.
 
         None before there are 30 samples, and where no function was recorded.
         """
         counts, samples = self._latest(steps_s)
-        if samples < _ENOUGH_OF_ONE or _key(tid) not in counts:
+        if samples < _ENOUGH_OF_ONE or (tid, "", _IN_FUNCTIONS) not in counts:
             return None
-        return GilHeld(min(counts.get(_key(tid, place.file, place.function), 0), samples), samples)
+        return min(counts.get((tid, place.file, place.function), 0) / samples, 1.0)
 
-    def _latest(self, steps_s: float) -> tuple[Mapping[int, int], int]:
+    def _latest(self, steps_s: float) -> tuple[Mapping[_GilKey, int], int]:
         """The counts of the last minute since the steps began, and the number of samples in it."""
         since_s = max([steps_s, *(row.begin_s - SPAN_S for row in self.rows(last=1))])
         span = Span(since_s + _GIL_WINDOW_S / 2)  # of windows that begin later
         sums = self.over(span)
         return self.counts(span), int(sums.samples) if sums is not None else 0
-
-
-def _key(*of: int | str) -> int:
-    return -1 - abs(hash(of))

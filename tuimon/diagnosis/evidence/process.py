@@ -13,7 +13,6 @@ from msgspec import Struct
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.records import Place, Process
 from tuimon.session.phase_table import PhaseTable
-from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
@@ -140,8 +139,8 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
         """The stack samples of the other Python threads, by thread id."""
         return {tid: self.view.samples(self.pid, tid) for tid in self.view.sampled_tids(self.pid) if tid != self.tid}
 
-    def gil_held_in(self, place: Place) -> GilHeld | None:
-        """How often the training thread holds the GIL in the function of a place; None if unknown."""
+    def gil_held_in(self, place: Place) -> float | None:
+        """Share of time in which the training thread holds the GIL in the function of a place; None if unknown."""
         steps_s = self.view.session.step_stats[self.pid].steady_span().begin_s
         return self.view.session.gil[self.pid].held_in(steps_s, self.tid, place)
 

@@ -360,7 +360,7 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
         return node.function == hot.function and not any(others)
 
     own, held = share * _part(evidence, is_own), evidence.gil_held_in(hot.place)
-    if not is_sure(evidence, own) or held is None or held.ratio < SMALL_PART * own:
+    if not is_sure(evidence, own) or held is None or held < SMALL_PART * own:
         return None
     whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
     return without(evidence, "optimizer", whole, Interval.around(own))

@@ -59,7 +59,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     if native:
         holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
     else:
-        holds = held is not None and held.ratio >= MOST * share * evidence.phases.part_of_time
+        holds = held is not None and held >= MOST * share * evidence.phases.part_of_time
         # an operation of torch has no frame of its own, so its line looks like Python
         holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
     if not holds:
@@ -77,7 +77,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         at=hot,
         evidence={
             "step_ms": evidence.phases.mean_ms,
-            "gil_ratio": held.ratio if held is not None else None,
+            "gil_ratio": held,
             "python_share": python,
             "hot_share": share / sum(row.share for row in rows),
             **{f"{row.name}_share": row.share for row in rows},
