@@ -14,7 +14,7 @@ from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import BETWEEN, DIVIDED, PASSES, Frame, Place
 from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.series import sampling_error
-from tuimon.session.stacks.activity import Activity, activity_of
+from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Role, StackNode
 from tuimon.torch_code import is_module_call
@@ -344,8 +344,7 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
         return line
 
     for row in rows:
-        stack = program_part(row.node.frames)
-        doing = activity_of(stack)
+        stack, doing = program_part(row.node.frames), row.node.activity
         everything[doing] += row.count
         innermost = stack[-1] if stack and libraries else next((f for f in reversed(stack) if f.user), None)
         if innermost is None and stack:
