@@ -3,15 +3,14 @@
 import pytest
 
 from tests.diagnosis.gpu import USUAL, session_of
-from tests.session.records import by_rule, frames, header, process, stacks, steps
+from tests.session.records import by_rule, frames, header, process, reason_by_rule, stacks, steps
 from tests.session.records import session_of as records_of
-from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Notice
 
 
 def reasons_of(*records):
     """Why rules could not judge a session of these records."""
-    return dict(unjudged(records_of(*records)))
+    return reason_by_rule(records_of(*records))
 
 
 def test_what_could_not_be_judged_is_reported_with_its_reason():
@@ -72,18 +71,18 @@ def test_without_gpu_events_all_abstain_and_say_so():
     rules = by_rule(session)
     events = {"launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound"}
     assert not rules.keys() & events
-    reasons = dict(unjudged(session))
+    reasons = reason_by_rule(session)
     assert {reasons[rule] for rule in events} == {"no GPU events: attached without markers"}
 
 
 def test_few_samples_are_reported_as_the_reason():
-    reasons = dict(unjudged(session_of("gpu_bound")))
+    reasons = reason_by_rule(session_of("gpu_bound"))
     assert "too few stack samples" in reasons["sync_point"]
     assert "launch_bound" not in reasons
 
 
 def test_what_a_gpu_does_not_measure_is_reported():
-    reasons = dict(unjudged(session_of("gpu_bound", *USUAL, util=0.9)))
+    reasons = reason_by_rule(session_of("gpu_bound", *USUAL, util=0.9))
     assert "GPM" in reasons["low_precision_unused"]
     assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()
-    assert "no figures of the GPU" in dict(unjudged(session_of("gpu_bound", *USUAL)))["throttled"]
+    assert "no figures of the GPU" in reason_by_rule(session_of("gpu_bound", *USUAL))["throttled"]

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tuimon.diagnosis.judging import diagnose
+from tuimon.diagnosis.judging import diagnose, unjudged
 from tuimon.records import (
     Frame,
     Frames,
@@ -132,6 +132,11 @@ def extend(session, *records):
 def session_of(*records):
     """A session with these records folded, or lists of them."""
     return extend(Session(), *records)
+
+
+def reason_by_rule(session):
+    """The rules that could not judge it."""
+    return {each.rule: each.reason for each in unjudged(session)}
 
 
 def one_process(*records, **facts):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.session.records import by_rule, frames, loop, one_process, stacks
-from tuimon.diagnosis.judging import diagnose, unjudged
+from tests.session.records import by_rule, frames, loop, one_process, reason_by_rule, stacks
+from tuimon.diagnosis.judging import diagnose
 
 MS = 1_000_000
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
@@ -26,8 +26,8 @@ def test_time_in_collections(share, severity):
 
 def test_collections_that_the_target_does_not_report_are_not_judged():
     assert "gc_pauses" not in by_rule(session_of())
-    assert "gc_pauses" in dict(unjudged(session_of()))
-    assert "gc_pauses" not in dict(unjudged(session_of(gc_ns=0)))
+    assert "gc_pauses" in reason_by_rule(session_of())
+    assert "gc_pauses" not in reason_by_rule(session_of(gc_ns=0))
 
 
 PACKAGE = "/v/lib/python3.11/site-packages"
@@ -81,7 +81,7 @@ def test_without_markers_samples_tell_many_collections_that_the_loop_calls_for()
     session = without_markers(30)
     findings = by_rule(session)
     assert {"side_work", "gc_pauses"} & findings.keys() == {"gc_pauses"}
-    assert "gc_pauses" not in dict(unjudged(session))
+    assert "gc_pauses" not in reason_by_rule(session)
     finding = findings["gc_pauses"]
     assert (finding.severity, finding.where[0].line) == ("critical", 31)
     assert finding.share_of_step == pytest.approx(30 / 104)
@@ -91,4 +91,4 @@ def test_without_markers_samples_tell_many_collections_that_the_loop_calls_for()
 def test_without_markers_a_few_collections_are_not_judged():
     session = without_markers(4)
     assert "gc_pauses" not in by_rule(session)
-    assert "gc_pauses" in dict(unjudged(session))
+    assert "gc_pauses" in reason_by_rule(session)

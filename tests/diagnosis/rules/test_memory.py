@@ -3,8 +3,19 @@
 import pytest
 
 from tests.diagnosis.gpu import PID, USUAL, findings
-from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, threads
-from tuimon.diagnosis.judging import diagnose, unjudged
+from tests.session.records import (
+    by_rule,
+    extend,
+    frames,
+    header,
+    loop,
+    one_process,
+    process,
+    reason_by_rule,
+    stacks,
+    threads,
+)
+from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Exit, Frame, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, ResourceUse, TorchMemory
 
@@ -36,7 +47,7 @@ def test_a_machine_with_room_is_not_reported():
 
 def test_without_figures_of_the_machine_nothing_is_reported():
     session = session_of()
-    assert "memory_pressure" in dict(unjudged(session))
+    assert "memory_pressure" in reason_by_rule(session)
     assert found() is None
     assert found(machine(total=None, available=None)) is None
 

@@ -5,8 +5,18 @@ import pytest
 from tests.diagnosis import gpu
 from tests.diagnosis.cpu import SIDE, training
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
-from tests.session.records import by_rule, extend, frames, loop, one_process, session_of, stacks, steps, threads
-from tuimon.diagnosis.judging import unjudged
+from tests.session.records import (
+    by_rule,
+    extend,
+    frames,
+    loop,
+    one_process,
+    reason_by_rule,
+    session_of,
+    stacks,
+    steps,
+    threads,
+)
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -139,7 +149,7 @@ def test_beside_no_training_there_is_no_side_work():
     """As where a loop only generates, and says itself when a step ends."""
     session = trained({"other": 10}, stacks(8, ([0, 1], 40)))
     assert "side_work" not in by_rule(session)
-    reasons = dict(unjudged(session))
+    reasons = reason_by_rule(session)
     assert "no batch, backward pass or update" in reasons["side_work"]
 
 
