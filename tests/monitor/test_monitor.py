@@ -15,7 +15,6 @@ from tuimon.launch.child import ExitStatus
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import sources_of
 from tuimon.monitor.options import Options
-from tuimon.monitor.poller import MANY
 from tuimon.records import Cost, Exit, Notice, Uncaught
 from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
@@ -175,7 +174,7 @@ def test_rules_run_at_most_once_a_second(monkeypatch):
     clock = Clock()
     monitor = Monitor([], clock=clock)
     for clock.now_s, times in ((10.0, 1), (10.2, 1), (10.9, 1), (11.0, 2)):
-        monitor.records.put(steps(clock.now_s))
+        monitor.records.put([steps(clock.now_s)])
         monitor.tick()
         assert len(judged) == times
 
@@ -189,7 +188,7 @@ def test_a_disk_that_fills_is_said_once(monkeypatch, tmp_path):
     monitor = Monitor([], log=log, process=Process())
     monkeypatch.setattr("tuimon.sources.log.writer.os.write", full)
     for t in (1.0, 2.0, 3.0):
-        monitor.records.put(steps(t))
+        monitor.records.put([steps(t)])
         monitor.tick()
     assert "No space left" in monitor.session.notices["log"].message
     monitor.stop()
@@ -280,8 +279,8 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
 
 
 def test_all_that_was_read_comes_before_the_exit(tmp_path):
-    log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), itertools.count(100.0, 0.2)
-    records = [steps(1.0 + t / 100) for t in range(6 * MANY)]
+    log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), itertools.count(100.0, 0.01)
+    records = [steps(1.0 + t / 100) for t in range(60)]
     monitor = begun([Given([], records)], header=HEADER, log=log, process=process, clock=lambda: next(clock))
     process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)

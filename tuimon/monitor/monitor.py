@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -74,7 +75,7 @@ class Monitor:
         self._observers = Observers(observers)
         self._clock = clock
         self._replay = replay
-        self.records = RecordQueue(QUEUE_LIMIT)
+        self.records: RecordQueue = queue.Queue(max(1, QUEUE_LIMIT // (MANY if replay else 1)))
         self.pollers = Pollers(sources, self.records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
@@ -232,14 +233,15 @@ class Monitor:
 
     def _drain(self, until_s: float) -> bool:
         received = False
-        # a replay's source may be waiting for room in the queue: give it time to fill the queue
-        timeout_s = 0.01 if self._replay else 0.0
-        while self._clock() <= until_s and (records := self.records.get_many(MANY, timeout_s)):
-            # a log's records need no completion, and hundreds of ranks have thousands of them
-            add = self.verdicts.add if self._replay else self._add_record
-            for record in () if self._is_over else records:  # after the Exit, sources were late
-                add(record)
-            received = True
+        # a log's records need no completion, and hundreds of ranks have thousands of them
+        add = self.verdicts.add if self._replay else self._add_record
+        with contextlib.suppress(queue.Empty):
+            while self._clock() <= until_s:
+                # a replay's source may be waiting for room in the queue: give it time to fill the queue
+                for record in self.records.get(self._replay, 0.01):
+                    if not self._is_over:  # after the Exit, sources were late
+                        add(record)
+                received = True
         return received
 
     def _check_end(self, now_s: float) -> bool:

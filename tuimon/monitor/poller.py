@@ -10,55 +10,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tuimon.errors import TuimonError
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
 
-
-class RecordQueue(queue.Queue[Record]):
-    """A ``queue.Queue`` that can also put and get several records at a time.
-
-    To put records through the queue one at a time costs more than to fold them: each one wakes the other thread, and
-    the two threads take turns. Following 256 ranks took 16 % of a core that way.
-    """
-
-    def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
-        """Put as many of the first records as there is room for within the time; returns their number."""
-        with self.not_full:
-            until_s = time.monotonic() + timeout_s
-            while (room := self.maxsize - len(self.queue) if self.maxsize > 0 else 1 << 30) <= 0:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
-                    return 0
-                self.not_full.wait(left_s)
-            taken = records[:room] if room < len(records) else records
-            self.queue.extend(taken)
-            self.unfinished_tasks += len(taken)
-            self.not_empty.notify()
-            return len(taken)
-
-    def get_many(self, most: int, timeout_s: float = 0.0) -> list[Record]:
-        """The oldest records, at most ``most``; empty if none come within the time."""
-        with self.not_empty:
-            if not self.queue and timeout_s > 0:
-                self.not_empty.wait(timeout_s)
-            waiting = self.queue
-            found = list(islice(waiting, most))
-            for _ in found:
-                waiting.popleft()
-            self.not_full.notify_all()
-            return found
-
-
+#: Records that pass from the sources' threads to the monitor, several at once.
+RecordQueue: TypeAlias = "queue.Queue[Sequence[Record]]"
 #: Delay of the next read after a failure, doubled at every further failure, up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
 _NO_THREAD_HINT = "Raise the limits on memory and processes: ulimit -v, ulimit -u, or those of the container"
-#: Records of a replay that are put on the queue, or taken off it, at once: some ms of folding.
+#: Records of a replay that are put on the queue at once: some ms of folding. To pass them one at a time costs more than
+#: that, as each wakes the other thread.
 MANY = 256
 
 
@@ -169,14 +135,16 @@ class Poller:
         return Notice(t=self._clock(), pid=0, source=self.source.name, level=level, message=message, hint=hint)
 
     def _put(self, *records: Record) -> None:
-        """Put all records; in a replay wait for room, while stopping put only what has room."""
+        """Put records, if there is room; in a replay wait for it, but not while stopping."""
         while records:
-            wait_s = 0.1 if self._lossless and not self._stopping.is_set() else 0.0
-            done = self._records.put_many(records, wait_s)
-            records = records[done:]
-            if not done and not wait_s:
+            waits = self._lossless and not self._stopping.is_set()
+            try:
+                self._records.put(records, waits, 0.1)
+            except queue.Full:
+                if waits:
+                    continue
                 self.dropped += len(records)
-                return
+            return
 
 
 class Pollers:
