@@ -272,11 +272,7 @@ def test_a_library_beside_the_binding_is_found(tmp_path: Path) -> None:
 
 OPENED = """
 from tuimon.sources.gpus.amdsmi import AmdSmi
-from tuimon.sources.gpus.driver import DriverError
-try:
-    AmdSmi.open(None, "")
-except DriverError as error:
-    print(AmdSmi.explain(error).message)
+print(AmdSmi.opened(lambda *_: None).message)
 """
 
 

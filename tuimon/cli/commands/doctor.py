@@ -220,7 +220,7 @@ def _amdsmi() -> Check | None:
 
     if not AmdSmi.is_installed():
         return None
-    count = AmdSmi.asked(AmdSmi.device_count)
+    count = AmdSmi.asked(lambda _, number: number)
     if isinstance(count, Problem):
         return Check("amdsmi", "warn", count.message, count.hint)
     return Check("amdsmi", "ok", f"{count} AMD GPU{'s' if count != 1 else ''} (never tried on real hardware)")

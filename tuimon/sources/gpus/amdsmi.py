@@ -14,12 +14,12 @@ import ctypes
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from tuimon.installation import install_command
 from tuimon.proc.numa import nodes_near
 from tuimon.records import GpuProcess, Throttle
-from tuimon.sources.base import Problem
 from tuimon.sources.gpus.driver import (
     Device,
     DriverError,
@@ -36,19 +36,26 @@ NOT_FOUND, NOT_INITIALISED, DRIVER_NOT_LOADED = 31, 32, 34
 NO_DATA = 40
 
 _NAME = "libamd_smi.so"
-_FIRST_LINES = {
-    LIBRARY_NOT_FOUND: ("no AMD driver on this machine (libamd_smi.so not found)", None),
-    NO_PACKAGE: ("no figures of AMD GPUs: the package amdsmi is not installed", None),
-    OTHER_VERSION: ("no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions", None),
-    NO_PERMISSION: ("no permission to query the AMD driver", "Join the groups render and video"),
-    DRIVER_NOT_LOADED: ("the AMD driver is not loaded", "sudo modprobe amdgpu"),
-}
+
+
+def _install(*, upgrade: bool) -> str:
+    return f"{install_command('amdsmi', upgrade=upgrade)}, in the version of your ROCm"
 
 
 class AmdSmi(VendorLibrary):
     """amdsmi; error codes are of amdsmi_status_t, or our own."""
 
-    name, says, vendor = "amdsmi", "amdsmi", "AMD"
+    name, says, vendor, tool, figures = "amdsmi", "amdsmi", "AMD", "amd-smi", "figures of AMD GPUs"
+    PROBLEMS: ClassVar = {
+        LIBRARY_NOT_FOUND: ("no AMD driver on this machine (libamd_smi.so not found)", None),
+        NO_PACKAGE: ("no figures of AMD GPUs: the package amdsmi is not installed", partial(_install, upgrade=False)),
+        OTHER_VERSION: (
+            "no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions",
+            partial(_install, upgrade=True),
+        ),
+        NO_PERMISSION: ("no permission to query the AMD driver", "Join the groups render and video"),
+        DRIVER_NOT_LOADED: ("the AMD driver is not loaded", "sudo modprobe amdgpu"),
+    }
     numbered = False  # HIP numbers them in an order of its own
     FATAL: ClassVar = frozenset({NOT_INITIALISED, DRIVER_NOT_LOADED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION})
@@ -124,17 +131,6 @@ class AmdSmi(VendorLibrary):
 
     def uuid_of(self, raw: object) -> str:
         return str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"])
-
-    @classmethod
-    def explain(cls, error: DriverError) -> Problem:
-        """An error of the whole library."""
-        if error.code not in _FIRST_LINES:
-            message = f"no figures of AMD GPUs: amdsmi says {error.words}"
-            return Problem(message, "amd-smi shows more; tuimon will try again soon")
-        message, hint = _FIRST_LINES[error.code]
-        if error.code in (NO_PACKAGE, OTHER_VERSION):
-            hint = f"{install_command('amdsmi', upgrade=error.code == OTHER_VERSION)}, in the version of your ROCm"
-        return Problem(message, hint, expected=error.code == LIBRARY_NOT_FOUND)
 
 
 Metrics = Mapping[str, Any]  # as the binding gives them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
@@ -40,6 +40,10 @@ class VendorLibrary:
     name: ClassVar[str]
     says: ClassVar[str]  # its name in messages
     vendor: ClassVar[str]
+    tool: ClassVar[str]  # of the vendor's, for people
+    figures: ClassVar[str]  # what is missing without it
+    #: What is wrong, by the error code, and what to do; of no driver at all, which is no reason to worry, the first.
+    PROBLEMS: ClassVar[Mapping[int, tuple[str, str | Callable[[], str | None] | None]]]
     numbered: ClassVar[bool]  # its GPUs are listed in PCI order, as CUDA may number them
     #: error codes: the GPU is gone; this GPU does not support the query; there is nothing to report
     FATAL: ClassVar[frozenset[int]]
@@ -52,32 +56,30 @@ class VendorLibrary:
     root = ""  # where /sys is
 
     @classmethod
-    def open(cls, clock: Callable[[], float], root: str) -> tuple[VendorLibrary, list[Slot]]:
-        """The library and its GPUs, in the order of their indices. Raises DriverError."""
-        library = cls()
-        library.clock, library.root = clock, root
+    def opened(cls: type[Library], use: Callable[[Library, int], Answer]) -> Answer | Problem:
+        """What ``use`` makes of an open library that counts so many GPUs; else a Problem, and it is closed."""
+        library = None
         try:
-            return library, [Slot(library, index) for index in range(library.device_count())]
-        except DriverError:
+            library = cls()
+            if number := library.device_count():
+                return use(library, number)
+            problem = cls.no_devices()
+        except DriverError as error:
+            problem = cls.explain(error)
+        if library is not None:
             library.close()
-            raise
+        return problem
 
     @classmethod
-    def asked(cls: type[Library], query: Callable[[Library], Answer]) -> Answer | Problem:
-        """The answer of the driver to a query, opened for it (``tuimon doctor``).
+    def asked(cls: type[Library], query: Callable[[Library, int], Answer]) -> Answer | Problem:
+        """The answer to a query (``tuimon doctor``); a Problem also where the driver does not answer."""
 
-        A Problem where there is no driver, where it counts no GPU, and where it does not answer.
-        """
-
-        def answer() -> Answer | Problem:
-            try:
-                with contextlib.closing(cls()) as library:
-                    return query(library) if library.device_count() else cls.no_devices()
-            except DriverError as error:
-                return cls.explain(error)
+        def answer(library: Library, number: int) -> Answer:
+            with contextlib.closing(library):
+                return query(library, number)
 
         calls: CallWithTimeout[Answer | Problem] = CallWithTimeout(f"tuimon-{cls.name}")
-        return calls.call(answer, _ASKED_S) or cls.hangs()
+        return calls.call(lambda: cls.opened(answer), _ASKED_S) or cls.hangs()
 
     def device_count(self) -> int:
         """Number of GPUs; in a container, of those visible to it. Raises DriverError."""
@@ -111,7 +113,10 @@ class VendorLibrary:
     @classmethod
     def explain(cls, error: DriverError) -> Problem:
         """An error of the whole library."""
-        raise NotImplementedError
+        other = f"no {cls.figures}: {cls.says} says {error.words}", f"{cls.tool} shows more; tuimon will try again soon"
+        message, hint = cls.PROBLEMS.get(error.code, other)
+        is_expected = error.code == next(iter(cls.PROBLEMS))
+        return Problem(message, hint() if callable(hint) else hint, expected=is_expected)
 
     def explain_device(self, what: str, error: DriverError, xids: Sequence[int]) -> Problem:
         """An error of one GPU, with the Xid errors that came just before."""

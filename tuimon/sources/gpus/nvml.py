@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from tuimon.installation import install_command
@@ -34,10 +35,26 @@ ARGUMENT_VERSION_MISMATCH = 25
 _NAME = "libnvidia-ml.so.1"
 
 
+def _container_hint() -> str | None:
+    is_hidden = in_container() and has_nvidia_gpu()
+    return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
+
+
 class Nvml(VendorLibrary):
     """NVML."""
 
     name, says, vendor, numbered = "nvml", "NVML", "NVIDIA", True
+    tool, figures = "nvidia-smi", "GPU figures"
+    PROBLEMS: ClassVar = {
+        LIBRARY_NOT_FOUND: ("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)", _container_hint),
+        NO_PACKAGE: ("no GPU figures: nvidia-ml-py is not installed", partial(install_command, "nvidia-ml-py")),
+        DRIVER_NOT_LOADED: ("the NVIDIA driver is not loaded", lambda: _container_hint() or "sudo modprobe nvidia"),
+        NO_PERMISSION: ("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*"),
+        VERSION_MISMATCH: (
+            "no GPU figures: the NVIDIA driver and its library have different versions",
+            "The driver was updated while it was in use: restart the machine (or the container)",
+        ),
+    }
     FATAL: ClassVar = frozenset({GPU_IS_LOST, RESET_REQUIRED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
     NOTHING_NEW: ClassVar = frozenset({NOT_FOUND, TIMEOUT})
@@ -101,25 +118,6 @@ class Nvml(VendorLibrary):
         return str(self.call(self.api.nvmlDeviceGetUUID, raw))
 
     @classmethod
-    def explain(cls, error: DriverError) -> Problem:
-        """An error of the whole library."""
-        if error.code == NO_PACKAGE:
-            return Problem("no GPU figures: nvidia-ml-py is not installed", install_command("nvidia-ml-py"))
-        if error.code == LIBRARY_NOT_FOUND:
-            message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
-            return Problem(message, _container_hint(), expected=True)
-        if error.code == DRIVER_NOT_LOADED:
-            return Problem("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
-        if error.code == NO_PERMISSION:
-            return Problem("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*")
-        if error.code == VERSION_MISMATCH:
-            return Problem(
-                "no GPU figures: the NVIDIA driver and its library have different versions",
-                "The driver was updated while it was in use: restart the machine (or the container)",
-            )
-        return Problem(f"no GPU figures: NVML says {error.words}", "nvidia-smi shows more; tuimon will try again soon")
-
-    @classmethod
     def no_devices(cls) -> Problem:
         """The problem of a driver that works but counts no GPU."""
         return super().no_devices()._replace(hint=_container_hint())
@@ -136,11 +134,6 @@ class Nvml(VendorLibrary):
         return super().explain_device(what, error, xids)
 
 
-def _container_hint() -> str | None:
-    is_hidden = in_container() and has_nvidia_gpu()
-    return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
-
-
 class Inventory(NamedTuple):
     """The GPUs that answer, and which figures they support."""
 
@@ -151,13 +144,13 @@ class Inventory(NamedTuple):
     pids_known: bool  # whether the driver's pids are valid here
 
 
-def inventory(library: Nvml) -> Inventory:
-    """The inventory of a driver that counts GPUs (``tuimon doctor``). Raises DriverError."""
-    handles = [library.handle(index) for index in range(library.device_count())]
+def inventory(library: Nvml, number: int) -> Inventory:
+    """The inventory of a driver that counts so many GPUs (``tuimon doctor``). Raises DriverError."""
+    handles = [library.handle(index) for index in range(number)]
     support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
     return Inventory(
         driver=plain(str(library.call(library.api.nvmlSystemGetDriverVersion))),
-        gpus=len(handles),
+        gpus=number,
         instances=sum(len(instances(handle)) for handle in handles),
         with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
         pids_known=pid_trust(library.driver_version()).lists,

@@ -12,7 +12,7 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.gpus.amdsmi import AmdSmi
-from tuimon.sources.gpus.driver import DriverError, Slot, VendorLibrary, VisibleGpu
+from tuimon.sources.gpus.driver import Slot, VendorLibrary, VisibleGpu
 from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
@@ -117,15 +117,16 @@ class GpuSource(Source):
         return found
 
     def _open(self, now_s: float) -> None:
-        try:
-            self._library, self._slots = self.driver.open(self._clock, self._root)
-        except DriverError as error:
-            self._fail(self.driver.explain(error), now_s)
-            return
-        self._problem = None
-        if not self._slots:
-            self._close()
-            self._fail(self.driver.no_devices(), now_s)
+        def use(library: VendorLibrary, number: int) -> VendorLibrary:
+            library.clock, library.root = self._clock, self._root
+            self._slots = [Slot(library, index) for index in range(number)]
+            return library
+
+        found = self.driver.opened(use)
+        if isinstance(found, Problem):
+            self._fail(found, now_s)
+        else:
+            self._library, self._problem = found, None
 
     def _fail(self, problem: Problem, now_s: float) -> None:
         self._problem = problem
