@@ -8,6 +8,7 @@ anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
 import msgspec
@@ -668,6 +669,7 @@ GPU_FACTS = (
 )
 
 
+@lru_cache(1024)
 def bare_uuid(uuid: str) -> str:
     """A UUID without "GPU-" or "MIG-": torch reports that of a MIG instance without this prefix."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()

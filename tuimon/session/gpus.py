@@ -60,7 +60,7 @@ class GpuRow(Struct, frozen=True):
     latest: Gpu
     stale_s: float  # age of ``latest``
     used_by_run: bool  # a process of the run has a context on it, or reports to use it
-    run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
+    run_pids: Mapping[int, int | None] = {}  # those of ``latest.processes`` that belong to the run, and their ranks
     # Values by field of ``Gpu``, oldest first: of the latest records; over the whole run, means of equal stretches.
     course: Mapping[str, tuple[float | None, ...]] = {}
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
@@ -287,7 +287,7 @@ def gpu_rows(
     histories; ``interval_s``: the length of a window.
     """
     run = list(processes)
-    pids = {process.pid for process in run}
+    ranks = {process.pid: process.rank for process in run}
     live = [process for process in run if not process.ended] or run
     latest = [device.latest for device in devices.values()]
     used = _used(latest, live)
@@ -299,7 +299,7 @@ def gpu_rows(
             latest=(gpu := device.latest),
             stale_s=max(0.0, now_s - gpu.t),
             used_by_run=uuid in used,
-            run_pids=frozenset(process.pid for process in gpu.processes if process.pid in pids),
+            run_pids={process.pid: ranks[process.pid] for process in gpu.processes if process.pid in ranks},
             course=device.course(course),
             throttled=device.throttled(),
             joules_per_step=joules.get(uuid),

@@ -63,7 +63,7 @@ HOPPER = replace(
     joules_per_step=34.2,
     ecc_errors=0,
     processes=[GpuProcess(977, 3 * GIB), GpuProcess(4242, 17 * GIB, 0.71)],
-    run_pids=frozenset({4242}),
+    run_pids={4242: None},
 )
 
 

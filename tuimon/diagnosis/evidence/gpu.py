@@ -159,13 +159,13 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         """True if it computes on a GPU; None where that is unknown."""
         if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows) and not self.is_contradicted:
             return False  # it only holds GPUs, or was given them
-        process = self._own.process
-        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self._own.view.gpus()):
+        process, gpus = self._own.process, self._own.view.gpus(node_of(self._own.pid))
+        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in gpus):
             return True
         if process is not None and process.torch and "+cpu" in process.torch:
             return False
         # NVML was queried: no process of ours, or no driver at all
-        return False if self._own.view.gpus() or "gpu" in self._own.view.session.notices else None
+        return False if gpus or "gpu" in self._own.view.session.notices else None
 
     @property
     def has_stepped(self) -> bool:

@@ -13,7 +13,7 @@ SAMPLED, UNKNOWN = 0.01, None
 
 
 def row(run_pids=(), **figures):
-    return GpuRow(gpu(1.0, **figures), 0.0, used_by_run=True, run_pids=frozenset(run_pids))
+    return GpuRow(gpu(1.0, **figures), 0.0, used_by_run=True, run_pids=dict.fromkeys(run_pids))
 
 
 @pytest.mark.parametrize(

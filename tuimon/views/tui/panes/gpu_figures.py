@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -88,7 +88,6 @@ class GpuView(NamedTuple):
 
     gpu: GpuRow
     torch: TorchShare | None = None
-    labels: Mapping[int, str] = {}  # the run's processes, by pid
     span_s: float = 0.0  # that the charts show; 0: not told
 
     @property
@@ -172,7 +171,7 @@ def _per_s(bytes_per_s: float | None) -> str:
 
 def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
     """The processes on the GPU, the run's own first: pid, memory, owner, and of several their share of time."""
-    ours = {pid: view.labels.get(pid, "this run") for pid in view.gpu.run_pids}
+    ours = {pid: "this run" if rank is None else f"rank {rank}" for pid, rank in view.gpu.run_pids.items()}
     rows = sorted(view.gpu.latest.processes, key=lambda row: (row.pid not in ours, -(row.memory_bytes or 0), row.pid))
     shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
     lines: list[Line] = []
@@ -183,7 +182,7 @@ def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
         # NVML's figure for the process, the share of time in which its kernels ran; if alone, the utilisation
         busy = line(("  busy ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text")) if len(rows) > 1 else ()
         name = ours.get(row.pid)
-        whose = line(("  ", ""), (plain(name), "benign") if name is not None else ("foreign", "info"))
+        whose = line(("  ", ""), (name, "benign") if name is not None else ("foreign", "info"))
         lines.append(fitting([(*head, memory, *busy, *whose), (*head, memory, *whose), (*head, memory)], width))
     if len(shown) < len(rows) and len(lines) < most:
         lines.append((label(""), Span(f"+{len(rows) - len(shown)} more", "dim")))

@@ -70,21 +70,16 @@ class Activity(NamedTuple):
     ratio: float | None
     history: tuple[float | None, ...]
 
-
-def utilisation(gpu: GpuRow) -> list[Activity]:
-    """How busy the GPU is; empty for a MIG instance if the driver does not report it."""
-    return _activities(gpu, ("util_ratio",), is_shown=gpu.latest.parent_uuid is None)
-
-
-def activities(gpu: GpuRow) -> list[Activity]:
-    """How busy the GPU's parts are; nothing before Hopper."""
-    return _activities(gpu, ("sm_ratio", "tensor_ratio", "dram_ratio"))
+    @property
+    def is_known(self) -> bool:
+        return any(ratio is not None for ratio in (self.ratio, *self.history))
 
 
-def _activities(gpu: GpuRow, counters: Sequence[str], *, is_shown: bool = False) -> list[Activity]:
-    """The activities by these counters; one that is not known only if ``is_shown``."""
-    rows = [Activity(CHARTED[name], getattr(gpu.figures, name), gpu.history(name)) for name in counters]
-    return [row for row in rows if is_shown or any(ratio is not None for ratio in (row.ratio, *row.history))]
+def activities(gpu: GpuRow) -> tuple[list[Activity], list[Activity]]:
+    """How busy the GPU is, unless a MIG instance does not report it; and its parts: none before Hopper."""
+    util, *parts = (Activity(name, getattr(gpu.figures, each), gpu.history(each)) for each, name in CHARTED.items())
+    is_shown = gpu.latest.parent_uuid is None or util.is_known
+    return [util] * is_shown, [part for part in parts if part.is_known]
 
 
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
@@ -96,7 +91,7 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
     parts = _parts(view, width)
     if head is not None:
         parts |= {"alarms": [], "stale": [], "slowed": []}
-    room = height - len(heads) - len(utilisation(view.gpu))
+    room = height - len(heads) - len(activities(view.gpu)[0])
     kept = set()
     for name in _IMPORTANCE:
         if len(parts[name]) > room:
@@ -120,7 +115,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
     return {
         "alarms": alarm_lines(row, width),
         "stale": [badge] if badge else [],
-        "charts": [() for _ in activities(row)],
+        "charts": [() for _ in activities(row)[1]],
         "memory": [memory_line(view, width)],
         "torch": [torch] if torch else [],
         "peak": [peak] if peak else [],
@@ -133,7 +128,8 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
     """A chart of the utilisation; SM, tensor and DRAM as charts below it on the same scale, or beside it as figures."""
-    util, others = utilisation(view.gpu), activities(view.gpu) if below else []
+    util, others = activities(view.gpu)
+    others = others if below else []
     room = free + len(util) + len(others)
     util_rows, other_rows = next(
         (rows for rows in _CHART_ROWS if rows[0] * len(util) + rows[1] * len(others) <= room), (1, 1)
@@ -159,7 +155,7 @@ def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: L
 
 def _beside(view: GpuView, width: int) -> Line:
     """``  SM 71 %  tensor 12 %  DRAM 44 %``: as many as leave room for a chart, the tensor cores first."""
-    known = [activity for activity in activities(view.gpu) if activity.ratio is not None]
+    known = [activity for activity in activities(view.gpu)[1] if activity.ratio is not None]
     for names in (("SM", "tensor", "DRAM"), ("SM", "tensor"), ("tensor",)):
         shown = [activity for activity in known if activity.name in names]
         spans = [
@@ -200,7 +196,6 @@ class GpuPane(Pane[GpuState]):
         """All devices, and the source's notice."""
         notice, run = next(iter(self.notices(session)), None), session.shown()
         axis, views = axis_of(session), []
-        labels = {p.pid: f"rank {p.rank}" for p in session.processes() if p.rank is not None and not p.ended}
         torch = [
             (row, held_of(session.process(pid)) if len(rows) == 1 else None)
             for pid in session.trainers_here()
@@ -218,7 +213,7 @@ class GpuPane(Pane[GpuState]):
             )
             uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
             share = TorchShare.of([each for each in torch if each[0].uuid in uuids])
-            views.append(GpuView(shown, share, labels, axis.span_s))
+            views.append(GpuView(shown, share, axis.span_s))
         return GpuState(
             tuple(views),
             plain(notice.message) if notice is not None else None,
@@ -248,10 +243,10 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     views, rest = state.front, bool(state.folded) + bool(state.note)
     if len(views) == 1:
         parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, its charts as high as they get
-        charts = _CHART_ROWS[0][0] * len(utilisation(views[0].gpu)) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
+        charts = _CHART_ROWS[0][0] * len(activities(views[0].gpu)[0]) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
         return sum(map(len, parts.values())) + charts + (gauge is not None) + rest
     groups = _groups(views)
-    charts = max((len(activities(view.gpu)) for group in groups for view in group.cards), default=0)
+    charts = max((len(activities(view.gpu)[1]) for group in groups for view in group.cards), default=0)
     rows = _rows_of(groups, width, 5 + charts)  # a head, the utilisation, memory and power each, and a gap
     return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
