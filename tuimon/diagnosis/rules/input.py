@@ -259,8 +259,8 @@ class Remedy(NamedTuple):
     when: Callable[[Facts], bool] = lambda f: True
     changes_training: bool = False
 
-    def fix(self, facts: Facts) -> Fix | None:
-        """The fix; None if the remedy does not apply."""
+    def fix(self, facts: Facts) -> tuple[float, Fix] | None:
+        """The certain gain and the fix; None if the remedy does not apply."""
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
@@ -268,7 +268,8 @@ class Remedy(NamedTuple):
         text = self.text.format(n=f"{to:.0f}", **facts.words)
         if self.what == "workers" and not facts.workers.number and to > cores:
             text += f"; more than the {cores} cores, as items wait instead of computing"
-        return facts.model.fix(text, change, self.part(facts), self.changes_training)
+        part = self.part(facts)
+        return facts.model.surely(change, part), facts.model.fix(text, change, part, self.changes_training)
 
 
 class Cause(Struct, frozen=True):
@@ -506,7 +507,6 @@ CAUSES = (
             ),
         ),
         when=lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
-        in_order=True,
     ),
     _of_workers(
         "slow_item",
@@ -592,9 +592,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     )
     cause = facts.cause
     found = [each for remedy in (*cause.remedies, *_KEEPING) if (each := remedy.fix(facts)) is not None]
-    if not cause.in_order:  # of those that gain the same, as a reader sees it, the row's first stays first
-        found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
-    best, *others = found
+    best, *others = [fix for _, fix in sorted(found, key=lambda each: 0.0 if cause.in_order else -each[0])]
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
