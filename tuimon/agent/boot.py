@@ -3,6 +3,9 @@
 The work is done in a thread of its own, in which no signal handler of the program runs. The main thread waits
 meanwhile: its calls may keep the GIL for seconds, and the work needs the GIL a hundred times. Forks by other threads
 wait as well, so that no child begins with half an agent.
+
+The monitor's request: ``folder`` (the monitor reads ``answer`` in it, and has given up once the folder is gone),
+``agent`` (the agent's folder), ``rings`` (folders for rings).
 """
 
 import _thread
@@ -14,10 +17,6 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
-
-#: The monitor's request: ``folder`` (the monitor reads ``answer`` in it, and has given up once the folder is gone),
-#: ``agent`` (the agent's folder), ``rings`` (folders for rings).
-Request = "Dict[str, Any]"
 
 _PACKAGE = "_tuimon_agent"
 #: While the folder has an entry of this name, the main thread waits for the thread that it has started for us.

@@ -280,7 +280,7 @@ class StandstillSource(Source):
             now = next((thread.stack for thread in own if thread.tid == trains), None)
             if unknown is None and each.tid is not None and now is None:
                 unknown = "its training thread has ended"
-            trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspicion.loops.get(pid, ())]
+            trained = suspicion.loops.get(pid, ())
             processes.append(
                 structs.replace(
                     each,
@@ -308,7 +308,7 @@ class StandstillSource(Source):
         )
 
 
-def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:
+def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], blocks: SourceBlocks) -> bool:
     """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
     If ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
