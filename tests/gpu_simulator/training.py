@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
+from tests.sources.markers.literal_ring import columns_of
 from tuimon.agent.gpu_clock import GpuClock
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import Columns
@@ -33,10 +34,7 @@ class SimulatedRing:
     def read_columns(self) -> Columns:
         markers, self.waiting = self.waiting, []
         self.dropped, self.dropping = self.dropped + self.dropping, 0
-        out = Columns([], [], [])
-        for marker in markers:
-            out.append(marker)
-        return out
+        return columns_of(markers)
 
     def held_until_ns(self) -> int:
         return 0

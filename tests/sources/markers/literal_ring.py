@@ -10,6 +10,14 @@ PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
 SECOND = 1000 * MS
 
 
+def columns_of(markers):
+    """The markers as a reader of rings hands them out."""
+    columns = Columns([], [], [])
+    for time_ns, kind, flag, tid, value in markers:
+        columns.append(time_ns, kind | flag << 16 | tid << 32, value)
+    return columns
+
+
 class FakeReader:
     """A ring that holds literal markers."""
 
@@ -33,10 +41,7 @@ class FakeReader:
         return out
 
     def read_columns(self):
-        columns = Columns([], [], [])
-        for marker in self.read():
-            columns.append(marker)
-        return columns
+        return columns_of(self.read())
 
     def name(self, number):
         return {1: "batch\x1ftrain.py\x1fmain\x1f12", 2: "loss/a"}[number]

@@ -49,18 +49,15 @@ class Columns(NamedTuple):
     heads: List[int]
     values: List[int]
 
-    def marker(self, at: int) -> layout.Marker:
-        head = self.heads[at]
-        fields = (self.times_ns[at], head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT, self.values[at])
-        return _as_marker(fields)
-
     def markers(self) -> List[layout.Marker]:
-        return [self.marker(at) for at in range(len(self.times_ns))]
+        return [
+            _as_marker((time_ns, head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT, value))
+            for time_ns, head, value in zip(*self)
+        ]
 
-    def append(self, marker: layout.Marker) -> None:
-        self.times_ns.append(marker.time_ns)
-        self.heads.append(head_of(marker))
-        self.values.append(marker.value)
+    def append(self, *marker: int) -> None:
+        for column, value in zip(self, marker):
+            column.append(value)
 
     def extend(self, others: "Columns") -> None:
         for column, more in zip(self, others):
@@ -79,10 +76,6 @@ def columns_of(slots: bytes) -> Columns:
         words[2 :: layout.SLOT_WORDS].tolist(),
         words[3 :: layout.SLOT_WORDS].tolist(),
     )
-
-
-def head_of(marker: layout.Marker) -> int:
-    return marker.kind | marker.flag << FLAG_SHIFT | marker.tid << TID_SHIFT
 
 
 def sequences_of(slots: bytes) -> List[int]:

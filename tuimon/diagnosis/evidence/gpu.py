@@ -157,7 +157,12 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def is_used(self) -> bool | None:
         """True if it computes on a GPU; None where that is unknown."""
-        if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows) and not self.is_contradicted:
+        if (
+            self.has_stepped_for_long
+            and self.rows
+            and all(runs_nothing(row) for row in self.rows)
+            and not self.is_contradicted
+        ):
             return False  # it only holds GPUs, or was given them
         process, gpus = self._own.process, self._own.view.gpus(node_of(self._own.pid))
         if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in gpus):
@@ -168,7 +173,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return False if gpus or "gpu" in self._own.view.session.notices else None
 
     @property
-    def has_stepped(self) -> bool:
+    def has_stepped_for_long(self) -> bool:
         """True if it has made steps for long enough that a GPU without a kernel since then must be unused."""
         own, first_step_s = self._own, self._own.stats.first_step_s
         if not own.phases.trains or not own.is_marked:  # attached without markers: only the GPU's readings are known

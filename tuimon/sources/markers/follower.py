@@ -184,7 +184,7 @@ class RingFollower:
         self._read_ns = now_ns
         has_lost = self.reader.dropped > dropped
         if has_lost:
-            self._waiting.append(layout.Marker(found.times_ns[0] if count else self._latest_ns, _LOST, 0, 0, 0))
+            self._waiting.append(found.times_ns[0] if count else self._latest_ns, _LOST, 0)
         self._waiting.extend(found)
         if self._unread is not None:
             (since_ns, until_ns), self._unread = self._unread, None

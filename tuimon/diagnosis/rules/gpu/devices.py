@@ -56,7 +56,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
     """A GPU of the run has run no kernel since the steps began, or is held by a process that trains elsewhere."""
     gpus = whole_gpus(evidence.view.gpus())
     own = [row for row in gpus if row.used_by_run]
-    if not own or not evidence.gpu.has_stepped or evidence.gpu.is_contradicted:
+    if not own or not evidence.gpu.has_stepped_for_long or evidence.gpu.is_contradicted:
         return None
     still = [row for row in own if runs_nothing(row) and len(row.latest.processes) == len(row.run_pids)]
     if len(still) == len(own):
