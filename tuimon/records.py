@@ -8,6 +8,7 @@ anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Set
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
@@ -673,6 +674,18 @@ GPU_FACTS = (
 def bare_uuid(uuid: str) -> str:
     """A UUID without "GPU-" or "MIG-": torch reports that of a MIG instance without this prefix."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
+
+
+def used_uuids(gpus: Iterable[Gpu], reported: Set[str], pids: Set[int]) -> set[str]:
+    """UUIDs of a run's GPUs, with those of which it uses a MIG instance.
+
+    As its processes report, whose UUIDs here are bare, as the driver lists these, or as its environment names them.
+    """
+    used = set()
+    for gpu in gpus:
+        if bare_uuid(gpu.uuid) in reported or not pids.isdisjoint(gpu.pids) or (gpu.chosen and not reported):
+            used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
+    return used
 
 
 class GpuPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process
+from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 
@@ -290,7 +290,8 @@ def gpu_rows(
     ranks = {process.pid: process.rank for process in run}
     live = [process for process in run if not process.ended] or run
     latest = [device.latest for device in devices.values()]
-    used = _used(latest, live)
+    reported = {bare_uuid(uuid) for process in live for uuid in process.gpu_uuids}
+    used = used_uuids(latest, reported, {process.pid for process in live})
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
     joules, divided = _joules_per_step(latest, focus, steps_per_s, means), {gpu.parent_uuid for gpu in latest}
     old_after_s = max(_OLD_S, _OLD_WINDOWS * interval_s * max(1, -(-len(used) // _GPUS_A_WINDOW)))
@@ -312,17 +313,6 @@ def gpu_rows(
         for uuid, device in devices.items()
     ]
     return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))
-
-
-def _used(gpus: Iterable[Gpu], processes: Collection[Process]) -> set[str]:
-    """UUIDs of the run's GPUs: as its processes report, the driver lists them, or its environment selects."""
-    reporting, pids = [process for process in processes if process.gpu_uuids], {process.pid for process in processes}
-    used = set()
-    for gpu in gpus:
-        is_reported = any(process.uses(gpu) for process in reporting)
-        if is_reported or pids.intersection(gpu.pids) or (gpu.chosen and not reporting):
-            used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
-    return used
 
 
 def _joules_per_step(

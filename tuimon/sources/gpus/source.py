@@ -9,7 +9,7 @@ import msgspec
 
 from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.records import Gpu, Notice, Record, bare_uuid
+from tuimon.records import Gpu, Notice, Record, bare_uuid, used_uuids
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.gpus.amdsmi import AmdSmi
 from tuimon.sources.gpus.driver import Slot, VendorLibrary, VisibleGpu
@@ -156,7 +156,7 @@ class GpuSource(Source):
 
     def _is_unused(self, slot: Slot) -> bool:
         """True if it is one of many GPUs, and not one that the run uses."""
-        if len(self._slots) <= _MANY or not self._used_gpus.known or slot.gpu is None:
+        if len(self._slots) <= _MANY or not self._used_gpus.uuids or slot.gpu is None:
             return False
         return not self._used_gpus.uses(slot.gpu)
 
@@ -185,22 +185,18 @@ def gpu_sources(table: ProcessTable, interval_s: float) -> list[GpuSource]:
 
 
 class UsedGpus:
-    """The GPUs that the run uses, by bare UUID."""
+    """The GPUs that the run uses."""
 
     def __init__(self, table: ProcessTable) -> None:
         self._table = table
-        self._reported: set[str] = set()  # by the run's processes
+        self._reported: set[str] = set()  # by the run's processes; bare UUIDs, as the next
         self._named: set[str] = set()  # by CUDA_VISIBLE_DEVICES
-        self._computing: set[str] = set()  # with a process of the run, as the driver lists them
-
-    @property
-    def known(self) -> bool:
-        return bool(self._reported or self._named or self._computing)
+        self._latest: dict[str, Gpu] = {}  # the records of all, by UUID
+        self.uuids: set[str] = set()
 
     def uses(self, gpu: VisibleGpu) -> bool:
         """True if the run uses this GPU, or an instance of it."""
-        uuids = {bare_uuid(uuid) for uuid in (gpu.uuid, *gpu.instances)}
-        return not uuids.isdisjoint((self._reported or self._named) | self._computing)
+        return not self.uuids.isdisjoint((gpu.uuid, *gpu.instances))
 
     def update(self, found: Sequence[Gpu], gpus: Sequence[VisibleGpu | None]) -> list[Gpu]:
         """Update from new records; returns them with ``chosen`` set. ``gpus``: by index, None if one never answered."""
@@ -208,12 +204,10 @@ class UsedGpus:
         if facts or not (self._reported or self._named):  # once the run has ended, the GPUs that it used stay so
             self._reported = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
             self._named = self._by_variable(facts, gpus)
-        pids = set(self._table.pids())
-        self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
-        self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
-        return [
-            msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in self._named else gpu for gpu in found
-        ]
+        told = [msgspec.structs.replace(gpu, chosen=bare_uuid(gpu.uuid) in self._named) for gpu in found]
+        self._latest |= {gpu.uuid: gpu for gpu in told}
+        self.uuids = used_uuids(self._latest.values(), self._reported, set(self._table.pids()))
+        return told
 
     def _by_variable(self, facts: Sequence[RingFacts], gpus: Sequence[VisibleGpu | None]) -> set[str]:
         answering = [gpu for gpu in gpus if gpu is not None]
