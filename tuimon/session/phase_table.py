@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
-from tuimon.session.series import share_error
+from tuimon.session.series import share_error, sum_of_all
 from tuimon.session.steps import StepStretch, Totals
 
 
@@ -71,9 +71,7 @@ class PhaseTable(NamedTuple):
     @property
     def mean_ms(self) -> float | None:
         """The mean time of a step; None where that of one of its phases is not measured."""
-        parts_ms = [row.ms_per_step for row in self.rows if row.name != "eval"]
-        known_ms = [part for part in parts_ms if part is not None]
-        return sum(known_ms) if known_ms and len(known_ms) == len(parts_ms) else None
+        return sum_of_all(row.ms_per_step for row in self.rows if row.name != "eval")
 
     @property
     def trains(self) -> bool:

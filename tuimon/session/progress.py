@@ -11,6 +11,7 @@ from msgspec import Struct, field, structs
 from tuimon.records import Gpu, Process, TracedFlops
 from tuimon.session.loaders import EpochRow, LoaderStats
 from tuimon.session.ranks import training_of
+from tuimon.session.series import sum_of_all
 from tuimon.session.session import Session, SessionView, once
 
 LeftOf = Literal["run", "epoch"]
@@ -57,8 +58,8 @@ def run_progress(session: Session, pid: int) -> Progress:
     of_ranks = [rates for rank in ranks if (rates := rates_in(run, rank)) != Rates()]
     return structs.replace(
         progress_of(session, pid),
-        samples_per_s=_sum([rates.samples for rates in of_ranks if rates.samples is not None]),
-        tokens_per_s=_sum([rates.tokens for rates in of_ranks if rates.tokens is not None]),
+        samples_per_s=sum_of_all([rates.samples for rates in of_ranks if rates.samples is not None]),
+        tokens_per_s=sum_of_all([rates.tokens for rates in of_ranks if rates.tokens is not None]),
         ranks=len(of_ranks) or 1,
     )
 
@@ -118,8 +119,8 @@ def rates_in(view: SessionView, pid: int) -> Rates:
         samples.append(size * fetches_per_s if size and fetches_per_s else None)
         tokens.append(text * fetches_per_s if text is not None and fetches_per_s else None)
     return Rates(
-        _sum(samples) if passed.samples is None else passed.samples,
-        _sum(tokens) if passed.tokens is None else passed.tokens,
+        sum_of_all(samples) if passed.samples is None else passed.samples,
+        sum_of_all(tokens) if passed.tokens is None else passed.tokens,
     )
 
 
@@ -152,12 +153,6 @@ def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[fl
     if epochs is not None and epoch.done is not None and epoch.done < epochs:
         return ((epochs - epoch.done) * epoch.length - epoch.given) / batches_per_s, "run"
     return (epoch.length - epoch.given) / batches_per_s, "epoch"
-
-
-def _sum(rates: list[float | None]) -> float | None:
-    """None without any, or where one is unknown."""
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if known and len(known) == len(rates) else None
 
 
 #: Dense peaks in TFLOPS by the driver's name of the GPU, from NVIDIA's data sheets (half of those given "with

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tuimon.records import Place, Process, Steps
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, superseded
-from tuimon.session.series import mean_of_known
+from tuimon.session.series import mean_of_known, sum_of_all
 from tuimon.session.session import Session, SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.steps import StepStats, StepStretch
@@ -71,8 +71,7 @@ class RankSplit(Struct, frozen=True, gc=False):
     @property
     def waits_ms(self) -> float | None:
         """The wait in all phases; None if that in backward is unknown."""
-        known = [ms for ms in self.wait_ms.values() if ms is not None]
-        return sum(known) if len(known) == len(self.wait_ms) else None
+        return sum_of_all(self.wait_ms.values())
 
     @property
     def late_ms(self) -> float:

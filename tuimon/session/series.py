@@ -79,6 +79,13 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def sum_of_all(values: Iterable[float | None]) -> float | None:
+    """The sum of the values; None without any, or if one was not measured."""
+    all_values = list(values)
+    known = [value for value in all_values if value is not None]
+    return sum(known) if known and len(known) == len(all_values) else None
+
+
 def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
     """The lower median of (value, weight) pairs; None without any."""
     ordered = sorted(values)

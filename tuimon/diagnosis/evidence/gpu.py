@@ -17,7 +17,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpu_time import GpuShare, GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans, GpuRow
-from tuimon.session.series import WINDOW_S, mean_of_known, sampling_error
+from tuimon.session.series import WINDOW_S, mean_of_known, sampling_error, sum_of_all
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
@@ -368,9 +368,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def launches_at_most(self) -> float:
         """The most of the time (0..1) that launches may take: CPU time of the training and autograd threads."""
-        ratios = [row.cpu_ratio for row in self._own.computing]
-        known = [ratio for ratio in ratios if ratio is not None]
-        return min(1.0, sum(known)) if known and len(known) == len(ratios) else 1.0
+        used = sum_of_all(row.cpu_ratio for row in self._own.computing)
+        return min(1.0, used) if used is not None else 1.0
 
     @cached_property
     def launching(self) -> Launching:

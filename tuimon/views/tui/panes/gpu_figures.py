@@ -13,6 +13,7 @@ from tuimon.proc.numa import core_list
 from tuimon.records import Process
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
+from tuimon.session.series import sum_of_all
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
 from tuimon.views.gpu_text import shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
@@ -65,8 +66,8 @@ def held_of(process: Process | None) -> HeldMemory | None:
 class TorchShare(NamedTuple):
     """The memory that torch's allocators of the run hold on one GPU."""
 
-    allocated_bytes: int | None
-    reserved_bytes: int | None
+    allocated_bytes: float | None
+    reserved_bytes: float
     retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
     peak_bytes: int | None = None  # most in tensors at a time
     held: HeldMemory | None = None  # if all of it is of one process
@@ -74,13 +75,12 @@ class TorchShare(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[tuple[TorchMemoryRow, HeldMemory | None]]) -> TorchShare | None:
         """The sums over the processes on a GPU; None where one is not known."""
-        reserved = [row.reserved_bytes for row, _ in rows if row.reserved_bytes is not None]
-        allocated = [row.allocated_bytes for row, _ in rows if row.allocated_bytes is not None]
-        if not rows or len(reserved) < len(rows):
+        reserved = sum_of_all(row.reserved_bytes for row, _ in rows)
+        if reserved is None:
             return None
         alone = (rows[0][0].peak_bytes, rows[0][1]) if len(rows) == 1 else (None, None)
         retries = sum(row.retries or 0 for row, _ in rows)
-        return cls(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries, *alone)
+        return cls(sum_of_all(row.allocated_bytes for row, _ in rows), reserved, retries, *alone)
 
 
 class GpuView(NamedTuple):
@@ -212,7 +212,7 @@ def stale_badge(view: GpuView, width: int) -> Line:
     return fitting([line((text, "warning badge")) for text in offers], width)
 
 
-def gib(value_bytes: int | None) -> str:
+def gib(value_bytes: float | None) -> str:
     """GiB without the unit."""
     return ABSENT if value_bytes is None else number(value_bytes / _GIB)
 
@@ -238,13 +238,12 @@ def memory_line(view: GpuView, width: int) -> Line:
 
 
 def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch: TorchShare | None, room: int) -> Line:
-    reserved = torch.reserved_bytes if torch is not None else None
     full = ratio is not None and ratio > _FULL_RATIO
     if ratio is None or used is None or not total:
         return line(("─" * room, "track"))
-    if torch is None or reserved is None:
+    if torch is None:
         return layers([(ratio, "━", "warning" if full else "gpu-edge")], room)
-    kept = min(reserved, used)
+    kept = min(torch.reserved_bytes, used)
     live = min(torch.allocated_bytes or 0, kept)
     parts = [(live, "━", "gpu-edge"), (kept - live, "╍", "gpu-edge"), (used - kept, "┄", "warning" if full else "text")]
     return layers([(part / total, glyph, role) for part, glyph, role in parts], room)
@@ -253,7 +252,7 @@ def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch:
 def torch_line(view: GpuView, width: int) -> Line | None:
     """The part of the memory in use that torch's allocator holds; also the key to the memory bar."""
     torch, used = view.torch, view.gpu.latest.memory_used_bytes
-    if torch is None or torch.reserved_bytes is None:
+    if torch is None:
         return None
     parts = [
         line(("━ ", "gpu-edge"), (f"{gib(torch.allocated_bytes)} GiB allocated", "text")),
@@ -283,7 +282,7 @@ def peak_line(view: GpuView, width: int) -> Line | None:
     parts = ", ".join(f"{gib(part)} {name}" for part, name in zip((*torch.held, rest), names, strict=True))
     short = f"{peak}: {gib(rest)} activations"
     fits = ""
-    if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None and torch.reserved_bytes is not None:
+    if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
         # others keep theirs, and torch's cache stays as much larger than the tensors as it is
         free = gpu.memory_total_bytes - max(gpu.memory_used_bytes - torch.reserved_bytes, 0)
         spare = max(torch.reserved_bytes / torch.peak_bytes, 1.0)
