@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuimon.records import AnyRecord, Gpu, Notice
+from tuimon.records import AnyRecord, Gpu, Notice, Record
 
 _HERE = Path(__file__).parent
 _LIBRARY = "libnvidia-ml.so.1"
@@ -125,7 +125,7 @@ class FakeNvml(Scenario):
         """The one process of its run."""
         return self._process.pid
 
-    def read(self, now_s: float, **facts: object) -> list[AnyRecord]:
+    def read(self, now_s: float, **facts: object) -> list[Record]:
         """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes report of themselves."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(msgspec.json.encode({"now_s": now_s, "facts": facts}).decode() + "\n")
@@ -202,11 +202,11 @@ def modern(index: int) -> dict[str, object]:
     return {f"{index}.{key}": value for key, value in lines.items()}
 
 
-def gpus(records: list[AnyRecord]) -> list[Gpu]:
+def gpus(records: list[Record]) -> list[Gpu]:
     """The GPUs' records."""
     return [record for record in records if isinstance(record, Gpu)]
 
 
-def notices(records: list[AnyRecord]) -> list[Notice]:
+def notices(records: list[Record]) -> list[Notice]:
     """The source's notices."""
     return [record for record in records if isinstance(record, Notice)]

@@ -44,7 +44,7 @@ STRINGS = (
     " ",
 )
 #: All types of records.
-TYPES: tuple[type[Record], ...] = AnyRecord.__args__  # type: ignore[attr-defined]  (a Union has them)
+TYPES: tuple[type[Record], ...] = AnyRecord.__args__
 
 
 def hostile_text(rng: random.Random, was: str = "") -> str:

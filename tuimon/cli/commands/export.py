@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import TextIO
 
 from tuimon.cli.options import add_run_choice, number, parser_of
@@ -82,8 +81,7 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
     """The function that writes the file; the log has been read if the format needs all of it."""
     records = _named(LogSource(log).read_all())
     if to == "perfetto":
-        first = next(records)
-        return lambda out: write_perfetto(_between(chain([first], records), selection), out)
+        return lambda out: write_perfetto(_between(records, selection), out)
     if to == "collapsed":
         lines = list(collapsed(records, selection))
         if not lines:

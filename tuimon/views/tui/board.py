@@ -304,6 +304,7 @@ class Board(Widget):
             self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders,
             self.threads, self.profile, self.ranks,
         )  # fmt: skip
+        self._placed: tuple[Widget, ...] = (*self.panes, self.keys_line, Static("terminal too small", id="small"))
         self.zoomed: str | None = None
         self._before: Widget | None = None  # what had the focus before a pane was zoomed
         self._shown = set(PANES)
@@ -315,9 +316,8 @@ class Board(Widget):
 
     def compose(self) -> ComposeResult:
         """All panes, in the order of Tab; each in its place before the first layout, so that it is drawn once."""
-        widgets = [*self.panes, self.keys_line, Static("terminal too small", id="small")]
-        self._place(widgets, self.app.size)
-        yield from widgets
+        self.place_panes(self.app.size)
+        yield from self._placed
 
     def show(self, session: Session, findings: Sequence[Finding], idle: frozenset[str] = frozenset()) -> None:
         """Show the session as it is now in all panes, and the keys of all actions that are not ``idle``."""
@@ -338,12 +338,9 @@ class Board(Widget):
                 else:
                     self.notify(text, markup=False)
 
-    def place_panes(self) -> None:
-        """Move the panes to their places, if these changed."""
-        self._place(self.children, self.size)
-
-    def _place(self, widgets: Sequence[Widget], size: Size) -> None:
-        width, height = size
+    def place_panes(self, size: Size | None = None) -> None:
+        """Move the panes to their places, if these changed; ``size``: of the board before its first layout."""
+        width, height = size = size or self.size
         if not width:
             return
         wanted = self._wanted_rows(size)
@@ -361,10 +358,7 @@ class Board(Widget):
         if boxes == self._boxes:
             return
         self._boxes = boxes
-        for widget in widgets:
-            if widget.id == "filter":
-                widget.styles.offset, widget.styles.width = (0, height - 1), width
-                continue
+        for widget in self._placed:
             box = boxes.get(widget.id or "")
             widget.display = box is not None
             if box is not None:
@@ -405,8 +399,6 @@ class Board(Widget):
             self.zoom(None)
         hint = "filter threads: role, name, state, file or code"
         entry = Input(self.threads.filter_text, placeholder=hint, id="filter")
-        entry.styles.offset = (0, self.size.height - 1)
-        entry.styles.width = self.size.width
         await self.mount(entry)
         entry.focus()
 

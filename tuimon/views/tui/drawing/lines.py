@@ -68,7 +68,7 @@ def row_line(columns: Sequence[Column[Row]], row: Row, *, cursor: bool = False) 
 
 
 class Span(NamedTuple):
-    """A piece of a line; ``role`` is words of ``palette.ROLES``, e.g. ``"data bold"``."""
+    """A piece of a line; ``role`` is words that ``palette`` knows, e.g. ``"data bold"``."""
 
     text: str
     role: str = ""

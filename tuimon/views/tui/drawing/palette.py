@@ -11,38 +11,36 @@ from collections.abc import Mapping
 from rich.style import Style
 from textual.theme import Theme
 
-from tuimon.records import PHASES
-
 _BLACK, _WHITE, _GREY, _SILVER = "#000000", "#ffffff", "#555555", "#aaaaaa"
-#: Each colour in the dark theme and in the light one, then the same for terminals with 16 colours: exactly one of the
-#: 16, so that the terminal need not pick the nearest.
+#: Role -> its colour in the dark theme and in the light one, then the same for terminals with 16 colours: exactly one
+#: of the 16, so that the terminal need not pick the nearest. Other words of a role are attributes: ``bold`` ...
 _COLOURS = {
-    "tm-text": ("#d5dbe3", "#24292f", _SILVER, _BLACK),
-    "tm-strong": ("#ffffff", "#000000", _WHITE, _BLACK),
-    "tm-dim": ("#8b96a5", "#5b6673", _SILVER, _GREY),
-    "tm-faint": ("#4b5563", "#b3bcc7", _GREY, _SILVER),
-    "tm-track": ("#252d38", "#e1e6ec", _GREY, _SILVER),
-    "tm-border": ("#38424f", "#c3cad3", _GREY, _SILVER),
-    "tm-focus": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
-    "tm-key": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
-    "tm-cursor": ("#1f2a38", "#dcebfb", _GREY, _SILVER),
-    "tm-on-badge": ("#0d1117", "#ffffff", _BLACK, _WHITE),
-    "tm-critical": ("#ff7b72", "#b3261e", "#ff5555", "#aa0000"),
-    "tm-warning": ("#f0b429", "#8a5300", "#ffff55", "#aa00aa"),
-    "tm-info": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
-    "tm-benign": ("#56d4b0", "#0b6e5c", "#55ff55", "#00aa00"),
-    "phase-data": ("#f0a83c", "#b86e00", "#ffff55", "#aa5500"),
-    "phase-forward": ("#4fa3f7", "#1668c7", "#5555ff", "#5555ff"),
-    "phase-backward": ("#b392f0", "#7a45c9", "#ff55ff", "#aa00aa"),
-    "phase-optimizer": ("#2dbfae", "#007f74", "#00aaaa", "#00aaaa"),
-    "phase-other": ("#8b96a5", "#66717e", _SILVER, _GREY),
-    "phase-eval": ("#8ccf6b", "#4a7d20", "#00aa00", "#00aa00"),
+    "text": ("#d5dbe3", "#24292f", _SILVER, _BLACK),
+    "strong": ("#ffffff", "#000000", _WHITE, _BLACK),
+    "dim": ("#8b96a5", "#5b6673", _SILVER, _GREY),
+    "faint": ("#4b5563", "#b3bcc7", _GREY, _SILVER),
+    "track": ("#252d38", "#e1e6ec", _GREY, _SILVER),
+    "border": ("#38424f", "#c3cad3", _GREY, _SILVER),
+    "focus": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
+    "key": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
+    "cursor": ("#1f2a38", "#dcebfb", _GREY, _SILVER),
+    "on-badge": ("#0d1117", "#ffffff", _BLACK, _WHITE),
+    "critical": ("#ff7b72", "#b3261e", "#ff5555", "#aa0000"),
+    "warning": ("#f0b429", "#8a5300", "#ffff55", "#aa00aa"),
+    "info": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
+    "benign": ("#56d4b0", "#0b6e5c", "#55ff55", "#00aa00"),
+    "data": ("#f0a83c", "#b86e00", "#ffff55", "#aa5500"),
+    "forward": ("#4fa3f7", "#1668c7", "#5555ff", "#5555ff"),
+    "backward": ("#b392f0", "#7a45c9", "#ff55ff", "#aa00aa"),
+    "optimizer": ("#2dbfae", "#007f74", "#00aaaa", "#00aaaa"),
+    **dict.fromkeys(("other", "between"), ("#8b96a5", "#66717e", _SILVER, _GREY)),
+    "eval": ("#8ccf6b", "#4a7d20", "#00aa00", "#00aa00"),
     "chart-body": ("#2f6f9f", "#8dbbe8", "#00aaaa", "#55ffff"),
     "chart-edge": ("#7cc4ff", "#1668c7", "#55ffff", "#00aaaa"),
     "gpu-body": ("#2f7d4f", "#8cc79c", "#00aa00", "#55ff55"),
     "gpu-edge": ("#86d99b", "#237a3d", "#55ff55", "#00aa00"),
 }
-_DARK, _LIGHT, _DARK_16, _LIGHT_16 = ({name: row[at] for name, row in _COLOURS.items()} for at in range(4))
+_DARK, _LIGHT, _DARK_16, _LIGHT_16 = ({f"tm-{name}": row[at] for name, row in _COLOURS.items()} for at in range(4))
 
 
 def _theme(name: str, variables: dict[str, str], background: str, panel: str, *, dark: bool) -> Theme:
@@ -69,14 +67,6 @@ THEMES_16 = (
 )
 DEFAULTS = _DARK
 
-#: role -> theme variable of its colour; words that are not listed are attributes: ``bold``, ``italic`` ...
-ROLES = {
-    **{name: f"tm-{name}" for name in ("text", "strong", "dim", "faint", "track", "key")},
-    **{name: f"tm-{name}" for name in ("critical", "warning", "info", "benign")},
-    **{name: f"phase-{name}" for name in PHASES},
-    "between": "phase-other",
-    **{name: name for name in ("chart-body", "chart-edge", "gpu-body", "gpu-edge")},
-}
 #: A finding's severity, which is also a role -> its word on the screen.
 SEVERITY_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
 
@@ -102,10 +92,10 @@ def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> 
             style = Style(color=variables["tm-on-badge"], bgcolor=ground, bold=True)
         elif word == "cursor":
             style += Style(bgcolor=variables["tm-cursor"])
-        elif word in ROLES:
-            style += Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
+        elif word in _COLOURS:
+            style += Style(color=variables[f"tm-{word}"], bold=True if word == "strong" else None)
         elif kind == "on":
-            style += Style(bgcolor=variables[ROLES[colour]])
+            style += Style(bgcolor=variables[f"tm-{colour}"])
         elif kind in ("fg", "bg"):
             style += Style.parse(colour if kind == "fg" else f"on {colour}")
         elif word in Style.STYLE_ATTRIBUTES:
