@@ -74,10 +74,10 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 def title_items(session: Session) -> list[Item]:
     """What runs and where it is, as far as it is known."""
     pid, run, end = session.trainer(), session.shown(), session.exit
-    own = next((process.command for process in session.processes() if process.pid == pid), ())
-    gpus, elapsed = run.gpus(), elapsed_s(session, pid)
+    process, gpus, elapsed = session.process(pid), run.gpus(), _elapsed_s(session, pid)
+    started = session.header or process
     items: list[Item] = [
-        (0, started_program(session.header.command if session.header else own) or ABSENT, "strong"),
+        (0, started_program(started.command if started is not None else ()) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
         (9, f"pid {own_id(pid)}" if pid else "", "dim"),
         (3, which_training(session).text, "text"),
@@ -157,12 +157,9 @@ def _joined(items: list[Item]) -> list[Span]:
     return spans
 
 
-def elapsed_s(session: Session, pid: int) -> float | None:
+def _elapsed_s(session: Session, pid: int) -> float | None:
     """Seconds since the process of the run started, if that is known; else since tuimon began to watch it."""
-    if session.header is None:
+    header, process = session.header, session.process(pid)
+    if header is None:
         return None
-    watched = session.now_s - session.header.t
-    for process in session.processes():
-        if process.pid == pid:
-            return max(session.header.wall_unix_s + watched - process.start_unix_s, 0.0)
-    return watched
+    return max(session.now_s - (header.moment_s(process.start_unix_s) if process is not None else header.t), 0.0)
