@@ -155,6 +155,23 @@ def test_rare_stacks_keep_their_phase() -> None:
     assert dict(listed)[(MAIN, CALL)] > 50
 
 
+def test_a_line_of_the_users_is_kept_beside_a_librarys_with_somewhat_more_samples() -> None:
+    other = ITEM._replace(function="other")
+    counts: Counter[Stack] = Counter(
+        {(MAIN, MODEL): 46, (MAIN, other): 40, (MAIN, ITEM, MODEL): 3, (MAIN, other, PIL): 5}
+    )
+    left = [((MAIN, MODEL), 46), ((MAIN, other), 45), ((MAIN, ITEM, MODEL), 3)]
+    assert most_frequent(counts, 3, FrameIds()) == (left, 0)
+    assert most_frequent(counts, 4, FrameIds()) == (counts.most_common(), 0)
+
+
+def test_what_the_loop_calls_is_kept_as_far_as_there_is_room() -> None:
+    run = RawFrame("/home/u/train.py", 44, "run")
+    counts: Counter[Stack] = Counter({(MAIN, run, ITEM._replace(function=f"f{n}"), PIL): n + 1 for n in range(9)})
+    listed, lost = most_frequent(counts, 4, FrameIds())
+    assert ({len(stack) for stack, _ in listed}, lost) == ({3}, 1 + 2 + 3 + 4 + 5)
+
+
 def test_a_fold_is_bounded() -> None:
     window = WindowStacks(FrameIds(), TargetFiles(None))
     total = 0
