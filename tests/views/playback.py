@@ -32,7 +32,6 @@ class Playback:
         self.session = Session()
         self.verdicts = Verdicts(self.session)
         self.findings = list(findings)
-        self.changes = []
         self.output = output
         self.launched = launched
         self.closeup = None

@@ -223,15 +223,11 @@ class Verdicts:
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
+        self.changes: Sequence[VerdictChange] = self._hysteresis.changes  # of the primary verdict, oldest first
         self._first = FirstVerdict()
         self._gains = SettledGains()
         self._judged_s: float | None = None  # when the latest moment was
         self._due_s = 0.0  # computed once per judgement, not for each of thousands of records
-
-    @property
-    def changes(self) -> Sequence[VerdictChange]:
-        """When the primary verdict changed, oldest first."""
-        return self._hysteresis.changes
 
     def add(self, record: Record) -> None:
         """Add the next record of a log, and judge if it is time to, as a monitor would have while it was recorded."""

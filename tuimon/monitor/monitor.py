@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tuimon.diagnosis.finding import Finding, VerdictChange
+from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import ExitStatus, Launched
 from tuimon.monitor.options import Observer
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Pollers, RecordQueue
@@ -103,11 +103,6 @@ class Monitor:
     def verdicts(self) -> Verdicts:
         """The verdicts on the whole run, which at its end replace those of the last moment."""
         return self._judging.verdicts
-
-    @property
-    def changes(self) -> Sequence[VerdictChange]:
-        """The changes of the primary verdict, oldest first."""
-        return self.verdicts.changes
 
     def measuring_s(self, unix_s: float) -> int | None:
         """The seconds measured at ``unix_s`` while no verdict has held; None once one has, or no records come."""

@@ -80,7 +80,7 @@ def test_bounds_are_one_range(low, high, text):
 @pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
 async def test_the_sheet_has_it_all_in_order(keys):
     monitor = streams.input_bound(5)
-    monitor.changes, monitor.closeup = CHANGES, FakeCloseUp()
+    monitor.verdicts.changes, monitor.closeup = CHANGES, FakeCloseUp()
     async with running(monitor, (120, 90)) as (app, pilot):
         await pilot.press(*keys)
         await app.workers.wait_for_complete()

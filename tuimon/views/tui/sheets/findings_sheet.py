@@ -95,7 +95,7 @@ class FindingsSheet(Sheet):
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
             goodput,
-            changes_lines(monitor.changes, width),
+            changes_lines(monitor.verdicts.changes, width),
             unjudged_lines(unjudged(monitor.session), width),
         )
         return apart(parts)
