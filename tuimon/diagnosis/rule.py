@@ -49,8 +49,7 @@ def _no_steps(evidence: Evidence) -> str | None:
         return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
     if evidence.stats.total:
         return "no step that has ended was timed"
-    process = evidence.process
-    if process is None or process.markers:
+    if evidence.process.markers:
         runs_model = evidence.samples.phases["forward"] > 0
         return f"no step has ended{_UNMARKED if runs_model else ''}"
     found, samples = "too few samples to find a training loop", evidence.samples.total
@@ -59,7 +58,7 @@ def _no_steps(evidence: Evidence) -> str | None:
             f"none of {samples} samples is in backward or an update: if it trains, these take less than"
             f" {percent(3 / samples)} of its time (--inject brings the markers)"
         )
-    return f"no markers: {process.markers_reason or 'attached without them'}; and {found}"
+    return f"no markers: {evidence.process.markers_reason or 'attached without them'}; and {found}"
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
@@ -84,7 +83,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 def _no_gpu_times(evidence: Evidence) -> str | None:
     if evidence.gpu.is_used is False or _has_gpu_times(evidence):
         return None
-    if evidence.process is not None and not evidence.process.markers:
+    if not evidence.process.markers:
         return "no GPU events: attached without markers"
     return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
 
@@ -124,7 +123,7 @@ SAMPLES = Need("stack samples", _no_samples, reported_as="places")
 SETTINGS = Need(
     "what the process reports of itself",
     _where(
-        lambda each: each.process and not each.process.markers and each.phases and not each.gpu.is_used,
+        lambda each: not each.process.markers and each.phases and not each.gpu.is_used,
         "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)",
     ),
     reported_as="precision and tracers",

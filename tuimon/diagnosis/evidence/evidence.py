@@ -108,7 +108,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         Measured on the GPUs' clocks if all ranks have times there: their CPUs do not wait in backward.
         """
         rows = tuple(rank_rows(self.view))
-        if not rows and self.process is not None and self.world_size > 1:  # the other ranks are not seen
+        if not rows and self.world_size > 1:  # the other ranks are not seen
             rows = tuple(rows_of(self.view, [self.process]))
         if not rows or self.gpu.is_used is False:
             return rows

@@ -152,7 +152,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
         known, process = used_gpus(self._own.view, node_of(self._own.pid)), self._own.process
-        return tuple(row for row in known if process is not None and process.uses(row.latest)) or known
+        return tuple(row for row in known if process.uses(row.latest)) or known
 
     @cached_property
     def is_used(self) -> bool | None:
@@ -165,9 +165,9 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         ):
             return False  # it only holds GPUs, or was given them
         process, gpus = self._own.process, self._own.view.gpus(node_of(self._own.pid))
-        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in gpus):
+        if process.gpu_uuids or any(row.used_by_run for row in gpus):
             return True
-        if process is not None and process.torch and "+cpu" in process.torch:
+        if "+cpu" in (process.torch or ""):
             return False
         # NVML was queried: no process of ours, or no driver at all
         return False if gpus or "gpu" in self._own.view.session.notices else None
@@ -327,8 +327,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @property
     def _has_just_begun(self) -> bool:
         """True if too few seconds or steps have passed since the first step for everything to have been measured."""
-        process, first_step_s = self._own.process, self._own.stats.first_step_s
-        if process is None or not process.markers or first_step_s is None:
+        first_step_s = self._own.stats.first_step_s
+        if not self._own.process.markers or first_step_s is None:
             return False
         # a long step is timed whole, its times are polled at the next one, and a burst may begin late
         longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (self._own.totals.quantile_ms(0.5) or 0.0) / 1e3)

@@ -59,14 +59,15 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
     view: SessionView
 
     @cached_property
-    def process(self) -> Process | None:
-        """The facts of the process; None if unknown."""
-        return self.view.process(self.pid)
+    def process(self) -> Process:
+        """The facts of the process; until it is recorded, as if its markers were still to come."""
+        unknown = Process(t=0.0, pid=self.pid, ppid=0, start_unix_s=0.0, command=[], role="trainer", markers=True)
+        return self.view.process(self.pid) or unknown
 
     @property
     def world_size(self) -> int:
         """How many ranks its training has; 1 where that is not known."""
-        return (self.process.world_size if self.process is not None else None) or 1
+        return self.process.world_size or 1
 
     # -- its steps over the span
 

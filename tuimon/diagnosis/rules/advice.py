@@ -135,7 +135,7 @@ def options(evidence: Evidence) -> LibraryOptions:
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
     """The fix for a debugging setting that slows down the work that this rule finds; None if none is on."""
-    settings = evidence.process.debug_settings if evidence.process is not None else []
+    settings = evidence.process.debug_settings
     return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)
 
 
@@ -188,7 +188,7 @@ ROWS = {
 
 def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
     """For each warning of the process: what to do, the rules that it concerns, and its line."""
-    for warned in evidence.process.warnings if evidence.process is not None else ():
+    for warned in evidence.process.warnings:
         if warned.text in ROWS:
             action, rules = ROWS[warned.text]
             see = f"{action} (see the warning at {code_place(warned.file, warned.line)})"

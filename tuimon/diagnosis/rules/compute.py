@@ -119,15 +119,13 @@ def _fix(evidence: Evidence, setting: _Setting) -> Fix:
 def lower_is_faster(evidence: Evidence) -> bool:
     """True if bfloat16 is not in use and the CPU multiplies it by itself."""
     process = evidence.process
-    computed = [*process.matmul_dtypes, *process.parameter_dtypes] if process is not None else []
-    return process is not None and process.vectors in _BF16_HERE and "bfloat16" not in computed
+    computed = (*process.matmul_dtypes, *process.parameter_dtypes)
+    return process.vectors in _BF16_HERE and "bfloat16" not in computed
 
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
     """The number types that the process reports and that this CPU or GPU computes with more slowly."""
     process, gpu, share = evidence.process, evidence.gpu.steps, evidence.phases.share_of(*MODEL)
-    if process is None:
-        return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
     takes = {dtype: by[process.vectors] for dtype, by in _EMULATED.items() if process.vectors in by}
     dtype = next((dtype for dtype in takes if dtype in computed), None)
@@ -160,7 +158,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
 
     A tracer may also be known from the process's report; it slows down code that holds the GIL.
     """
-    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.tid
+    samples, tid = evidence.samples.in_steps, evidence.tid
     for cause, is_it, headline, action in (
         (
             "validation",
@@ -182,7 +180,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
             yield _Setting(cause, headline.format(percent(share)), share, action, place=hot and hot.place)
     held = next((row.gil_ratio for row in evidence.threads if row.tid == tid), None)
     tracing = samples.where(_traces(evidence))
-    is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
+    is_on = tracing.total >= MIN_SAMPLES or "tracer" in evidence.process.debug_settings
     if is_on and held is not None:
         hot = tracing.hottest()
         yield _Setting(
@@ -305,8 +303,7 @@ def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float
 
 def _largest(evidence: Evidence) -> OptimizerFacts | None:
     """The facts of the optimizer that has the most tensors."""
-    known = evidence.process.optimizers if evidence.process is not None else []
-    return max(known, key=lambda facts: facts.tensors or 0, default=None)
+    return max(evidence.process.optimizers, key=lambda facts: facts.tensors or 0, default=None)
 
 
 @partial(

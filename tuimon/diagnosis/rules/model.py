@@ -253,7 +253,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
 
 def _unused(evidence: Evidence, computes: float) -> Finding | None:
     """Gradients that no optimizer holds; every input of a product is assumed to cost backward the same."""
-    unused = evidence.process.unused_gradients if evidence.process is not None else None
+    unused = evidence.process.unused_gradients
     share = computes * unused.inputs / (unused.of_inputs or 1) if unused is not None else 0.0
     if unused is None or not is_sure(evidence, share, early=False):
         return None

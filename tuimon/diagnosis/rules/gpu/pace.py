@@ -144,8 +144,8 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
     if update is not None:
         yield "the optimizer updates many tensors separately", update
     # matrix products of lower precision than the parameters: autocast, or casts by hand
-    is_mixed = process is not None and process.parameter_dtypes == ["float32"]
-    if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
+    is_mixed = process.parameter_dtypes == ["float32"]
+    if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes)):
         passes = evidence.samples.in_steps.share(phase=MODEL) or 0.0
         share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
         without = f"train without autocast{' and GradScaler' if found.scaler else ''}{options(evidence).autocast}"
@@ -346,8 +346,7 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _GpuUse | None:
 
 
 def _in_half(evidence: Evidence) -> bool:
-    process = evidence.process
-    return process is not None and not _HALF.isdisjoint(process.matmul_dtypes + process.parameter_dtypes)
+    return not _HALF.isdisjoint(evidence.process.matmul_dtypes + evidence.process.parameter_dtypes)
 
 
 @partial(Rule, "Tensor cores unused", needs=(GPU_COUNTERS, TENSOR_ACTIVITY), contradicts_order=True)
@@ -360,7 +359,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     gpu, process = evidence.gpu.steps, evidence.process
     if gpu is None or not evidence.gpu.counted:
         return None
-    (card, means), types = evidence.gpu.counted[0], (process.parameter_dtypes, process.matmul_dtypes) if process else ()
+    (card, means), types = evidence.gpu.counted[0], (process.parameter_dtypes, process.matmul_dtypes)
     tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
     if tensor is None or tensor >= TRACE * products.high or (means.dram_ratio or 0.0) >= MOST:
         return None
@@ -371,7 +370,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).between.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
-    first = "" if process is not None and process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
+    first = "" if process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
     action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
     fix = without_if_sure(evidence, action, gone, changes_training=True)
     return verdict(
