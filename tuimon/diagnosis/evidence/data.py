@@ -165,7 +165,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         rows_of = [(row, (each.pid, *view.sampled_tids(each.pid))) for each in threads for row in each.threads]
         native = [row for row, python in rows_of if row.tid not in python and row.wanted_ratio >= SMALL]
         wanted = sum(row.count * row.wanted_ratio for row in native)
-        item, collate = (user_place(facts.item), user_place(facts.collate)) if facts is not None else (None, None)
+        item, collate = (self.own(facts.item), self.own(facts.collate)) if facts is not None else (None, None)
         collated = collate_share(loader, own) or 0.0
         hot = together.with_callees(together.without_imports.hottest())
         if hot is None and item is not None and by_markers is not None:
@@ -229,13 +229,18 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The rollout that makes the data, if an environment or the training's own model does; else None."""
         return rollout_shares(self._own.samples)
 
+    def own(self, place: Place | None) -> Place | None:
+        """The place of a function that a DataLoader calls, if it is the user's; else None."""
+        programs = self._own.view.session.trie.programs
+        return place if place is not None and is_user_file(place.file, programs) else None
+
     def made_at(self, hot: HotLine | None) -> HotLine | None:
         """The hot line of the data phase; if that only shows the fetch, the data set's function that makes the items.
 
         A sample that waits for the GIL shows where the training thread releases it, which may be after each item.
         """
         loader, draws = self.loader, self.draws
-        if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
+        if hot is None or loader is None or loader.facts.workers or not (own := self.own(loader.facts.item)):
             return hot
         at_line = self.samples.where(lambda node: node.place == hot.place)
         is_fetch = at_line.part(lambda node: is_loaders_own(node) and not draws(node)) >= MOST
@@ -344,11 +349,6 @@ def collating_function(makers: Samples, part: float) -> HotLine | None:
     """The user's function that collates, in this part of all samples; None if it is torch's default."""
     hot = makers.inside(lambda frame: "collates" in frame.roles).hottest()
     return hot._replace(share=part * hot.share) if hot is not None else None
-
-
-def user_place(place: Place | None) -> Place | None:
-    """The place of a function that a DataLoader calls, if it is the user's; else None."""
-    return place if place is not None and is_user_file(place.file) else None
 
 
 def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:

@@ -21,7 +21,6 @@ from tuimon.diagnosis.evidence.data import (
     Workers,
     collating_function,
     is_loaders_own,
-    user_place,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
@@ -304,7 +303,7 @@ _of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, w
 
 def _collating(facts: Facts) -> HotLine | None:
     """The user's function that collates items into batches."""
-    place = user_place(facts.loader.facts.collate) if facts.loader is not None else None
+    place = facts.evidence.data.own(facts.loader.facts.collate) if facts.loader is not None else None
     return HotLine(place, 1.0, 0) if place is not None else None
 
 

@@ -38,7 +38,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from tuimon import library_code, torch_code
-from tuimon.code_origin import WITHIN, innermost_work, is_import_system, is_library_file
+from tuimon.code_origin import WITHIN, innermost_work, is_import_system, is_library_file, package_of
 from tuimon.records import CountSetting, Frame, Kept, Place, Stacks
 from tuimon.session.stacks.activity import (
     Activity,
@@ -166,6 +166,7 @@ class Trie:
         #: The lines of code that make each setting.
         self.counts: dict[CountSetting, list[Place]] = {what: [] for what in get_args(CountSetting)}
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more thing each step, by its kind
+        self.programs: set[str] = set()  # installed packages whose code counts as the user's: they are what runs
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._root = StackNode(0, -1, None, UNKNOWN, frozenset(), "rest", self)
@@ -178,6 +179,8 @@ class Trie:
         for number, frame in enumerate(frames, first):
             if len(self._frames) < _FRAMES_LIMIT:
                 self._frames[number] = KnownFrame.of(frame)
+                if frame.user and (package := package_of(frame.file)) is not None:
+                    self.programs.add(package)
                 if frame.source:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:

@@ -180,6 +180,14 @@ def test_a_data_set_of_a_library_or_of_an_older_log_leaves_the_line_of_the_loop(
     assert first.where[0].line == 44 and any("whole batches" in fix.action for fix in first.fixes)
 
 
+def test_a_data_set_of_the_package_that_is_the_program_is_named():
+    """As under ``python -m nice.train``."""
+    item = Place("/lib/site-packages/nice/set.py", 9, "__getitem__")
+    own = frames((FETCHER, 54, "<listcomp>"), ("/lib/site-packages/nice/train.py", 5, "main", "run()", True), first=30)
+    first, *_ = run(STARVED, own, loader(0, (10, 850, 50, 100), item=item), stacks(12, ([3, 4, 30], 80)))
+    assert first.where[0] == item
+
+
 def test_a_sampler_is_separated_from_items():
     draws = frames(
         (f"{TORCH}/utils/data/dataloader.py", 800, "_next_index"),
