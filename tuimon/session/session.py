@@ -296,13 +296,16 @@ class SessionView:
 
     # -- stack samples
 
-    def samples(self, pid: int, tid: int | None = None) -> Samples:
-        """The stack samples of a process's training thread, or of another of its threads."""
-        return self.session.stacks[pid].over(self.span_of(pid), tid)
+    def samples(self, pid: int, tid: int | None = None, *, now: bool = False) -> Samples:
+        """The stack samples of a process's training thread, or of another of its threads.
 
-    def sampled_tids(self, pid: int) -> list[int]:
+        ``now``: with those that follow its steps where these have not ended for long, as views of this moment do.
+        """
+        return self.session.stacks[pid].over(self.span_of(pid), tid, now=now)
+
+    def sampled_tids(self, pid: int, *, now: bool = False) -> list[int]:
         """The threads of a process with samples, the one that trains first."""
-        return self.session.stacks[pid].tids(self.span_of(pid))
+        return self.session.stacks[pid].tids(self.span_of(pid), now=now)
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""

@@ -14,7 +14,7 @@ from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of, p
 from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import Place, RangePlace
+from tuimon.records import Exit, Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
 from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -191,6 +191,16 @@ def test_workers_have_no_phase_the_trainer_has():
     assert {sample.phase for sample in WORKER.samples(session).rows} == {"none"}
     trainer = Scope(MAIN, MAIN, "main").samples(session)
     assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
+
+
+async def test_once_the_run_has_ended_they_are_of_all_of_it_as_in_all_panes():
+    monitor = Playback([*profiles.records(90), Exit(t=92.0, pid=MAIN, exit_code=0)])
+    async with running(monitor) as (app, pilot):
+        await pilot.press("h")
+        pane = app.board.profile
+        whole = monitor.session.over("whole").samples(MAIN)
+        assert pane.state.samples.total == whole.total > monitor.session.over("recent").samples(MAIN).total
+        assert "whole run" in pane.border_title
 
 
 # -- what stands around the views of the profile

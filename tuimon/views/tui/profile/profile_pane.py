@@ -52,15 +52,15 @@ class Scope(NamedTuple):
             case "process":
                 return _sampled(session, [self.pid])
             case "role":
-                return [(row.pid, row.tid) for row in session.over("recent").threads() if row.kind == self.kind]
+                return [(row.pid, row.tid) for row in session.shown().threads() if row.kind == self.kind]
             case "run":
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
     def samples(self, session: Session) -> Samples:
-        """The selected threads' samples of the last 30 s; outside the training processes the phase is "none"."""
+        """The selected threads' samples; outside the training processes the phase is "none"."""
         trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
-            own = session.stacks[pid].over(tid=tid, now=True)
+            own = session.shown().samples(pid, tid, now=True)
             found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
         return Samples.joined(found)
 
@@ -71,7 +71,7 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    return [(pid, tid) for pid in pids for tid in session.stacks[pid].tids(now=True)]
+    return [(pid, tid) for pid in pids for tid in session.shown().sampled_tids(pid, now=True)]
 
 
 #: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.
@@ -84,7 +84,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     pid = session.trainer()
     if where is None or not pid:
         return None
-    rows = session.over("recent").threads()
+    rows = session.shown().threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
     most, blamed_row = 0, None
@@ -179,10 +179,10 @@ def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
     if samples.total and phase is not None:
         part = f"the range {plain(phase.removeprefix(RANGE))}" if phase.startswith(RANGE) else phase
-        return [(), line((f"no sample in {part} in the last 30 s", "text"))]
+        return [(), line((f"no sample in {part}", "text"))]
     return [
         (),
-        line(("no stack samples of the last 30 s", "text")),
+        line(("no stack samples", "text")),
         line(("a thread without Python, one that sleeps all the time, or one not sampled yet", "dim")),
         line("press ", ("t", "key bold"), " to see the whole process"),
     ]
@@ -214,6 +214,7 @@ class ProfileState(NamedTuple):
     samples: Samples  # the same object as long as no new sample came
     who: str
     on_gpu: bool
+    ended: bool  # True if the samples are of the whole run
 
 
 class ProfilePane(MovingPane[ProfileState]):
@@ -293,13 +294,15 @@ class ProfilePane(MovingPane[ProfileState]):
         self._session = session
         scope = self.scope or _scope(None, session)
         pids = {pid for pid, _ in scope.threads(session)}
-        made_from = (scope, [spot.latest_s for pid, spot in session.stacks.items() if pid in pids])
+        made_from = (scope, session.exit, [spot.latest_s for pid, spot in session.stacks.items() if pid in pids])
         if self._samples is None or made_from != self._made_from:
             self._made_from = made_from
             self._samples = scope.samples(session)
         process = session.process(scope.pid)
-        alike = count_same_role(session.over("recent").threads(), scope) if scope.level == "role" else 0
-        return ProfileState(self._samples, who_text(scope, alike), bool(process and process.gpu_uuids))
+        alike = count_same_role(session.shown().threads(), scope) if scope.level == "role" else 0
+        return ProfileState(
+            self._samples, who_text(scope, alike), bool(process and process.gpu_uuids), session.exit is not None
+        )
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         above, phase = self._above(state, width), self.phase
@@ -326,7 +329,8 @@ class ProfilePane(MovingPane[ProfileState]):
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""
         every = " · every line by itself" if self.mode == "lines" and self.lines_view.libraries else ""
-        return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
+        span = "whole run" if state.ended else "last 30 s"
+        return (Span("Where the time goes", "text bold"), Span(f" · {span}{every} · Esc closes", "dim"))
 
     # -- keys
 
@@ -361,7 +365,7 @@ class ProfilePane(MovingPane[ProfileState]):
     def action_select_phase(self, step: int) -> None:
         """Show only the samples of the next phase or user range."""
         choices = filters(self.state.samples) if self.state is not None else FILTERS
-        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
+        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left them
         self.phase = choices[(at + step) % len(choices)]
         self.tree_view = TreeView()
         self.redraw(force=True)
@@ -381,7 +385,7 @@ class ProfilePane(MovingPane[ProfileState]):
         if self.scope is None or self._session is None:
             return
         following = SCOPE_LEVELS[(SCOPE_LEVELS.index(self.scope.level) + 1) % len(SCOPE_LEVELS)]
-        if following == "role" and count_same_role(self._session.over("recent").threads(), self.scope) < 2:
+        if following == "role" and count_same_role(self._session.shown().threads(), self.scope) < 2:
             following = "process"
         if following == "run" and len(self._session.processes()) < 2:
             following = "thread"
