@@ -84,24 +84,17 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in UPDATE)
 
 
-def phase_table(pid: int, totals: Totals, split: SplitShares | None) -> PhaseTable:
-    """The shares of the phases in the time of a process's steps; empty without a step.
-
-    ``split`` divides ``between``; without samples that counts as forward.
-    """
+def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:
+    """The shares of the phases in the time of a process's steps, ``between`` divided; empty without a step."""
     steps, phases_ns = totals.steps, totals.sums.phases_ns
     if not steps or totals.sums.total_ns <= 0:
         return PhaseTable(pid)
     measured = {name: ns for name, ns in phases_ns.items() if name not in (BETWEEN, "eval")}
     between_ns = totals.sums.between_ns
-    moves = split.moved if split is not None else ()
-    if split is None or not split.samples:
-        split = SplitShares({"forward": 1.0}, 0)
-    split = split.with_optimizer(phases_ns)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return PhaseTable(pid)
-    moved_ns, errors = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
+    moved_ns, errors = _moved(split.moved, {**measured, BETWEEN: between_ns}, whole_ns)
     between_ns += moved_ns.get(BETWEEN, 0.0)
     own_eval_ns = between_ns * split.shares.get("eval", 0.0)  # by samples: what markers count in the steps
     eval_error_ns = max(split.error("eval") * between_ns if own_eval_ns else 0.0, errors.get("eval", 0.0) * whole_ns)
@@ -191,14 +184,6 @@ def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRo
     return PhaseRow(name, share, None, estimated=True, error=max(share_error(share, total), unsure / total))
 
 
-def between_parts(split: SplitShares | None) -> tuple[float, ...]:
-    """How the ``between`` time divides into the parts of ``STEP``; without samples all of it is forward."""
-    shares = {"forward": 1.0} if split is None else split.shares
-    if "eval" in shares:  # a step's bar is all of it
-        shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
-    return tuple(shares.get(name, 0.0) for name in STEP)
-
-
 #: Samples find some phases more often than others, by no more than this factor: our choice.
 MOST_FOUND = 1.5
 
@@ -217,14 +202,20 @@ class Moved(Struct, frozen=True, gc=False):
 
 
 class SplitShares(Struct):
-    """How stack samples divide the ``between`` time into data, forward, optimizer and other, and the error of that."""
+    """How stack samples divide the ``between`` time, and the error of that; without samples all of it is forward."""
 
-    shares: dict[str, float]
-    samples: int
+    shares: dict[str, float] = field(default_factory=lambda: {"forward": 1.0})
+    samples: int = 0
     optimizer: float | None = None  # its share of all samples, where closures run inside it
     unsure: float = 0.0  # of "forward", the part that may be "data"
     unknown: float = 0.0  # of "other", the part that may be forward or data
     moved: tuple[Moved, ...] = ()
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """The parts of ``STEP``; evaluation counts as side work, as a step's bar is all of it."""
+        other = self.shares.get("other", 0.0) + self.shares.get("eval", 0.0)
+        return tuple({**self.shares, "other": other}.get(name, 0.0) for name in STEP)
 
     def with_optimizer(self, phases_ns: Mapping[str, float]) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""

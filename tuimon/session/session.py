@@ -17,7 +17,7 @@ from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
 from tuimon.session.machines import CoresTaken
-from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
+from tuimon.session.phase_table import PhaseTable, SplitShares, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling, sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.samples import Samples
@@ -245,7 +245,7 @@ class SessionView:
         """
         if pid not in self.session.step_stats:
             return self._inferred(pid)
-        return phase_table(pid, self.step_totals(pid), self.samples(pid).split)
+        return phase_table(pid, self.step_totals(pid), self._split(pid))
 
     @once
     def step_totals(self, pid: int) -> Totals:
@@ -267,8 +267,11 @@ class SessionView:
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``STEP``."""
-        split, phases_ns = self.samples(pid).split, self.step_totals(pid).sums.phases_ns
-        return between_parts(split.with_optimizer(phases_ns) if split is not None else None)
+        return self._split(pid).parts
+
+    @once
+    def _split(self, pid: int) -> SplitShares:
+        return self.samples(pid).split.with_optimizer(self.step_totals(pid).sums.phases_ns)
 
     @once
     def stepping_spans(self) -> list[SteppingSpan]:

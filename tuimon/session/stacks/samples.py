@@ -230,8 +230,8 @@ class Samples(Struct, frozen=True, dict=True):
         return self.counted(lambda row: (row.phase,) if row.unsure else ())
 
     @cached_property
-    def split(self) -> SplitShares | None:
-        """How the samples outside fetch, backward and optimizer divide; None without any."""
+    def split(self) -> SplitShares:
+        """How the samples outside fetch, backward and optimizer divide."""
         steps = sum(row.count for row in self.rows if row.phase != "eval" or row.moved_from is not None)  # by markers
         places = self.counted(lambda row: () if row.moved_from is None else ((row.moved_from, row.phase),))
         moved = tuple(Moved(*of_to, n / steps, steps) for of_to, n in places.items() if of_to[0] != BETWEEN)
@@ -244,7 +244,7 @@ class Samples(Struct, frozen=True, dict=True):
             outside["eval"] = evaluated
         total = sum(outside.values())
         if not total:
-            return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
+            return SplitShares(moved=moved)
         closures = any(row.phase == "forward" and row.node.has("optimizer") for row in self.rows)
         return SplitShares(
             {name: n / total for name, n in outside.items()},

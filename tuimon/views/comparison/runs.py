@@ -23,7 +23,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.interval import Interval
 from tuimon.records import STEP, Place
-from tuimon.session.phase_table import between_parts
+from tuimon.session.phase_table import SplitShares
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.stacks.set_up import Checkpoints
@@ -71,7 +71,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     report: Report
     findings: Sequence[Finding] = ()  # those of the report, with what their fixes change
     stretches: Sequence[StepStretch] = ()  # of the process in focus
-    between_parts: Sequence[float] = between_parts(None)  # how samples divide time that markers cannot, by STEP
+    between_parts: Sequence[float] = SplitShares().parts  # how samples divide time that markers cannot, by STEP
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
     samples: int = 0  # the number of samples behind the cells
     host_bytes: float = 0.0  # memory of the process in focus and its workers
