@@ -196,13 +196,6 @@ class StepModel(NamedTuple):
         share = (self.claimed or WHOLE).high
         return 1.0 / (1.0 - share) if share < 1.0 else math.inf
 
-    def surely(self, change: Change | None, part: Interval = WHOLE) -> float:
-        """The gain for ordering fixes: if a removal saves only half, or the change only what is certain."""
-        if change is None or part.high <= 0.0:
-            return 1.0
-        certain = gain(self._crowded(change), change, max(0.0, part.low))
-        return max(1.0, min(certain, gain(self.likely, change, part.middle), self._by_half(change, part.middle)))
-
     def _crowded(self, change: Change) -> ModelStep:
         """The certain step, with fewer effective cores if the change makes more workers than there are cores."""
         step = self.certain

@@ -258,8 +258,8 @@ class Remedy(NamedTuple):
     when: Callable[[Facts], bool] = lambda f: True
     changes_training: bool = False
 
-    def fix(self, facts: Facts) -> tuple[float, Fix] | None:
-        """The certain gain and the fix; None if the remedy does not apply."""
+    def fix(self, facts: Facts) -> Fix | None:
+        """The fix; None if the remedy does not apply."""
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
@@ -267,8 +267,7 @@ class Remedy(NamedTuple):
         text = self.text.format(n=f"{to:.0f}", **facts.words)
         if self.what == "workers" and not facts.workers.number and to > cores:
             text += f"; more than the {cores} cores, as items wait instead of computing"
-        part = self.part(facts)
-        return facts.model.surely(change, part), facts.model.fix(text, change, part, self.changes_training)
+        return facts.model.fix(text, change, self.part(facts), self.changes_training)
 
 
 class Cause(Struct, frozen=True):
@@ -282,7 +281,7 @@ class Cause(Struct, frozen=True):
     at: Callable[[Facts], HotLine | None] = lambda f: f.own
     whole: Callable[[Facts], float | None] = lambda f: None  # the part of that function's time that is work
     model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
-    in_order: bool = False  # remedies are not sorted by gain: a fault is mended before items get cheaper
+    in_order: Callable[[Facts], bool] = lambda f: False  # remedies are not sorted by gain: a fault is mended first
     severity: Severity = "warning"  # if the gain of the first remedy is unknown
 
 
@@ -464,7 +463,7 @@ CAUSES = (
             _cheaper(),
         ),
         when=lambda f: f.workers.idle > 0 and f.workers.are_saturated,
-        in_order=True,
+        in_order=lambda f: True,
     ),
     _of_workers(
         "disk_wait",
@@ -488,7 +487,7 @@ CAUSES = (
         ": {are} {busy} busy, with {workers.threads:.0f} threads in each that wait for {cores} cores{at}",
         (Remedy(ONE_THREAD), _cheaper()),
         when=lambda f: f.workers.crowd_cores,
-        in_order=True,
+        in_order=lambda f: True,
         severity="critical",
     ),
     _of_workers(None, ": the workers make it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
@@ -506,6 +505,7 @@ CAUSES = (
             ),
         ),
         when=lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
+        in_order=lambda f: f.workers.waiting,  # further ones take no core from anybody
     ),
     _of_workers(
         "slow_item",
@@ -591,7 +591,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
     )
     cause = facts.cause
     found = [each for remedy in (*cause.remedies, *_KEEPING) if (each := remedy.fix(facts)) is not None]
-    best, *others = [fix for _, fix in sorted(found, key=lambda each: 0.0 if cause.in_order else -each[0])]
+    if not cause.in_order(facts):  # of those that gain the same, as a reader sees it, the row's first stays first
+        found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
+    best, *others = found
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
