@@ -16,7 +16,10 @@ from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.diagnosis.judging import diagnose
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import Gpu, Steps
+from tuimon.views.gpu_text import compared_ranks
 from tuimon.views.report.report import report_of
+from tuimon.views.scale import Axis
+from tuimon.views.tui.panes.ranks_pane import strips
 
 SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
@@ -178,6 +181,8 @@ def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():
     reported = report_of(run("one late")[1], [])
     assert [rank.late_ratio > 0.1 for rank in reported.ranks] == [False, True, False]
     assert reported.ranks[1].late_ratio == pytest.approx(ranks.waited(0), abs=0.02)
+    rows, axis = compared_ranks(run("one late")[1].over("whole")), Axis(0.0, 1.0, 4)
+    assert {*strips(rows, rows, axis, ended=True).values()} == {(None,) * 4}  # CPUs show nothing of it
 
 
 @pytest.mark.parametrize("kind", ["one computes", "one gathers late"])

@@ -174,6 +174,11 @@ _SILENT_S = 10.0
 RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
 
 
+def no_history(_last: int | None) -> Sequence[StepStretch]:
+    """That of a rank whose windows on the CPU do not show how late it is."""
+    return ()
+
+
 class RankRow(NamedTuple):
     """One rank over the last 30 s; None where not measured. ``~``: estimates."""
 
@@ -199,7 +204,7 @@ class RankRow(NamedTuple):
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
     on_gpu: bool = False
-    history: Callable[[int | None], Sequence[StepStretch]] = lambda _: ()  # its last windows; None: those of all time
+    history: Callable[[int | None], Sequence[StepStretch]] = no_history  # its last windows; None: those of all time
 
     @property
     def wait_ms(self) -> float | None:

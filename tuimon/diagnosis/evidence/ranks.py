@@ -21,7 +21,7 @@ from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES
 from tuimon.session.gpu_time import GpuTimeRow, TimedExchange
-from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
+from tuimon.session.ranks import RankRow, RankTimes, beside_each_other, no_history
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.session.threads import MainThread
 
@@ -402,8 +402,9 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None])
             if known is None:
                 return tuple(rows)
             times[row.pid] = known
-    clocked = (row._replace(step_ms=times[row.pid].step_ms) if row.pid in times else row for row in rows)
-    return tuple(beside_each_other(list(clocked), times))
+    steps_ms = {pid: found.step_ms for pid, found in times.items()}
+    clocked = [row._replace(step_ms=steps_ms.get(row.pid, row.step_ms), history=no_history) for row in rows]
+    return tuple(beside_each_other(clocked, times))
 
 
 def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:
