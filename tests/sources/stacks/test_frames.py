@@ -167,9 +167,11 @@ def test_a_line_of_the_users_is_kept_beside_a_librarys_with_somewhat_more_sample
 
 def test_what_the_loop_calls_is_kept_as_far_as_there_is_room() -> None:
     run = RawFrame("/home/u/train.py", 44, "run")
-    counts: Counter[Stack] = Counter({(MAIN, run, ITEM._replace(function=f"f{n}"), PIL): n + 1 for n in range(9)})
-    listed, lost = most_frequent(counts, 4, FrameIds())
-    assert ({len(stack) for stack, _ in listed}, lost) == ({3}, 1 + 2 + 3 + 4 + 5)
+    stacks = [(MAIN, run, ITEM._replace(function=f"f{n}"), PIL) for n in range(9)]
+    counts: Counter[Stack] = Counter({stack: n + 1 for n, stack in enumerate(stacks)})
+    found, lost = most_frequent(counts, 8, FrameIds())
+    assert (dict(found)[MAIN, run], lost) == (1 + 2, 0)
+    assert {len(stack) for stack, _ in found} == {2, 3}
 
 
 def test_a_fold_is_bounded() -> None:

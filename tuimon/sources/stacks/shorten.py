@@ -147,19 +147,21 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
     """
     if len(counts) <= room:
         return counts.most_common(), 0
-    depth, kept = loop_depth(counts, ids), Counter(counts)
-    least = {stack: telling_depth(stack, depth, ids) for stack in counts}
+    kept = Counter(counts)
 
     def weight(stack: Stack) -> int:
         return kept[stack] * (_USERS_WEIGHT if ids.traits(stack[-1]).user else 1)
 
-    while len(kept) > room:
-        rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)
-        if not rarest:
-            break
-        for stack in rarest:
-            least[stack[:-1]] = least[stack]
-            kept[stack[:-1]] += kept.pop(stack)
+    loop = loop_depth(counts, ids)
+    for depth in (loop, max(loop - 1, 0)):  # the latter: there is no room for all that the loop's lines call
+        least = {stack: telling_depth(stack, depth, ids) for stack in kept}
+        while len(kept) > room:
+            rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)
+            if not rarest:
+                break
+            for stack in rarest:
+                least[stack[:-1]] = least[stack]
+                kept[stack[:-1]] += kept.pop(stack)
     listed = kept.most_common(room)
     return listed, counts.total() - sum(count for _, count in listed)
 
