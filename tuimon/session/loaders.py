@@ -32,9 +32,9 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
 class EpochRow(NamedTuple):
     """How far a loader has come in its epochs; None where unknown."""
 
-    done: int | None  # epochs that have ended
-    given: int | None  # batches of the one under way
-    length: int | None  # batches of an epoch
+    done: int | None = None  # epochs that have ended
+    given: int | None = None  # batches of the one under way
+    length: int | None = None  # batches of an epoch
 
 
 class LoaderRow(NamedTuple):
@@ -56,7 +56,7 @@ class LoaderRow(NamedTuple):
     ready_spans: tuple[tuple[float, float], ...]  # when these windows began and ended
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
-    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
+    epoch: EpochRow = EpochRow()
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
     held_ms: float | None = None  # mean wait of a fetch for the next batch in order while later ones came
@@ -130,7 +130,7 @@ class LoaderStats:
         self.latest = first  # the newest window
         self.facts: LoaderFacts | None = None
         self.batches: MeasuredBatches | None = None  # of the whole run
-        self._epoch = EpochRow(0, None, None)
+        self._epoch = EpochRow(0)
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(Stretch, _REPORT_ROWS)
         self._figures = Keys[int](_FIGURES, _WORKERS)  # by the number of a worker; times in us
@@ -173,9 +173,9 @@ class LoaderStats:
             self._reported.fold(record, self._figures.counts(reports))
 
     @property
-    def epoch(self) -> EpochRow | None:
-        """How far it has come; None where nothing was seen of its epochs."""
-        return self._epoch if self._epoch.done or self._epoch.given is not None else None
+    def epoch(self) -> EpochRow:
+        """How far it has come."""
+        return self._epoch if self._epoch.done or self._epoch.given is not None else EpochRow()
 
     @property
     def fetches(self) -> int:

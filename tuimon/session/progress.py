@@ -75,10 +75,9 @@ def progress_of(session: Session, pid: int) -> Progress:
     padding = batches.padding if batches is not None else None
     left_s: float | None = None
     left_of: LeftOf | None = None
-    printed = session.printed
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left_s, left_of = (planned - done) / steps.per_second, "run"
-    elif session.exit is None and epoch is not None:
+    elif session.exit is None and epoch.given is not None:
         left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
     return Progress(
         flops_per_s=flops.per_s,
@@ -86,14 +85,14 @@ def progress_of(session: Session, pid: int) -> Progress:
         padding_ratio=padding / batches.tokens if batches and batches.tokens and padding is not None else None,
         step=done,
         steps=planned if done is not None else None,
-        epochs_done=epoch.done if epoch is not None else None,
-        epochs=epochs if epoch is not None and epoch.done is not None and epoch.done <= (epochs or 0) else None,
-        batch=epoch.given if epoch is not None else None,
-        batches=epoch.length if epoch is not None else None,
+        epochs_done=epoch.done,
+        epochs=epochs if epoch.done is not None and epoch.done <= (epochs or 0) else None,
+        batch=epoch.given,
+        batches=epoch.length,
         left_s=left_s,
         left_of=left_of,
-        loss=printed.loss or None if printed is not None else None,
-        printed=printed.place or None if printed is not None else None,
+        loss=session.printed.loss or None,
+        printed=session.printed.place or None,
     )
 
 
@@ -137,14 +136,13 @@ def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:
     return [each for each in session.loaders[pid].values() if each.latest.role == "train" and each.fetches]
 
 
-def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow | None:
-    """The epoch of the only training loader; None if there are several. Epochs before tuimon attached are unknown."""
-    epoch = loaders[0].epoch if len(loaders) == 1 else None
-    if epoch is not None and (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
+def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow:
+    """The epoch of the only training loader; unknown if there are several. So are epochs before tuimon attached."""
+    epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
+    if (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)
-    if epoch is None or session.header is None or session.header.mode == "run":
-        return epoch
-    return epoch._replace(done=None)
+    is_attached = session.header is not None and session.header.mode == "attach"
+    return epoch._replace(done=None) if is_attached else epoch
 
 
 def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> tuple[float | None, LeftOf | None]:

@@ -69,7 +69,7 @@ class Tables:
         self.header: records.Header | None = None
         self.exit: records.Exit | None = None
         self.cost: records.Cost | None = None
-        self.printed: records.Printed | None = None
+        self.printed = records.Printed(t=0.0, pid=0)
         self.uncaught: dict[int, records.Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first

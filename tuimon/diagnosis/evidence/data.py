@@ -267,7 +267,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def of_iterator(self) -> int | None:
         """How many batches the loop takes from each iterator, if they are few: no epoch, and no more than lie ready."""
         loader = self.loader
-        if loader is None or loader.epoch is None or not loader.epoch.done or loader.epoch.length is None:
+        if loader is None or not loader.epoch.done or loader.epoch.length is None:
             return None
         each = round(loader.fetches / (loader.epoch.done + 1))
         return each if each <= min(loader.ready_most or 1, loader.epoch.length - 1) else None
