@@ -68,7 +68,7 @@ async def _screens(log: Path) -> list[tuple[str, str]]:
         left = 10  # ticks for the last records of a run that is cut off: they are of one moment
         while not (monitor.ended if ends else left == 0):
             monitor.tick()
-            left -= monitor.session.start_s is not None and monitor.session.now_s >= last_s
+            left -= monitor.session.header is not None and monitor.session.now_s >= last_s
             await asyncio.sleep(0.01)
         monitor.diagnose_if_due(time.monotonic() + 3600)  # all of it, and no more while it is drawn
         return [(f"{log.name.partition('.')[0]} {name}", cells) async for name, cells in _drawn(monitor)]

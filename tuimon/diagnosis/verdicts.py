@@ -129,8 +129,8 @@ class FirstVerdict:
         """Seconds for which steps have been measured while no verdict has held; None once one has."""
         now_s = session.now_s
         # when the steps began; without markers, when tuimon began to watch
-        begins = (session.step_stats[session.trainer()].begin_s, session.start_s, now_s)
-        begin_s = next(each for each in begins if each is not None)
+        steps_begin_s = session.step_stats[session.trainer()].begin_s
+        begin_s = session.start_s if steps_begin_s is None else steps_begin_s
         if self._is_settled or session.exit is not None or any(each.rule in _AT_ONCE for each in findings[:1]):
             return None
         name = findings[0].name if findings else None
@@ -232,19 +232,18 @@ class Verdicts:
     def add(self, record: Record) -> None:
         """Add the next record of a log, and judge if it is time to, as a monitor would have while it was recorded."""
         session = self.session
-        before_s = session.now_s if session.start_s is not None else record.t
+        before_s = session.now_s or record.t
         if isinstance(record, Exit) and self._judged_s is not None and before_s - self._judged_s >= 1.0:
             self.judge()  # the state at the end, as far as the last records show it
         session.add(record)
-        start_s = session.start_s if session.start_s is not None else session.now_s
         if self._judged_s is None:
-            self._judged_s = start_s
+            self._judged_s = session.start_s
         if record.t - before_s > _UNRECORDED_S:
             self._judged_s += record.t - before_s
         if record.t < self._due_s or record.t - self._judged_s < 1.0:
             return
         # at first once a second, less often as the log grows: rules take milliseconds per rank, and logs span days
-        every_s = max(1.0, (record.t - start_s) / 100) * max(1.0, len(session.trainers()) / RANKS_EACH_S)
+        every_s = max(1.0, (record.t - session.start_s) / 100) * max(1.0, len(session.trainers()) / RANKS_EACH_S)
         self._due_s = self._judged_s + every_s
         if record.t >= self._due_s:
             self.judge()
@@ -274,9 +273,9 @@ class Verdicts:
                     self._held_s[finding.rule] += lasting_s
         self.measuring_s, self.findings = None, found
         if not is_still or any(finding.rule == "hang" for finding in found):
-            pid, start_s = session.trainer(), session.start_s if session.start_s is not None else now_s
+            pid = session.trainer()
             step = session.step_stats[pid].total if pid in session.step_stats else None
-            self.findings = self._shown = self._hysteresis.order(found, now_s - start_s, step)
+            self.findings = self._shown = self._hysteresis.order(found, now_s - session.start_s, step)
             self.measuring_s = self._first.measuring_s(session, self._shown)
         return self.findings
 

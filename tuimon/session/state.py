@@ -72,7 +72,7 @@ def run_state(session: Session) -> RunState:
         if since_step_s < LONG_S:
             return RunState("training")
         return RunState("between_steps", since_step_s, place=sampled.threads.place_of(sampled.tid))
-    for_s = session.now_s - session.start_s if session.start_s is not None else None
+    for_s = session.now_s - session.start_s
     doing = sampled.doing
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
@@ -122,7 +122,7 @@ def ended_before_torch(session: Session) -> bool:
     return run_state(session).name == "ended"
 
 
-def _without_python(session: Session, for_s: float | None) -> str | None:
+def _without_python(session: Session, for_s: float) -> str | None:
     """The words for a run in which no Python was seen; a script that starts Python gets the time to do so.
 
     A Python that a script starts, and that ends between two reads, is never seen.
@@ -132,7 +132,7 @@ def _without_python(session: Session, for_s: float | None) -> str | None:
         return None
     if session.exit is not None:
         return "no Python process was seen; only CPU and GPU were measured"
-    return "no Python process so far: only CPU and GPU are measured" if (for_s or 0.0) >= STILL_S else None
+    return "no Python process so far: only CPU and GPU are measured" if for_s >= STILL_S else None
 
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
@@ -180,7 +180,7 @@ class Unseen(Struct, frozen=True, gc=False):
 
 def unseen_trainings(session: Session) -> list[Unseen]:
     """Processes that show no step, the busiest first; none while any process makes steps, and in the first minute."""
-    if session.start_s is None or session.now_s - session.start_s < _UNSEEN_S:
+    if session.now_s - session.start_s < _UNSEEN_S:
         return []
     known, now = session.processes(), session.over("recent")
     if any(now.step_totals(process.pid).steps for process in known):  # so it is nearly always, and takes no time
@@ -261,7 +261,7 @@ def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Pa
 def goodput(session: Session) -> Goodput | None:
     """The division of the wall time of the process in focus, from the start of the run; None at its very start."""
     pid, now_s = session.trainer(), session.now_s
-    if not pid or session.start_s is None or now_s <= session.start_s:
+    if not pid or now_s <= session.start_s:
         return None
     stats, spent = session.step_stats[pid], session.stacks[pid].spent
     process, header = session.process(pid), session.header

@@ -72,7 +72,8 @@ class Tables:
         self.printed = records.Printed(t=0.0, pid=0)
         self.uncaught: dict[int, records.Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
-        self.start_s: float | None = None  # ``t`` of the first
+        self.start_s: float = 0.0  # ``t`` of the first; like ``now_s`` 0 before any
+        self._begun = False
         self.notices: dict[str, records.Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
         self.threads = ByProcess(ProcessThreads)
@@ -127,8 +128,8 @@ class Tables:
     def add(self, record: records.Record) -> None:
         t = record.t
         self.now_s = max(self.now_s, t)
-        if self.start_s is None:
-            self.start_s = t
+        if not self._begun:
+            self.start_s, self._begun = t, True
         fold = self._folds.get(type(record))
         if fold is not None and (record.pid in self._pids or self._admits(record)):  # marks are only exported
             fold(record)

@@ -197,7 +197,7 @@ class _Gathered:
         early: list[Stacks] = []  # before the first step: imports and set-up, in no phase of a marked process
         for record in records:
             self.session.add(record)
-            if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
+            if isinstance(record, Stacks) and selection.includes_time(record.t - self.session.start_s):
                 first_s = self.session.step_stats[record.pid].first_step_s
                 if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
                     early.append(record)

@@ -67,7 +67,7 @@ class HeadlessView:
             if self._is_new(about, what):
                 for text in texts:
                     self.write_message(text)
-        since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
+        since_s = session.now_s - session.start_s
         if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return

@@ -30,7 +30,7 @@ def axis_of(session: Session) -> Axis:
     """From the first step on, the latest windows or, once the run has ended, all of it."""
     window_s = session.interval_s
     loop = session.step_stats[session.trainer()].in_loop()
-    begin_s = loop.begin_s if loop.steps else session.start_s or 0.0
+    begin_s = loop.begin_s if loop.steps else session.start_s
     if session.exit is not None:
         span_s = max((loop.end_s if loop.steps else session.now_s) - begin_s, window_s)
         slots = min(max(round(span_s / window_s), 1), _WHOLE)

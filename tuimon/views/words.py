@@ -202,9 +202,9 @@ _LISTED = 8
 def standstill_head(past: Past, session: Session) -> str:
     """``nothing moved for 41s, from 1m12s on, step 340``; a standstill that goes on counts up to the latest record."""
     until_s = past.ended_s if past.ended_s is not None else session.now_s
-    start_s = session.start_s if session.start_s is not None else past.since_s
     step = f", step {count(past.step)}" if past.step is not None else ""
-    return f"nothing moved for {duration(until_s - past.since_s)}, from {duration(past.since_s - start_s)} on{step}"
+    since = duration(past.since_s - session.start_s)
+    return f"nothing moved for {duration(until_s - past.since_s)}, from {since} on{step}"
 
 
 def standstill_line(past: Past, session: Session) -> str:

@@ -198,7 +198,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
     def seconds_in(self, level: Level) -> float:
         """How many seconds into the run a level begins."""
-        return level.span.begin_s - (self._view.session.start_s or 0.0)
+        return level.span.begin_s - self._view.session.start_s
 
     def does_more_work(self, grown: Grown) -> str:
         """The work that has grown because steps do more of it; empty if nothing shows that they do.

@@ -131,7 +131,7 @@ def _run(session: Session, log: str) -> types.RunJson:
         host=header.host if header else None,
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s)) if header else None,
         started_unix_s=round(header.wall_unix_s) if header else None,
-        duration_s=session.now_s - session.start_s if session.start_s is not None else None,
+        duration_s=session.now_s - session.start_s,
         cpu_count=header.cpu_count if header else None,
         name=header.run if header else None,
         node_count=len(nodes),
@@ -231,7 +231,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         pid=own_id(pid),
         host=session.host_of(pid) if session.nodes.known else None,
         in_focus=is_in_focus,
-        ended_s=process.t - (session.start_s or 0.0) if process and process.ended else None,
+        ended_s=process.t - session.start_s if process and process.ended else None,
         rank=process.rank if process else None,
         world_size=process.world_size if process else None,
         markers=process.markers if process else False,
@@ -339,9 +339,8 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
 
 
 def _standstill(past: Past, session: Session) -> types.StandstillJson:
-    start_s = session.start_s if session.start_s is not None else past.since_s
     return types.StandstillJson(
-        at_s=past.since_s - start_s,
+        at_s=past.since_s - session.start_s,
         step=past.step,
         lasted_s=past.ended_s - past.since_s if past.ended_s is not None else None,
         taken_after_s=past.taken.quiet_s,
@@ -379,7 +378,7 @@ def page_of(
 
 def _mean_steps(view: SessionView, pid: int) -> Iterator[types.MeanStep]:
     """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
-    start_s, between = view.session.start_s or 0.0, view.between_parts(pid)
+    start_s, between = view.session.start_s, view.between_parts(pid)
     stretches = view.session.step_stats[pid].stretches()
     together = -(-len(stretches) // _BARS)
     for at in range(0, len(stretches), together or 1):
