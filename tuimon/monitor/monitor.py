@@ -126,8 +126,7 @@ class Monitor:
         header = self.session.header
         if not self._replay or header is None or self.session.exit is not None:
             return False
-        age_s = unix_s - (header.wall_unix_s + self.session.now_s - header.t)
-        return age_s < FOLLOWED_S + 2 * header.interval_s
+        return header.moment_s(unix_s) - self.session.now_s < FOLLOWED_S + 2 * header.interval_s
 
     @property
     def read_ratio(self) -> float | None:
