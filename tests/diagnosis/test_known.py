@@ -319,6 +319,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [
             ("print(step, loss)",),
             ("log.info('%s', x)", f"{PYTHON}/logging/__init__.py info", f"{SITE}/torch/_tensor.py __iter__"),
+            ("log.debug(f'w {w}')", f"{SITE}/torch/_tensor.py __format__", f"{SITE}/torch/_tensor.py __repr__"),
             ("bar.set_postfix(loss=loss)", f"{SITE}/tqdm/std.py set_postfix"),
             ("for x in tqdm(loader):", f"{SITE}/tqdm/std.py __iter__", f"{SITE}/tqdm/std.py refresh"),
         ],

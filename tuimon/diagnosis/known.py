@@ -126,8 +126,10 @@ BELOW: Table = {
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
     ),
     "text that is printed, logged or shown as a bar": (
-        r"torch/_tensor_str\.py |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)|^ .*\b(?:print|flush|fsync)\(",
-        "log numbers (.item()) instead of tensors, in one of a hundred steps",
+        r"torch/_tensor(?:_str\.py|\.py __(?:repr|format)__) |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)"
+        r"|^ .*\b(?:print|flush|fsync)\(",
+        "log numbers (.item()) instead of tensors, in one of a hundred steps; give values to logger.debug() as"
+        " arguments, as an f-string is made even if nothing is written",
     ),
     "numbers that are taken one by one": (
         r"torch/_tensor\.py (?:__iter__|__contains__) |^ .*(?:\]\.item\(\)|\b(?:float|int)\([\w.]+\[[^:\]]*\]\))",

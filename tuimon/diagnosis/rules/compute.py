@@ -53,6 +53,8 @@ _EMULATED = {
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
 }
 _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
+#: Lines that decompose matrices: with 7 digits that may fail, or give another result.
+_DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet)")
 
 
 class _Setting(NamedTuple):
@@ -140,7 +142,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             takes[dtype],
             TAKES_ERROR,
         )
-    if process.parameter_dtypes == ["float64"]:
+    if process.parameter_dtypes == ["float64"] and not _needs_digits(evidence):
         share = evidence.phases.share_of(*MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
         at_least = "" if gpu is None else "at least "
         yield _Setting(
@@ -151,6 +153,13 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             FLOAT32_TAKES,
             TAKES_ERROR,
         )
+
+
+def _needs_digits(evidence: Evidence) -> bool:
+    """True if float64 is probably chosen for its digits: by a line search, or where matrices are decomposed."""
+    searches = any(each.name == "LBFGS" for each in evidence.process.optimizers)
+    lines = evidence.samples.in_steps.where(lambda node: any(_DECOMPOSES.search(frame.source) for frame in node.frames))
+    return searches or lines.total > 0
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Setting]:

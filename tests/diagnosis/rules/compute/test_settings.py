@@ -10,7 +10,7 @@ import pytest
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, frames, one_process, stacks, steps, thread
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import CountSettings, Gil, GilCount, Gpu
+from tuimon.records import CountSettings, Gil, GilCount, Gpu, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
 POLICY = frames(
@@ -80,6 +80,21 @@ def test_parameters_in_float64() -> None:
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.5), rel=0.01)
     assert "slow_setting" not in found(parameter_dtypes=["float32", "float64"])
     assert "slow_setting" not in found(parameter_dtypes=["float64"], gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "optimizer", "is_told"),
+    [
+        ("scale = torch.linalg.norm(x)", "Adam", True),
+        ("chol = torch.linalg.cholesky(kernel)", "Adam", False),
+        ("loss = -(y @ torch.cholesky_solve(y, chol)).sum()", "Adam", True),
+        ("y = model(x)", "LBFGS", False),
+    ],
+)
+def test_float64_whose_digits_are_needed_is_left_alone(source: str, optimizer: str, is_told: bool) -> None:
+    line = frames(("train.py", 20, "main", source, True), first=20)
+    settings = {"parameter_dtypes": ["float64"], "optimizers": [OptimizerFacts(optimizer, "torch")]}
+    assert ("slow_setting" in found(line, stacks(5, ([20], 30)), **settings)) == is_told
 
 
 def test_what_takes_little_of_the_step_gains_too_little() -> None:
