@@ -59,16 +59,28 @@ def begun():
 def holds_still(session, fill, plateau, rounds):
     """``fill(n)`` for ``rounds`` rounds: from ``plateau`` on, what the session holds stays what it is.
 
-    It goes up and down, as processes that have ended are forgotten several at a time.
+    It goes up and down by 7 %, as processes that have ended are forgotten several at a time: the most it holds is
+    compared. What leaves 150 bytes a round of 400 is found.
     """
-    sizes, quarter = [], (rounds - plateau) // 4
-    for n in range(rounds):
+    for n in range(plateau):
         fill(n)
-        if n >= plateau and (n < plateau + quarter or n >= rounds - quarter) and n % max(1, quarter // 4) == 0:
-            sizes.append(size_of(session))
-    earlier, later = max(sizes[: len(sizes) // 2]), max(sizes[len(sizes) // 2 :])
+    quarter = (rounds - plateau) // 4
+    earlier = most_held(session, fill, range(plateau, plateau + quarter))
+    for n in range(plateau + quarter, rounds - quarter):
+        fill(n)
+    later = most_held(session, fill, range(rounds - quarter, rounds))
     # windows of steps are joined as they age: their number grows with the logarithm of time
-    assert later <= earlier * 1.05 + 10_000, "\n".join(map(str, [sizes, *largest(session)]))
+    assert later <= earlier * 1.1 + 10_000, "\n".join(map(str, [earlier, later, *largest(session)]))
+
+
+def most_held(session, fill, rounds):
+    """The most that the session holds in these rounds, at some ten moments."""
+    sizes = []
+    for n in rounds:
+        fill(n)
+        if n % max(1, len(rounds) // 10) == 0:
+            sizes.append(size_of(session))
+    return max(sizes)
 
 
 def train(session, t, pid=100, count=10, **more):
@@ -124,9 +136,9 @@ def test_processes_that_train_one_after_the_other_leave_the_latest():
         session.add(TorchMemory(t=t, pid=pid, device=0, allocated_bytes=1, reserved_bytes=2))
         session.add(process(pid, t=t + 1, start_unix_s=1.7e9 + t, ended=True))
 
-    holds_still(session, trial, plateau=300, rounds=500)
+    holds_still(session, trial, plateau=500, rounds=1100)
     assert 10 <= len(session.trainers()) <= 64
-    assert max(session.trainers()) == 2000 + 499
+    assert max(session.trainers()) == 2000 + 1099
 
 
 def test_all_ranks_of_a_job_are_kept_at_its_end():
