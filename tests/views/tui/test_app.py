@@ -15,6 +15,7 @@ from msgspec import structs
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.errors import CannotInject
+from tuimon.new_files import create_private
 from tuimon.records import Exit, Notice, Place
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, WantedRows, lay_out
@@ -270,8 +271,13 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
 
 
 async def test_export_says_when_it_cannot(monkeypatch, tmp_path):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    begun = []
+
+    def full(path):
+        begun.append(path)
+        if len(begun) == 3:
+            raise OSError(28, "No space left on device")
+        return create_private(path)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tuimon.sources.outputs.create_private", full)
@@ -280,6 +286,7 @@ async def test_export_says_when_it_cannot(monkeypatch, tmp_path):
         await pilot.pause()
         (note,) = app._notifications
         assert "No space left" in note.message
+    assert list(tmp_path.iterdir()) == []  # neither the report without its picture
 
 
 async def test_what_no_pane_shows_is_said_once_and_again_when_it_changes():

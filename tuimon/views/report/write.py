@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -89,9 +90,11 @@ def save(verdicts: Verdicts, stem: str, svg: str) -> list[str]:
     report = report_of(verdicts.session, verdicts.judge_run(), changes=verdicts.changes)
     files = {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)}
     name = free_name(stem, *files)
-    for ending, text in files.items():
-        with output_file(name + ending) as file:
+    with ExitStack() as whole:  # none gets its name before all are written
+        for ending, text in files.items():
+            file = whole.enter_context(output_file(name + ending))
             file.write(text.encode())
+            file.flush()
     return [name + ending for ending in files]
 
 
