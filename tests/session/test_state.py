@@ -17,13 +17,13 @@ STEP = {"data": 10, "forward": 50, "backward": 40}
 def test_before_the_first_step_it_starts_whatever_it_does():
     session = one_process(LOADING, stacks(2, ([0], 30)), steps(3, {}, count=0, open_phase="data"))
     state = run_state(session)
-    assert state[:4] == ("starting", 3.0, "setting up", 2.0)
+    assert state[:4] == ("starting", 3.0, "computing", 2.0)
     assert (state.place.function, state.place.line) == ("load", 40)
 
 
 def test_a_process_that_tuimon_attached_to_may_have_begun_long_ago():
     session = session_of(replace(header(), mode="attach"), process(markers=False), LOADING, stacks(14, ([0], 30)))
-    assert state_text(run_state(session)) == "no step seen for 14s: setting up at load() prep.py:40 for 1.0s"
+    assert state_text(run_state(session)) == "no step seen for 14s: computing at load() prep.py:40 for 1.0s"
 
 
 def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
@@ -50,7 +50,7 @@ def test_a_process_that_a_signal_has_stopped_does_not_set_up():
     assert state[:4] == ("starting", 3.0, "stopped by a signal (kill -CONT 100 lets it go on)", None)
     assert state.place.line == 40
     session.add(threads(4, (100, "main", 0.5, "running"), (101, "other", 0.0, "stopped")))
-    assert run_state(session).doing == "setting up"
+    assert run_state(session).doing == "computing"
 
 
 def test_a_loop_that_was_left_has_ended():

@@ -55,7 +55,7 @@ def doing(*windows):
         ("own, import, models", "importing .models"),
         ("own, import, our import, torch", "importing torch"),
         ("command, import", "importing modules"),  # whose own line calls a library, which imports when it is called
-        ("keras, load", "setting up"),  # a program in a package
+        ("keras, load", "computing"),  # a program in a package
         ("main, compile", "compiling"),
         ("extension, load_inline, ninja, communicate", "compiling"),  # though other programs do it
         ("main, fetch, load", "preparing data"),
@@ -72,4 +72,4 @@ def test_our_hooks_are_never_the_line_at_work():
 def test_a_function_of_the_user_with_its_hottest_line_and_since_when():
     own = [{"main, load": 12 - n, "main, append": 8 + n} for n in range(2)]
     place = Place("/home/me/prep.py", 40, "load", "for line in text:")
-    assert doing({"trainer, import, transformers": 20}, *own) == ("setting up", 1.0, place)
+    assert doing({"trainer, import, transformers": 20}, *own) == ("computing", 1.0, place)

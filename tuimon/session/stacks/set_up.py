@@ -78,7 +78,7 @@ class Checkpoints(Struct, frozen=True):
 
 COMPILING = "compiling"
 AWAITS_PROCESSES = "waiting for its processes"
-#: Words for activities that no phase of a loop explains; for all others "setting up".
+#: Words for activities that no phase of a loop explains; for all others "computing".
 _WORDS: dict[Activity, str] = {
     "io": "reading or writing",
     "lock": "waiting",
@@ -169,8 +169,8 @@ def doing_after(before: Doing | None, window: Window, pid: int) -> Doing | None:
 
         train.py:1 import torch      importing torch   since 0
         train.py:1 import torch      importing torch   since 0
-        prep.py:40 load              setting up        since 2, load() prep.py:40
-        prep.py:41 load              setting up        since 2, load() prep.py:41
+        prep.py:40 load              computing         since 2, load() prep.py:40
+        prep.py:41 load              computing         since 2, load() prep.py:41
     """
     counts: Counter[tuple[str, Place | None]] = Counter()
     for node, n in window.counts.get(pid, {}).items():
@@ -191,7 +191,7 @@ def _doing(node: StackNode) -> tuple[str, Place | None]:
         return COMPILING, place_of(node.frames)
     if awaits_own_process(node.frames):
         return AWAITS_PROCESSES, place_of(node.frames)
-    return _PHASES.get(node.boundary) or _WORDS.get(activity) or "setting up", place_of(node.frames)
+    return _PHASES.get(node.boundary) or _WORDS.get(activity) or "computing", place_of(node.frames)
 
 
 def _function(words: str, place: Place | None) -> tuple[str, str, str]:
