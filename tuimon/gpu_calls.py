@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from tuimon.bounds import MANY_HELD
 from tuimon.gpu_call_table import (
     BRANCH,
     BY_KEY,
@@ -22,8 +23,6 @@ from tuimon.gpu_call_table import (
 )
 from tuimon.line_syntax import any_tensor, is_made_on_cpu, mask, parsed_line, parsed_part, parts, tensor
 
-#: The number of lines whose answers are remembered, and the most characters of a line; longer ones are cut.
-_LINES_HELD = 1024
 _LINE_CHARS = 500
 #: Most characters of a call, and of an operand in what replaces it.
 _WHAT_CHARS = 60
@@ -70,7 +69,7 @@ def sync_calls(source: str) -> tuple[SyncCall, ...]:
     return _sync_calls(source[:_LINE_CHARS])
 
 
-@lru_cache(_LINES_HELD)
+@lru_cache(MANY_HELD)
 def _sync_calls(source: str) -> tuple[SyncCall, ...]:
     try:
         parsed = parsed_part(source)

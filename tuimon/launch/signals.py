@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from tuimon.bounds import HELD
 from tuimon.proc import procfs
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _OWN = {
 #: All others would end tuimon, and are the training's. Schedulers send USR1 or USR2 ahead of the time limit, so that a
 #: training saves itself: Slurm with control groups to the step's own task alone, which is tuimon.
 PASSED_ON: frozenset[int] = frozenset(signal.valid_signals() - _OWN)
-#: Most signals that wait for the target to be started.
-_MOST_DUE = 64
 
 
 class _Handlers:
@@ -130,7 +129,7 @@ class Relay(_Handlers):
                 self._launched.forward(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if len(self._due) < _MOST_DUE:
+        if len(self._due) < HELD:
             self._due.append((self._clock(), number))
 
 

@@ -12,6 +12,7 @@ import re
 import time
 from functools import cache
 
+from tuimon.bounds import Latest
 from tuimon.proc import procfs
 from tuimon.proc.procfs import read_bytes
 
@@ -138,8 +139,6 @@ _WITHOUT_GIL = re.compile(rb"/(lib)?python3\.\d+t[./]|\.cpython-3\d+t-")
 _VARIABLES = (b"PYTHONHOME", b"PYTHONDONTWRITEBYTECODE")
 #: Larger programs are not searched: at 0.5 ms a MB it would take longer than 0.1 s.
 _PROGRAM_BYTES = 256 << 20
-#: Most programs whose result is remembered.
-_PROGRAMS = 256
 
 
 def is_name(program: str) -> bool:
@@ -169,7 +168,7 @@ def is_free_threaded(pid: int) -> bool:
 
 
 #: The result for each program that was searched, by device, inode and time of change.
-_searched: dict[tuple[int, int, int], bool] = {}
+_searched = Latest[tuple[int, int, int], bool]()
 
 
 def _is_linked_into(pid: int) -> bool:
@@ -179,8 +178,6 @@ def _is_linked_into(pid: int) -> bool:
         found = os.stat(path)
         key = (found.st_dev, found.st_ino, found.st_mtime_ns)
         if key not in _searched:
-            if len(_searched) >= _PROGRAMS:
-                _searched.clear()
             _searched[key] = False
             if found.st_size <= _PROGRAM_BYTES:
                 with open(path, "rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from tuimon.agent.ring import files
 from tuimon.agent.ring.files import FILE_LIMIT, reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.bounds import HELD
 from tuimon.records import Count, Process
 from tuimon.text import plain
 
@@ -23,8 +24,6 @@ _Text = Annotated[str, Meta(min_length=1)]
 Boundary = Literal["backward", "optimizer"]
 #: (file, line, function), root first.
 Frames = tuple[tuple[str, int, str], ...]
-#: Most frames of a stack that is accepted; the agent publishes fewer.
-_FRAMES = 128
 
 
 def read_side_file(path: str) -> bytes:
@@ -80,7 +79,7 @@ def reported_frames(fact: object, name: str) -> Frames:
         return ()
     stack = fact.get(name)
     out: list[tuple[str, int, str]] = []
-    for frame in stack if isinstance(stack, list) and len(stack) <= _FRAMES else ():
+    for frame in stack if isinstance(stack, list) and len(stack) <= HELD else ():
         match frame:
             case [int(file), int(line), str(function)] if 0 <= file < len(files) and 0 <= line < 1 << 31:
                 out.append((files[file], line, function))

@@ -205,8 +205,6 @@ def _content(handle: int, limit: int, after_unix_s: float) -> Content | None:
 
 #: The file name that Python has for a cell, and our name for it.
 _CELL_FILE = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-|^In\[\d+\]$")
-#: Most processes whose cells are held at once.
-_HELD = 8
 
 
 class NotebookCell(NamedTuple):
@@ -237,7 +235,7 @@ def cell_of(pid: int, file: str) -> NotebookCell | None:
     return None
 
 
-@lru_cache(_HELD)
+@lru_cache(8)  # processes
 def _read(path: str, _changed_ns: int) -> Mapping[str, NotebookCell]:
     """The cells, by the file name that Python uses for each, and by their own names."""
     found, cells = decoded(read_side_file(path), _CellFile), dict[str, NotebookCell]()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from tuimon.bounds import has_room
 from tuimon.interval import Interval
 from tuimon.records import GPU_BOUNDARIES, STEP, GpuAccumulation, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
@@ -69,8 +70,6 @@ class GpuTimeRow(NamedTuple):
 
 #: Most exchanges held: of the latest (joining those of 64 ranks takes 2 ms each time rules judge), and of the run.
 _RECENT, _OF_RUN = 64, 512
-#: Most devices of a process that are remembered.
-_DEVICES = 64
 #: Windows of each length that a series holds; one comes every two seconds, of one GPU or in turn of several.
 _ROWS = 32
 #: Recent figures cover the last 30 s, or this many steps if these take longer, up to twenty minutes.
@@ -280,7 +279,7 @@ class GpuTimeStats:
     def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
         """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
         known: Mapping[int, object] = self._devices if isinstance(record, GpuTime) else self._memory
-        if record.device not in known and len(known) >= _DEVICES:
+        if not has_room(known, record.device):
             return
         if isinstance(record, TorchMemory):
             is_settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
+from tuimon.bounds import HELD
 from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
@@ -103,10 +104,6 @@ class GpuRow(Struct, frozen=True):
         return len(self.latest.processes) > 1
 
 
-#: Most Xid errors that are kept, the newest.
-_XIDS = 32
-#: Most causes of lower clocks.
-_CAUSES = 64
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
 LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
@@ -205,11 +202,11 @@ class DeviceHistory:
     def __init__(self, first: Gpu) -> None:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest = first
-        self.xids: deque[int] = deque(maxlen=_XIDS)
+        self.xids: deque[int] = deque(maxlen=HELD)
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS, how)
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._causes = Keys[str](1, _CAUSES)  # by cause of lower clocks: its ratios in millionths
+        self._causes = Keys[str](1)  # by cause of lower clocks: its ratios in millionths
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.bounds import Latest
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.processes import RunProcesses
 from tuimon.session.series import EVER, Keys, Series, Span, Stretch, weighted_median
@@ -68,10 +69,6 @@ class LoaderRow(NamedTuple):
         return self.facts.workers * self.facts.prefetch if self.facts.workers and self.facts.prefetch else None
 
 
-#: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
-_LOADERS = 64
-#: Most workers of a loader, those that reported last.
-_WORKERS = 256
 #: Windows of each length that a series holds: as many as the chart of ready batches shows ...
 _ROWS = 128
 #: ... and of what workers report: 64 ranks have hundreds of these.
@@ -133,9 +130,9 @@ class LoaderStats:
         self._epoch = EpochRow(0)
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(Stretch, _REPORT_ROWS)
-        self._figures = Keys[int](_FIGURES, _WORKERS)  # by the number of a worker; times in us
+        self._figures = Keys[int](_FIGURES)  # by the number of a worker; times in us
         self._first_end_s: float | None = None  # of an epoch
-        self.workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
+        self.workers = Latest[int, tuple[float, int]]()  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
         self.latest, self.facts = record, record.facts or self.facts
@@ -158,15 +155,14 @@ class LoaderStats:
             self._first_end_s = record.t
         reports = []
         for each in record.workers:
-            self.workers.pop(each.pid, None)
-            self.workers[each.pid] = record.t, each.number  # the latest last
+            self.workers[each.pid] = record.t, each.number
             if each.batches is not None:
                 times_ms = each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms
                 times_us = [round(1e3 * (ms or 0.0)) for ms in times_ms]
                 reports.append((each.number, each.batches, *times_us, each.hand_over_ms is not None))
         while self.workers:
             pid, (silent_s, _) = next(iter(self.workers.items()))
-            if silent_s >= record.t - _WORKER_SILENT_S and len(self.workers) <= _WORKERS:
+            if silent_s >= record.t - _WORKER_SILENT_S:
                 break
             del self.workers[pid]
         if record.workers:
@@ -227,14 +223,11 @@ class LoaderStats:
         )
 
 
-class Loaders(dict[int, LoaderStats]):
+class Loaders(Latest[int, LoaderStats]):
     """The DataLoaders of one process by number, the one used last at the end."""
 
     def add_record(self, record: Loader) -> None:
-        stats = self.pop(record.number, None) or LoaderStats(record)
-        if len(self) >= _LOADERS:
-            del self[next(iter(self))]
-        self[record.number] = stats
+        stats = self[record.number] = self.get(record.number) or LoaderStats(record)
         stats.add_window(record)
 
     def rows(

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from tuimon.bounds import MANY_HELD, has_room
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node
 from tuimon.session.gpus import DeviceHistory
 from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
-#: Most nodes whose records are folded.
-NODES = 4096
 #: Readings held of where a process runs: those of five minutes.
 _PLACES = 60
 
@@ -109,12 +108,8 @@ class Placement(NamedTuple):
     ran_on: tuple[int, ...]  # the node at each reading, oldest first
 
 
-#: Most GPUs and MIG instances of a node that are remembered.
-_DEVICES = 256
 #: Windows of each length that a series holds.
 _ROWS = 32
-#: Most resources of a machine that are followed: more than a record of ours has.
-_RESOURCES = 16
 
 
 class CoresTaken(Struct, frozen=True, gc=False):
@@ -165,7 +160,7 @@ class MachineTable:
         self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
 
     def add_gpu(self, record: Gpu) -> None:
-        if record.uuid not in self.devices and len(self.devices) < _DEVICES:
+        if record.uuid not in self.devices and has_room(self.devices, record.uuid):
             self.devices[record.uuid] = DeviceHistory(record)
         if record.uuid in self.devices:
             self.devices[record.uuid].add_record(record)
@@ -180,8 +175,8 @@ class MachineTable:
         self.cores = (len(core_numbers(record.run_cores)) if record.run_cores is not None else 0) or self.all_cores
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
-        for each in record.resources[:_RESOURCES]:
-            if each.name in self._resources or len(self._resources) < _RESOURCES:
+        for each in record.resources:
+            if has_room(self._resources, each.name):
                 series = self._resources.setdefault(each.name, Series(_Held, _ROWS, {"used": latest}))
                 series.append(_Held(record.t, record.t, each.used))
         if record.busy_cores is None:
@@ -252,7 +247,7 @@ class MachineTables:
         self._machines: dict[int, MachineTable] = {}
 
     def add_node(self, record: Node) -> None:
-        if record.number in self.known or len(self.known) < NODES:
+        if record.number in self.known or len(self.known) < MANY_HELD:
             self.known[record.number] = record
             self.add_cores(record.number, record.cpu_count)
 
@@ -265,7 +260,7 @@ class MachineTables:
         machine = self._machines.get(node)
         if machine is None:
             machine = MachineTable(partial(self._own_core_s, node))
-            if len(self._machines) < NODES:
+            if len(self._machines) < MANY_HELD:
                 self._machines[node] = machine
         return machine
 

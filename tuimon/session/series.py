@@ -40,6 +40,8 @@ from functools import cache
 from itertools import chain
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
+from tuimon.bounds import HELD
+
 #: The time that "recent" figures cover, in seconds.
 WINDOW_S = 30.0
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
@@ -406,7 +408,7 @@ class Singles(Generic[R]):
 class Keys(Generic[K]):
     """Numbers that stand for the keys of counts, with so many figures each, so that a series holds numbers alone.
 
-    >>> keys = Keys[str](figures=2, limit=9)
+    >>> keys = Keys[str](figures=2)
     >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])
     >>> counts, keys.figures(counts)
     ({0: 3, 1: 800, 2: 1}, {'compile': (3, 800), 'break': (1, 0)})
@@ -414,7 +416,7 @@ class Keys(Generic[K]):
 
     __slots__ = ("_figures", "_limit", "numbers")
 
-    def __init__(self, figures: int, limit: int) -> None:
+    def __init__(self, figures: int, limit: int = HELD) -> None:
         """``figures``: of each key; ``limit``: the most keys that are counted."""
         self._figures, self._limit = figures, limit
         self.numbers: dict[K, int] = {}

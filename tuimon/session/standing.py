@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field, structs
 
+from tuimon.bounds import MANY_HELD
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_list
 from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
@@ -347,10 +348,6 @@ def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
     }
 
 
-#: Most standstills that are remembered, the latest.
-_LIMIT = 16
-#: Rows of ranks' collectives that are kept for one standstill: a thousand ranks with several groups each.
-_COLLECTIVES = 8192
 #: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
 _TOGETHER_S = 10.0
 
@@ -378,7 +375,7 @@ class Standstills:
     """Folds Standstill records, and the steps that end them."""
 
     def __init__(self) -> None:
-        self.past: deque[Past] = deque(maxlen=_LIMIT)
+        self.past: deque[Past] = deque(maxlen=16)  # each has up to 150 kB of stacks
         self.moved_s: float | None = None  # when a process last read or wrote files during a standstill
 
     def add_standstill(self, record: Standstill, step: int | None) -> None:
@@ -407,7 +404,7 @@ class Standstills:
         """Fold what was recorded of the collectives of the latest standstill."""
         if self.past and self.past[-1].ended_s is None:
             last = self.past[-1]
-            last.collectives = [*last.collectives, *record.ranks][-_COLLECTIVES:]
+            last.collectives = [*last.collectives, *record.ranks][-MANY_HELD:]
 
     def note_steps(self, record: Steps) -> None:
         """Steps of one of its processes, or of one that was started since, end a standstill."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tuimon.bounds import HELD, has_room
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
 from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
 
@@ -257,8 +258,6 @@ _LEAST_WINDOWS = 3
 _LEAST_ROWS = 24
 #: Single steps that are held of a rank: the latest, those of 16 s of a fast loop, and of the whole run.
 _SHARED, _SHARED_OF_RUN = 64, 128
-#: Most paths of user ranges that are summed up by themselves.
-_PATHS = 256
 
 
 class StepStats:
@@ -268,7 +267,7 @@ class StepStats:
         self.pid = pid
         self._series = step_series()
         # by path of a range: its uses and ns; under None: steps with known samples and tokens, then samples and tokens
-        self._told = Keys[str | None](3, _PATHS + 2)
+        self._told = Keys[str | None](3, HELD + 2)
         self._phases: dict[str, str] = {}  # of each path
         self.total = 0
         self.dropped = 0
@@ -329,7 +328,7 @@ class StepStats:
         if record.samples is not None or record.tokens is not None:
             yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
-            path = each.path if each.path in self._phases or len(self._phases) < _PATHS else MORE_RANGES
+            path = each.path if has_room(self._phases, each.path) else MORE_RANGES
             self._phases[path] = each.phase
             yield path, each.count, each.total_ns, 0
 

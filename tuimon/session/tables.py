@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from tuimon import records
+from tuimon.bounds import HELD, has_room
 from tuimon.node_ids import node_of
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import Loaders
@@ -29,10 +30,6 @@ T = TypeVar("T")
 _PROCESSES = 1024
 #: If more processes make steps, the samples of this many at a time are placed in phases.
 _PLACED_AT_ONCE = 16
-#: Most sources whose notices are held.
-_SOURCES = 64
-#: The latest traces that are held: of all ranks, and a few more.
-_TRACES = 64
 #: Windows of each length in which what threads run is held, the last two minutes as they were recorded.
 _NATIVE_ROWS = 64
 
@@ -80,7 +77,7 @@ class Tables:
         self._has_own_bytes = False  # whether the log has what is a process's own memory
         self.nodes = MachineTables(self._own_core_s)
         self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
-        self.traces: deque[records.TraceTaken] = deque(maxlen=_TRACES)
+        self.traces: deque[records.TraceTaken] = deque(maxlen=HELD)
         self.standstills = Standstills()
         self.chosen = 0  # the process in focus, by the user; 0: the first one
         self.step_stats = ByProcess(StepStats)
@@ -181,7 +178,7 @@ class Tables:
     def _fold_notice(self, record: records.Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
-        elif record.source in self.notices or len(self.notices) < _SOURCES:
+        elif has_room(self.notices, record.source):
             self.notices[record.source] = record
 
     def _fold_process(self, record: records.Process) -> None:

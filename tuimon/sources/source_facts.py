@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tuimon.bounds import Latest
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
-from tuimon.sources.source_text import SOURCE_CHARS, SourceText, text_of
+from tuimon.sources.source_text import FILES_HELD, SOURCE_CHARS, SourceText, text_of
 
-#: How many files' facts are held at once.
-_FILES_HELD = 32
 #: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
 #: Most lines that set counts, as reported of a file.
@@ -158,14 +157,12 @@ class SourceFacts:
 
     def __init__(self) -> None:
         self.source = SourceText()
-        self._facts: dict[tuple[str, Rights | None], FileFacts] = {}
+        self._facts = Latest[tuple[str, Rights | None], FileFacts](FILES_HELD)
 
     def of(self, file: str, files: TargetFiles) -> FileFacts:
         key = (file, files.rights)
         known = self._facts.get(key)
         if known is None:
-            if len(self._facts) >= _FILES_HELD:
-                del self._facts[next(iter(self._facts))]
             known = self._facts[key] = FileFacts(self.source.lines(file, files))
         return known
 

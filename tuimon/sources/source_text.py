@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.bounds import Latest
 from tuimon.proc.target_files import OURS, Rights, TargetFiles
 from tuimon.records import Process
 from tuimon.text import plain
@@ -11,17 +12,16 @@ from tuimon.text import plain
 #: A line's text is cut to this many characters, and a file larger than this is not read.
 SOURCE_CHARS = 160
 FILE_BYTES = 4 << 20
-#: How many files are held in memory at once.
-_FILES_HELD = 32
+#: Most files that are held in memory at once.
+FILES_HELD = 32
 _OURS = TargetFiles(None)
 
 
 class SourceText:
     """Lines of source files, read once; none if a file is not a regular file, is gone, or is large."""
 
-    def __init__(self, files_held: int = _FILES_HELD) -> None:
-        self._files_held = files_held
-        self._lines: dict[tuple[str, Rights], list[bytes]] = {}
+    def __init__(self, files_held: int = FILES_HELD) -> None:
+        self._lines = Latest[tuple[str, Rights], list[bytes]](files_held)
 
     def line(self, file: str, number: int, files: TargetFiles = _OURS) -> str:
         """Text of a line (from 1), at most 160 characters; "" when the process of ``files`` cannot read it.
@@ -53,8 +53,6 @@ class SourceText:
             return []
         cell = files.cell(file)
         lines = cell.text.splitlines() if cell is not None else _read_lines(file, rights, files.not_after_unix_s)
-        if len(self._lines) >= self._files_held:
-            del self._lines[next(iter(self._lines))]
         self._lines[file, rights] = lines
         return lines
 

@@ -13,11 +13,10 @@ from msgspec import structs
 
 from tuimon.agent.ring.files import TRACED, side_file, write_file
 from tuimon.agent.ring.reader import RingReader
+from tuimon.bounds import HELD
 from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.records import TraceTaken
 
-#: Traces whose records may still come: reading a large one takes seconds.
-_AWAITED = 16
 #: The marker of a trace's beginning follows the moment that its record names (s).
 _NEAR_S = 1.0
 #: Records with tables in an hour: a program that takes traces all the time may not fill the log.
@@ -41,7 +40,7 @@ class TraceRecords:
     def add_begin(self, time_ns: int, step: int) -> None:
         """A trace has begun with this step."""
         self._awaited.append((time_ns / 1e9, step))
-        del self._awaited[:-_AWAITED]
+        del self._awaited[:-HELD]
 
     def records(self, t: float) -> Iterator[TraceTaken]:
         """The record that has come since, at most one; nothing is read while no trace has begun."""

@@ -1,6 +1,7 @@
 """Samples and user ranges: the join by the places where ranges were opened and closed."""
 
 from tests.session.records import counted, frames, hot_lines, one_process, stacks, steps
+from tuimon.bounds import HELD
 from tuimon.records import RangePlace
 from tuimon.session.stacks.phases import RangeJoin
 from tuimon.session.stacks.samples import RANGE
@@ -73,4 +74,4 @@ def test_places_are_bounded():
     many = [RangePlace(f"r{i % 500}", "a.py", "f", i, i) for i in range(5000)]
     join = RangeJoin()
     join.add_places(many)
-    assert len(join.paths) <= 128
+    assert len(join.paths) <= HELD

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Literal
 
 from tuimon import library_code, torch_code
+from tuimon.bounds import MANY_HELD
 from tuimon.code_origin import WITHIN, frame_test, is_agent_file, is_import_system, is_torch, package_of
 from tuimon.records import Frame
 
@@ -27,8 +28,6 @@ Work = WorkBeside | Literal["none"]
 
 #: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
 _INSPECTED_FRAMES = 12
-#: How many places (file and function) the verdicts of the tables are remembered for: a run has some hundreds.
-_PLACES_HELD = 4096
 
 #: A debugger or an interactive console.
 _PROMPT = re.compile(
@@ -239,7 +238,7 @@ def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:
     return next((activity for activity, matches in rules if matches(file, bare)), None)
 
 
-_wait, _waiter, _work = (lru_cache(_PLACES_HELD)(partial(_first, rules)) for rules in (_WAITS, _WAITERS, _WORK))
+_wait, _waiter, _work = (lru_cache(MANY_HELD)(partial(_first, rules)) for rules in (_WAITS, _WAITERS, _WORK))
 
 
 def imported_by(frames: Sequence[Frame]) -> str | None:

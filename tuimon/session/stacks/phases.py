@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from tuimon.bounds import has_room
 from tuimon.code_origin import is_package_file
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import BETWEEN, Frame, RangePlace
@@ -210,10 +211,6 @@ def _root(sample: Sample) -> Function | None:
 
 # ---- user ranges
 
-#: How many ranges of a process, and places of each, are held: names or places made in a loop must not fill memory.
-_PATHS = 128
-_PLACES_PER_PATH = 8
-
 
 class RangeJoin:
     """The places of one process's ranges; which of its ranges a stack lies in."""
@@ -227,9 +224,9 @@ class RangeJoin:
 
     def add_places(self, places: Iterable[RangePlace]) -> None:
         for place in places:
-            if place.path in self._places or len(self._places) < _PATHS:
+            if has_room(self._places, place.path):
                 known = self._places.setdefault(place.path, [])
-                if place not in known and len(known) < _PLACES_PER_PATH:
+                if place not in known and has_room(known, place):
                     known.append(place)
         self._places = dict(sorted(self._places.items()))
 

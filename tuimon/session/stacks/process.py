@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
+from tuimon.bounds import MANY_HELD, Latest
 from tuimon.records import Frame, Place, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Seen
@@ -26,8 +27,6 @@ _EXPECTED = 3
 _ROWS = 16
 #: Most stacks of a thread in windows that are joined; rarer ones count for their callers.
 _JOINED = 64
-#: Most threads of a process that are held, the latest that were sampled.
-_THREADS = 64
 
 
 class _Stacks(Series[Stretch]):
@@ -62,7 +61,7 @@ class Windows:
     """
 
     def __init__(self) -> None:
-        self._threads: dict[int, _Stacks] = {}  # the latest that were sampled
+        self._threads = Latest[int, _Stacks]()
         self._outside: deque[tuple[Span, float]] = deque(maxlen=64)  # of steps, with the share (0..1) outside the loop
         self.begin_s = -math.inf  # when the loop began, as far as is known
         self._latest_s = -math.inf  # when the latest window began
@@ -81,10 +80,8 @@ class Windows:
             for own in self._threads.values():
                 own.keep_apart(self.end_s)
         for tid, counts in window.counts.items():
-            own = self._threads[tid] = self._threads.pop(tid) if tid in self._threads else _Stacks()
+            own = self._threads[tid] = self._threads.get(tid) or _Stacks()
             own.append(Stretch(window.begin_s, window.t), counts)
-        while len(self._threads) > _THREADS:
-            del self._threads[next(iter(self._threads))]
         return True
 
     def end_steps(self, t: float) -> None:
@@ -154,8 +151,6 @@ class Windows:
 _OF_LOOP = UPDATES | {"data"}
 #: The last 30 s.
 RECENT = Span(last_s=WINDOW_S)
-#: How many thread names are held, the latest ones.
-_NAMES_LIMIT = 1024
 
 
 class ProcessStacks:
@@ -360,17 +355,14 @@ class LatestStacks:
 
     def __init__(self) -> None:
         self.begin_s = -math.inf  # of the steps: a window before it shows the set-up
-        self._names: dict[int, str] = {}
+        self._names = Latest[int, str](MANY_HELD)
         self._latest: Window | None = None
         self._unmoved: dict[int, tuple[StackNode, float]] = {}  # tid: its one stack, since when
 
     def add_names(self, record: Stacks) -> None:
         """Add the names of the threads in a record, also of those that are parked."""
         for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):
-            self._names.pop(tid, None)
             self._names[tid] = name
-        while len(self._names) > _NAMES_LIMIT:
-            del self._names[next(iter(self._names))]
 
     def add_window(self, window: Window) -> None:
         """Make a window with samples the latest one."""

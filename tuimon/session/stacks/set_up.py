@@ -26,8 +26,6 @@ from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
 from tuimon.torch_code import is_worker_loop
 
-#: Most different events of a process that are held.
-_EVENTS = 256
 #: Windows of each length that a series holds: those of the last 30 s as they were recorded.
 _ROWS = 32
 
@@ -37,7 +35,7 @@ class CompilerStats:
 
     def __init__(self) -> None:
         self._series = Series(Stretch, _ROWS)
-        self._events = Keys[CompilerEvents](2, _EVENTS)  # without count and time; how often each came, and its ns
+        self._events = Keys[CompilerEvents](2)  # without count and time; how often each came, and its ns
 
     def add_record(self, record: Compiler) -> None:
         events = ((replace(each, count=1, total_ns=0), each.count, each.total_ns) for each in record.events)

@@ -38,6 +38,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from tuimon import library_code, torch_code
+from tuimon.bounds import FRAMES_HELD, MANY_HELD
 from tuimon.code_origin import WITHIN, innermost_work, is_import_system, is_library_file, package_of
 from tuimon.records import CountSetting, Frame, Kept, Place, Stacks
 from tuimon.session.stacks.activity import (
@@ -80,8 +81,6 @@ Role = Literal[
     "upkeep",
 ]
 
-#: How many functions the roles are remembered for: a run has some hundreds.
-_FUNCTIONS_HELD = 4096
 #: Roles by the names that libraries and torch give their files and functions.
 _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("calls_closure", torch_code.may_call_closure),
@@ -103,7 +102,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
 )
 
 
-@lru_cache(_FUNCTIONS_HELD)
+@lru_cache(MANY_HELD)
 def _named(file: str, function: str) -> frozenset[Role]:
     found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
     is_named_part = torch_code.marked_part(file)  # of torch, by the views
@@ -149,8 +148,6 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 #: A frame of which nothing is known.
 UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
 
-#: How many frames of a log are held; frames beyond have no name.
-_FRAMES_LIMIT = 50_000
 #: Most lines held that set numbers of threads or workers, and most that keep something each step.
 _COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
 #: Roles of what makes data for updates.
@@ -177,7 +174,7 @@ class Trie:
     def add_frames(self, first: int, frames: list[Frame]) -> None:
         """Add frames, with ids from ``first`` on."""
         for number, frame in enumerate(frames, first):
-            if len(self._frames) < _FRAMES_LIMIT:
+            if len(self._frames) < FRAMES_HELD:
                 self._frames[number] = KnownFrame.of(frame)
                 if frame.user and (package := package_of(frame.file)) is not None:
                     self.programs.add(package)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import EventTime
+from tuimon.bounds import MANY_HELD
 from tuimon.records import Lead
 from tuimon.sources.loop.step import MarkedStretch
 
@@ -213,8 +214,6 @@ def _chord(hull: list[Point], at: float) -> float:
 #: A lead is unknown where half the width of its interval is more than both of these: us, and share of the lead.
 LEAD_ERROR_US = 100.0
 LEAD_ERROR_RATIO = 0.2
-#: Most events that wait for an estimate of the offset; further ones are left out.
-_WAITING = 4096
 
 
 class TimedBoundary(Struct, eq=False):
@@ -283,7 +282,7 @@ class Chain(Struct, eq=False):
         self._offset.add_event(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         boundary.chain, boundary.gpu_ns, boundary.stream_idle = self, gpu_ns, time.stream_idle
         boundary.earliest_ns, boundary.latest_ns = earliest_ns, seen_ns
-        if len(self._waiting) < _WAITING:
+        if len(self._waiting) < MANY_HELD:
             self._waiting.append(boundary)
 
     def move_anchor(self, elapsed_ns: int) -> None:

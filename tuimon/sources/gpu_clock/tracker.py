@@ -14,15 +14,13 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
+from tuimon.bounds import MANY_HELD, Latest, has_room
 from tuimon.records import BETWEEN, GPU_BOUNDARIES, GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary, lead_record
 from tuimon.sources.loop.step import MarkedStretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
 _STEPS_WAITING = 64
-_EVENTS_WAITING = 4096
-#: A step with more boundaries than this is none: it holds an evaluation.
-_BOUNDARIES_LIMIT = 2048
 _KINDS = layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END
 #: The boundaries that may have an event.
 BOUNDARIES = dict(zip(_KINDS, GPU_BOUNDARIES, strict=True))
@@ -100,7 +98,7 @@ class TimedStepFinder:
     """Feed it the stretches of one thread and the times of their events, in order."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, TimedBoundary] = {}  # by number of its event
+        self.waiting = Latest[int, TimedBoundary](MANY_HELD)  # by number of its event, which is used again
         self._open: TimedStep | None = None
         self._closed: list[TimedStep] = []
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
@@ -130,17 +128,14 @@ class TimedStepFinder:
         return [step for step in passed if step.chain is not None]
 
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
-        self.waiting.pop(number, None)  # event numbers are used again
         self.waiting[number] = boundary
-        if len(self.waiting) > _EVENTS_WAITING:
-            del self.waiting[next(iter(self.waiting))]
         step, begins = self._open, boundary.kind in _BEGINS_STEP
         if step is not None:
             step.boundaries.append(boundary)
             if begins and boundary.stretch.cut != step.boundaries[0].stretch.cut:
                 self._closed.append(step)
                 step = None
-            elif len(step.boundaries) > _BOUNDARIES_LIMIT:
+            elif len(step.boundaries) > MANY_HELD:  # it holds an evaluation
                 self.interrupt()
                 return
         if step is None:
@@ -187,9 +182,6 @@ def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
 
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
 _ESTIMATE_NS = 1_000_000_000
-_DEVICES = 64
-#: Most leads at one kind of boundary between two records; further ones are left out.
-_LEADS = 1024
 #: Largest number of bytes, or count: beyond it is damage.
 _MEMORY_LIMIT = 1 << 62
 #: Windows that one record covers, so that the log stays small.
@@ -301,7 +293,7 @@ class GpuTracker:
                 self._chain = Chain(device)
         elif kind == layout.TORCH_MEMORY:
             device, counter = flag >> 4, flag & 0xF
-            if value < _MEMORY_LIMIT and (device in self._memory or len(self._memory) < _DEVICES):
+            if value < _MEMORY_LIMIT and has_room(self._memory, device):
                 self._memory.setdefault(device, {})[counter] = value
 
     def lose_markers(self) -> None:
@@ -360,7 +352,7 @@ class GpuTracker:
         sums.error_us = chain.error_us
         for boundary in boundaries:
             leads = sums.leads.setdefault(boundary.kind, [])
-            if len(leads) < _LEADS:
+            if len(leads) < MANY_HELD:
                 leads.append(boundary)
 
     def _settle(self) -> None:

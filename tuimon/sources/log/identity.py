@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
+from tuimon.bounds import FRAMES_HELD
 from tuimon.node_ids import id_on_node
 from tuimon.records import (
     Exit,
@@ -29,9 +30,6 @@ from tuimon.records import (
     TraceTaken,
 )
 
-#: Most different frames of a run: as many as a Session holds. All further ones have one id that no frame has.
-_FRAMES = 50_000
-
 
 class SharedFrameIds:
     """One id for each different frame of a run: its ranks run the same code."""
@@ -46,7 +44,7 @@ class SharedFrameIds:
             number = self._ids.get(frame)
             if number is None:
                 number = len(self._ids)
-                if number < _FRAMES:
+                if number < FRAMES_HELD:  # further ones have one id that no frame has
                     self._ids[frame] = number
                     new.append(frame)
             ids.append(number)
@@ -77,7 +75,7 @@ class Identity:
         if isinstance(record, Stacks):
             known, rows = self._frames, list[StackCount | LoopStack]([*record.stacks, *record.loop])
             for stack in rows:
-                force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
+                force_setattr(stack, "frames", [known.get(number, FRAMES_HELD) for number in stack.frames])
         elif isinstance(record, Frames):
             ids, new = self._all_frames.intern(record.frames)
             self._frames.update(enumerate(ids, record.first))

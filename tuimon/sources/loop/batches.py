@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tuimon.agent.ring.layout import LOADER_SHIFT, Passed
+from tuimon.bounds import Latest
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import Step
 
-#: Most iterators remembered since the last training; a program that only evaluates makes a new one each time.
-_ITERATORS = 64
 #: A training may begin with an evaluation: so many batches, or so many ns of them, are held back until they are steps.
 _HELD, _HELD_NS = 32, 20_000_000_000
 #: Most batches that the very first update may take, fetched in a row: no earlier step shows how many it takes.
@@ -49,8 +48,9 @@ class Batches:
         """The program has left its loop: batches fetched in it are used no more."""
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self.returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
-        self._fetched: dict[int, Times] = {}  # iterator -> the times when its last fetch began
-        self._started: dict[int, Times] = {}  # those when their iter() began, of iterators without a fetch yet
+        # by iterator, of those since the last training: a program that only evaluates makes a new one each time
+        self._fetched = Latest[int, Times]()  # the times when its last fetch began
+        self._started = Latest[int, Times]()  # those when its iter() began, of iterators without a fetch yet
         self._begun: int | None = None  # iterator whose first fetch is the latest of all
         self._latest: int | None = None  # iterator of the latest fetch, until one is exhausted
         self._evaluating: int | None = None  # iterator whose last iteration was evaluation
@@ -60,7 +60,7 @@ class Batches:
         """Time until now can no longer turn out to be evaluation."""
         self.times.clear()
         self._started.clear()
-        self._fetched = {iterator: {} for iterator in self._fetched}
+        self._fetched.update({iterator: {} for iterator in self._fetched})
         self._iter_at: Times | None = None  # the times when the open iter() began
 
     def forget(self) -> None:
@@ -79,7 +79,7 @@ class Batches:
         """Starting its workers belongs to the iterator's first fetch, should that turn out to be evaluation."""
         at, self._iter_at = self._iter_at, None
         if at is not None and iterator:
-            _keep(self._started, iterator, at)
+            self._started[iterator] = at
 
     def begin_fetch(self, iterator: int, step: Step, time_ns: int) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
@@ -99,7 +99,7 @@ class Batches:
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
         self._evaluating = None if previous is None or is_of_group else iterator
-        _keep(self._fetched, iterator, self._started.pop(iterator, dict(self.times)))
+        self._fetched[iterator] = self._started.pop(iterator, dict(self.times))
         if evaluated is None:
             return False
         self._ahead.append((evaluated, time_ns))
@@ -273,13 +273,6 @@ class Batches:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluating is not None and self._evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead and not self.returned
-
-
-def _keep(held: dict[int, Times], iterator: int, at: Times) -> None:
-    """Hold the times of one more iterator; drop the oldest if there is no room."""
-    if iterator not in held and len(held) >= _ITERATORS:
-        del held[next(iter(held))]
-    held[iterator] = at
 
 
 def divide_forward(step: Step) -> None:

@@ -16,6 +16,7 @@ from tuimon.agent.ring.files import PID_LIMIT
 from tuimon.agent.ring.layout import Passed
 from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, Loading
 from tuimon.agent.ring.reader import RingReader
+from tuimon.bounds import has_room
 from tuimon.proc import procfs
 from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.sources.loop.step import MarkedStretch
@@ -67,7 +68,6 @@ class Worker(Struct):
         return LoaderWorker(self.pid, self.number, batches, items, collate, wait, hand_over if measured else None)
 
 
-_LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.
 WORKERS_LISTED = 4
 #: Totals of a worker found late cover its whole life: above this they are left out, as mostly of earlier windows.
@@ -317,7 +317,7 @@ class LoaderTracker:
         )
 
     def _loader(self, key: int) -> _Loader | None:
-        if key and key not in self._loaders and len(self._loaders) < _LOADERS:
+        if key and key not in self._loaders and has_room(self._loaders, key):
             found = parsed_facts(self._reader.name(key))
             if found is not None:
                 self._loaders[key] = _Loader(*found)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
+from tuimon.bounds import HELD, has_room
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.step import MarkedStretch
@@ -15,9 +16,6 @@ from tuimon.text import whole_number
 
 _DEPTH_LIMIT = 16
 _PATH_LIMIT = 64
-_AWAITING_LIMIT = 64
-#: The limit of one thread: a path is opened at a few places at most.
-_PLACES_LIMIT = 256
 
 
 class _Range(Struct):
@@ -73,7 +71,7 @@ class RangeTracker:
             return
         ended.end_ns, ended.closed = time_ns, closed
         self.awaiting.append(ended)
-        if len(self.awaiting) > _AWAITING_LIMIT:
+        if len(self.awaiting) > HELD:
             self._sum_up(self.awaiting.pop(0))
 
     def add_stretch(self, stretch: MarkedStretch) -> None:
@@ -117,7 +115,7 @@ class RangeTracker:
     def add_place(self, path: str, opened: int, closed: int) -> None:
         """A range with this path has ended; name ids of the places it was opened and closed at, 0: not known."""
         key = (path, opened, closed)
-        if key in self._seen or len(self._seen) >= _PLACES_LIMIT:
+        if key in self._seen or not has_room(self._seen, key):
             return
         self._seen.add(key)
         begin, end = self._site(opened), self._site(closed) if closed else None
@@ -140,11 +138,6 @@ class RangeTracker:
         parts = self._name_of(number).split(PLACE_SEPARATOR)
         line = whole_number(parts[3]) if len(parts) == 4 else None
         return (self._blocks.name_of(parts[1]), parts[2], line) if line is not None else None
-
-
-#: Threads followed at once, and how many are left when there are more: a ring may name any number of them.
-_LOOPS = 256
-_LEFT = 128
 
 
 class ThreadLoop:
@@ -200,10 +193,10 @@ class ThreadLoops:
     def of(self, tid: int) -> ThreadLoop:
         loop = self._loops.get(tid)
         if loop is None:
-            if len(self._loops) >= _LOOPS:
+            if len(self._loops) >= HELD:  # the lighter half goes
                 training = self.training()
                 ordered = sorted(self._loops, key=lambda tid: (self._loops[tid] is training, self._loops[tid].weight))
-                for lightest in ordered[:-_LEFT]:
+                for lightest in ordered[: -HELD // 2]:
                     self._drop(lightest)
             loop = self._loops[tid] = ThreadLoop(self._name_of, self._blocks, tid)
         return loop

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
+from tuimon.bounds import MANY_HELD
 from tuimon.proc import procfs
 from tuimon.proc.procfs import Stat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
@@ -186,8 +187,6 @@ _LEAST_S = 0.05
 _MUCH_BYTES = 4 << 20
 #: A file that was written longer ago is not the one, in seconds.
 _LATELY_S = 3.0
-#: Descriptors of a process that are inspected at most.
-_FILES = 1024
 #: In the names of our own files, which a training writes all the time.
 _RING = "/tuimon-"
 
@@ -216,7 +215,7 @@ def _file_system(pid: int, written_bytes: int) -> str:
     """
     found: list[tuple[int, str]] = []
     with suppress(OSError):
-        for number in os.listdir(f"/proc/{pid}/fd")[:_FILES]:
+        for number in os.listdir(f"/proc/{pid}/fd")[:MANY_HELD]:
             link = f"/proc/{pid}/fd/{number}"
             with suppress(OSError):
                 path, file = os.readlink(link), os.stat(link)

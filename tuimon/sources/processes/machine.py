@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
+from tuimon.bounds import HELD
 from tuimon.proc import procfs
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node
 from tuimon.proc.processes import environment
@@ -25,16 +26,10 @@ _PERIOD_S = 5.0
 #: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
-#: Most training processes whose place a record gives: more than a machine has GPUs.
-_PLACED = 64
-#: Processes whose threads are counted: 10 us each.
-_COUNTED = 64
 #: A file system that does not answer within so long is left out (s): that of a network may hang.
 _ANSWERS_S = 0.5
 #: cgroup version 1 writes "no limit" as a number near 2^63.
 _NO_LIMIT_BYTES = 1 << 60
-#: Levels of control groups that are read at most.
-_DEEPEST = 32
 _MOUNT = "/sys/fs/cgroup"
 
 
@@ -97,7 +92,7 @@ class ControlGroups:
             if controllers and controller not in controllers.split(","):
                 continue
             mount = f"{_MOUNT}/{controllers if controller == 'cpu' else controller}" if controllers else _MOUNT
-            parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
+            parts = [part for part in path.split("/") if part not in ("", "..")]
             for depth in range(len(parts), -1, -1):
                 yield "/".join([self._root + mount, *parts[:depth]]), bool(controllers)
 
@@ -181,7 +176,7 @@ class MachineSource(Source):
         if running and all(limit.isdigit() for limit in limits):
             found.append(ResourceUse(PIDS, int(running[0].partition("/")[2]), min(map(int, limits))))
         if os.geteuid() and (limit := procfs.limit_of(pid, "Max processes")) is not None:
-            stats = map(procfs.read_process_stat, self._table.pids()[:_COUNTED])
+            stats = map(procfs.read_process_stat, self._table.pids()[:HELD])
             found.append(ResourceUse(PIDS, sum(stat.threads for stat in stats if stat is not None), limit))
         return [min(found, key=_left)] if found else []
 
@@ -245,7 +240,7 @@ class MachineSource(Source):
 
     def _placed(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
-        for pid in sorted(self._table.trainers())[:_PLACED]:
+        for pid in sorted(self._table.trainers())[:HELD]:
             stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())
             node = next((node for node, cores in self._nodes.items() if stat is not None and stat.core in cores), None)
             allowed = self._allowed(pid)

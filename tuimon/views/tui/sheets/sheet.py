@@ -17,6 +17,7 @@ from textual.geometry import Size
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widget import Widget
 
+from tuimon.bounds import HELD
 from tuimon.errors import CannotInject
 from tuimon.views.tui.drawing.canvas import content_of
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
@@ -210,7 +211,6 @@ def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it retu
 
 #: Lines with their numbers.
 Code = Sequence[tuple[int, str]]
-_KEPT_MOST = 256
 
 
 class CodeAround:
@@ -230,7 +230,7 @@ class CodeAround:
         then only what samples have recorded is known.
         """
         key, process, closeup = (at.file, at.line), session.process(pid), self._closeup
-        if process is not None and closeup is not None and key not in self._read and len(self._read) < _KEPT_MOST:
+        if process is not None and closeup is not None and key not in self._read and len(self._read) < HELD:
             self._read[key] = ()
             began_unix_s = min(each.start_unix_s for each in session.processes())
 
