@@ -7,7 +7,7 @@ import pytest
 
 import tuimon
 from tuimon import code_origin, torch_code
-from tuimon.library_code import is_collector, is_environment, is_generation, is_rollout_entry, steps_environment
+from tuimon.library_code import is_collector, is_environment, is_rollout_entry, steps_environment
 
 #: Where a torch may lie: installed for a user or by the system, and built in place.
 TORCHES = (
@@ -132,7 +132,6 @@ def test_what_makes_the_data_of_reinforcement_learning():
     assert is_environment(f"{packages}/own_env.py", "reset")
     assert not is_environment(f"{packages}/torch/optim/adam.py", "step")
     assert not is_environment("/home/u/envs/rl/lib/python3.11/site-packages/nice/trainer.py", "step")
-    assert is_generation("/home/u/gpt.py", "generate")
     for line in ("state, reward, done, _ = world.step(action)", "out = self.envs.step(actions)"):
         assert steps_environment(line)
     for line in ("optimizer.step()", "loss, norm = meter.step(loss)", "scheduler.step(metric)"):

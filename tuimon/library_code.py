@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuimon.code_origin import frame_test, is_library_file, is_user_file
+from tuimon.code_origin import frame_test, is_library_file
 
 #: A debugger's or profiler's function, which Python calls at each call or line of a program: ``bdb.py``.
 is_tracer = frame_test(
@@ -37,17 +37,13 @@ _GENERATES = (r"/(?:transformers/generation|trl|vllm)/", "generate")
 is_collector = frame_test(_COLLECTS)
 #: The only sign, in a shortened stack, that data is made below it.
 is_rollout_entry = frame_test(_COLLECTS, _GENERATES)
-_generates = frame_test(_GENERATES)
+#: Generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``.
+is_generation = frame_test(_GENERATES)
 
 
 def steps_environment(source: str) -> bool:
     """True if a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
     return _STEPS_ENVIRONMENT.search(source) is not None
-
-
-def is_generation(file: str, function: str) -> bool:
-    """True if a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
-    return _generates(file, function) or (function == "generate" and is_user_file(file))
 
 
 # ---- where libraries evaluate

@@ -23,10 +23,14 @@ FRAMES = frames(
 )
 
 
+HOOK = ("/v/lib/python3.11/site-packages/tuimon/agent/importlib_bootstrap/hooks.py", 7, "tuimon_backward")
+
+
 def run(*samples: tuple[list[int], int]) -> Session:
     table = {"between": 80.0, "backward": 20.0}
     windows = steps(5.0, table, count=100), steps(6.0, table, first_index=100)
-    return one_process(FRAMES, *windows, stacks(8.0, *samples, ([5, 6], 20), ([7, 8], 20)))
+    sampled = stacks(8.0, *samples, ([5, 6], 20), ([7, 8, 10], 20))
+    return one_process(FRAMES, frames(HOOK, first=10), *windows, sampled)
 
 
 def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
@@ -36,6 +40,11 @@ def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
     assert hot is not None
     assert (hot.place.function, hot.place.line) == ("load", 12)
     assert hot.share == pytest.approx(0.75)
+
+
+def test_a_hook_of_an_installed_tuimon_is_no_library_that_owns_the_loop() -> None:
+    hot = evidence_of(run(([9], 60)).over("recent"), 100).hottest_in("backward")
+    assert hot is not None and (hot.place.line, hot.library) == (45, None)
 
 
 def test_the_loop_itself_is_only_its_own_lines() -> None:

@@ -21,6 +21,15 @@ def table(*places):
     return made
 
 
+def test_a_program_that_is_an_installed_package_is_read_like_a_users_file():
+    for function in ("generate", "evaluate", "validate", "fit"):
+        file, package = (
+            table((file, 5, function, "y = model(x)", True)).node([0]).frame
+            for file in ("/home/me/train.py", "/v/lib/python3.11/site-packages/nice/train.py")
+        )
+        assert (package.roles, package.block) == (file.roles, file.block)
+
+
 SMALL = table(
     ("a.py", 1, "main", "main()", True),  # 0
     ("a.py", 5, "loop", "x = load()", True),

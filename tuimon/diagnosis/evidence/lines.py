@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from tuimon.code_origin import is_package_file, is_torch
+from tuimon.code_origin import is_library_file
 from tuimon.records import UPDATE, Frame, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
 from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, function_at
@@ -50,14 +50,9 @@ def library_frame(node: StackNode) -> Frame | None:
         frame = node.frames[depth]
         if frame.user or is_loader_code(frame.file):
             return None
-        if is_library(frame):
+        if is_library_file(frame.file):
             return replace(frame, function=function_at(node.frames[: depth + 1]))
     return None
-
-
-def is_library(frame: Frame) -> bool:
-    """True if a frame is of an installed package other than torch."""
-    return is_package_file(frame.file) and not is_torch(frame.file)
 
 
 def is_collecting(node: StackNode) -> bool:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     is_collecting,
-    is_library,
     library_frame,
     update_path,
     user_path,
@@ -268,7 +268,7 @@ class _Update:
         self._lines -= {(f.file, f.line) for row in in_backward for f in user_path(row)}
         #: The functions of a library that owns the loop.
         self._functions = {
-            f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library(f)
+            f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library_file(f.file)
         }
 
     def holds(self, row: Sample) -> bool:

@@ -13,7 +13,6 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tuimon.bounds import has_room
-from tuimon.code_origin import is_package_file
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import BETWEEN, Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
@@ -171,8 +170,7 @@ class _Phases:
             return place.is_before_model is False and self._loop.is_above_backward(place)
         if self._loop.trains(place.called) or not self._loop.fetches:
             return True
-        first = place.inside[0]
-        return bool(place.is_before_model) and first.user and not is_package_file(first.file)
+        return bool(place.is_before_model) and place.inside[0].user
 
 
 def _completed(sampled: Sequence[Sample], seen: Seen) -> list[Sample]:

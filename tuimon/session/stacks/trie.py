@@ -87,7 +87,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("collector", library_code.is_collector),  # makes data with a policy
     ("compiled_call", torch_code.is_compiled_call),
     ("environment", library_code.is_environment),
-    ("generates", library_code.is_generation),  # text, with a language model
+    ("generates", library_code.is_generation),  # text, with a language model; see also ``KnownFrame.of``
     ("graph_replay", torch_code.is_graph_replay),
     ("library", lambda file, name: is_library_file(file) and not library_code.is_rollout_entry(file, name)),  # no torch
     ("may_be_loss", library_code.may_be_loss),
@@ -133,11 +133,11 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
         """The facts known of a frame: by its names, by whose code it is, and by the text of its line."""
         file, function = code = frame.file, frame.function
         roles, block = _named(file, function), None
-        if frame.user:
-            roles -= {"library"}
+        if frame.user:  # of a program that is an installed package as well
+            roles = roles - {"library"} | ({"generates"} if function == "generate" else set())
         if torch_code.collates(file, function, frame.source):
             roles |= {"collates"}
-        if frame.no_grad is not None or library_code.is_evaluator(file, function):
+        if frame.no_grad is not None or (not frame.user and library_code.is_evaluator(file, function)):
             block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
         kind: FrameKind = next((kind for kind, is_one in _KINDS if is_one(file, function)), "none")
         if not frame.user and torch_code.is_module_body(file, function):
