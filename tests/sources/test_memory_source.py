@@ -12,13 +12,12 @@ import pytest
 from tests.waiting import Clock
 from tuimon.agent.ring.control_words import Answer, Command, State
 from tuimon.agent.ring.files import MEMORY, side_file
-from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
 from tuimon.sources.control_channel import ControlError
 from tuimon.sources.memory import STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_text import SourceText
+from tuimon.sources.source_facts import ProcessCode
 
 USER, TORCH = "/home/me/train.py", "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"
 CONTENT = {
@@ -35,7 +34,7 @@ CONTENT = {
 
 
 def history(content: object) -> MemoryHistory | None:
-    return read_history(json.dumps(content).encode(), 4242, 7.0, SourceText(), TargetFiles(None))
+    return read_history(json.dumps(content).encode(), 4242, 7.0, ProcessCode())
 
 
 def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
@@ -49,10 +48,7 @@ def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
 def test_a_package_that_is_the_program_is_the_users_code() -> None:
     content = {**CONTENT, "lines": [[TORCH, 134, "forward"], ["/v/lib/python3.11/site-packages/nice/a.py", 7, "log"]]}
     raw = json.dumps({**content, "stacks": [{"frames": [0, 1], "bytes": 9, "blocks": 1, "growth": None}]}).encode()
-    found = [
-        read_history(raw, 4242, 7.0, SourceText(), TargetFiles(None), programs)
-        for programs in ((), {"nice"}, {"other"})
-    ]
+    found = [read_history(raw, 4242, 7.0, ProcessCode(programs=programs)) for programs in ((), {"nice"}, {"other"})]
     assert [(each.lines[0].line, each.lines[0].user) for each in found if each] == [
         (134, False), (7, True), (134, False),
     ]  # fmt: skip
@@ -65,7 +61,7 @@ def test_damaged_figures_are_no_record() -> None:
         damaged = bytearray(raw)
         for _ in range(rng.randint(1, 6)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        record = read_history(bytes(damaged), 4242, 7.0, SourceText(), TargetFiles(None))
+        record = read_history(bytes(damaged), 4242, 7.0, ProcessCode())
         assert record is None or all(line.live_bytes >= 0 for line in record.lines)
     for key, value in (("live_bytes", -1), ("steps", 10**30), ("lines", [["a", -1, "f"]]), ("trigger", "x")):
         assert history({**CONTENT, key: value}) is None

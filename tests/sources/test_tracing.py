@@ -28,8 +28,9 @@ from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources import tracing as trace_writer
 from tuimon.sources.log.reader import decode
 from tuimon.sources.markers.follower import RingFollower
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.trace_records import leave_record
-from tuimon.sources.tracing import read_lines, stretches_of
+from tuimon.sources.tracing import code_of, read_lines, stretches_of
 from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
@@ -185,12 +186,23 @@ FILE = {
 def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(tmp_path: Path) -> None:
     path = tmp_path / "1-1.ring.lines"
     path.write_text(json.dumps(FILE))
-    assert read_lines(str(path), 7) == [
+    assert read_lines(str(path), 7, ProcessCode()) == [
         TracedStretch("forward() model.py:9", round(8.5 * MS), round(11.5 * MS)),
         TracedStretch("main() train.py:44", round(11.5 * MS), round(12.5 * MS)),
         TracedStretch("main() train.py:44", round(23.5 * MS), round(26.5 * MS)),
     ]
     assert not list(tmp_path.iterdir())
+
+
+def test_lines_of_a_package_that_is_the_program_are_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [f"/v/lib/python3.11/site-packages/{name}.py" for name in ("nice/__main__", "nice/train", "torch/_tensor")]
+    backward = [[0, 5, "<module>"], [1, 44, "main"], [2, 600, "backward"]]
+    reader = FakeReader("")
+    monkeypatch.setattr(reader, "meta", lambda: {"loop": {"files": files, "backward": backward}})
+    path = tmp_path / "1-1.ring.lines"
+    own = {"name": "main", "file": files[1], "line": 44}
+    path.write_text(json.dumps({**FILE, "frames": [own], "stacks": [[0]], "samples": [[10 * MS, 0], [11 * MS, 0]]}))
+    assert {each.name for each in read_lines(str(path), 7, code_of(reader))} == {"main() train.py:44"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", json.dumps({**FILE, "order": 6}), json.dumps({**FILE, "samples": 5})])
@@ -200,7 +212,7 @@ def test_what_is_damaged_or_of_another_trace_has_no_lines(
     monkeypatch.setattr(trace_writer, "TIMEOUT_S", 0.0)
     path = tmp_path / "1-1.ring.lines"
     path.write_text(content)
-    assert read_lines(str(path), 7) == []
+    assert read_lines(str(path), 7, ProcessCode()) == []
 
 
 def test_one_sample_says_nothing_of_how_long() -> None:

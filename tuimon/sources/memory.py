@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.files import MEMORY, remove_file, ring_path, side_file
-from tuimon.code_origin import is_user_file
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
+from tuimon.records import Frame, MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
 from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, give_order
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_text import SourceText
+from tuimon.sources.source_facts import NAME_CHARS, ProcessCode
 
 #: Lines of one record.
 _LINES = 40
@@ -51,50 +50,40 @@ class _File(msgspec.Struct):
 _Key = tuple[str, int, str]
 
 
-def read_history(
-    raw: bytes, pid: int, t: float, source: SourceText, files: TargetFiles, programs: Collection[str] = ()
-) -> MemoryHistory | None:
+def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHistory | None:
     """The record of what an agent has written; None if that is damaged."""
     file = decoded(raw, _File)
     if file is None:
         return None
     groups: dict[_Key, list[_Stack]] = {}
     for stack in file.stacks:
-        groups.setdefault(_line_of(stack, file.lines, programs), []).append(stack)
+        groups.setdefault(_line_of(stack, file.lines, code), []).append(stack)
     ordered = sorted(groups.items(), key=lambda group: -sum(stack.bytes for stack in group[1]))
     return MemoryHistory(
         t=t,
         pid=pid,
         trigger=file.trigger,
-        device=file.device[:_NAME_CHARS],
+        device=file.device[:NAME_CHARS],
         steps=file.steps,
         live_bytes=file.live_bytes,
         most_bytes=file.most_bytes,
-        lines=[_memory_line(key, stacks, source, files, programs) for key, stacks in ordered[:_LINES]],
+        lines=[_memory_line(code.frame(*key), stacks) for key, stacks in ordered[:_LINES]],
         folded_bytes=file.folded_bytes + sum(s.bytes for _, stacks in ordered[_LINES:] for s in stacks),
         wanted_bytes=file.wanted_bytes,
         pause_ms=round(file.pause_ns / 1e6, 3),
     )
 
 
-def _line_of(stack: _Stack, lines: list[_Key], programs: Collection[str]) -> _Key:
+def _line_of(stack: _Stack, lines: list[_Key], code: ProcessCode) -> _Key:
     """The innermost line of the user's code; without one, the innermost."""
     frames = [lines[number] for number in stack.frames if 0 <= number < len(lines)]
-    return next((frame for frame in frames if is_user_file(frame[0], programs)), frames[0] if frames else ("", 0, ""))
+    return next((frame for frame in frames if code.is_user(frame[0])), frames[0] if frames else ("", 0, ""))
 
 
-def _memory_line(
-    key: _Key, stacks: list[_Stack], source: SourceText, files: TargetFiles, programs: Collection[str]
-) -> MemoryLine:
-    file, line, function = key
-    user = bool(file) and is_user_file(file, programs)
+def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:
     known = [stack.growth for stack in stacks if stack.growth is not None]
     return MemoryLine(
-        file[-_NAME_CHARS * 4 :],
-        line,
-        function[:_NAME_CHARS],
-        source.line(file, line, files) if user else "",
-        user,
+        *(at.file, at.line, at.function, at.source, at.user),
         sum(stack.bytes for stack in stacks),
         sum(stack.blocks for stack in stacks),
         sum(known) if known else None,
@@ -120,7 +109,6 @@ class MemorySource(Source):
         self._request: Request | None = None  # a recording that has been ordered
         self._first_s: float | None = None  # when to record by itself
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
-        self._source = SourceText()
 
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""
@@ -190,7 +178,7 @@ class MemorySource(Source):
         remove_file(path)
         ticks = self._table.start_ticks(pid)
         files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks), ended=OURS)
-        history = read_history(raw, pid, round(now_s, 3), self._source, files, self._table.programs)
+        history = read_history(raw, pid, round(now_s, 3), ProcessCode(files, programs=self._table.programs))
         yield history or self._notice("warning", "the agent's figures are damaged")
 
     def _notice(self, level: Literal["ok", "info", "warning"], message: str, hint: str | None = None) -> Notice:

@@ -6,15 +6,18 @@ import ast
 import re
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tuimon.bounds import Latest
+from tuimon.code_origin import is_user_file
 from tuimon.proc.target_files import Rights, TargetFiles
-from tuimon.records import CountSetting, CountSettings, KeepingLine
+from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
 from tuimon.sources.source_text import FILES_HELD, SOURCE_CHARS, SourceText, text_of
 
+#: Longest name of a function in records; a file's may have four times as many characters.
+NAME_CHARS = 300
 #: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
 #: Most lines that set counts, as reported of a file.
@@ -167,22 +170,36 @@ class SourceFacts:
         return known
 
 
-class SourceBlocks:
-    """Lines and blocks of the files of one process."""
+def named(file: str, function: str, files: TargetFiles) -> tuple[str, str]:
+    """File and function as records name them: a notebook's cell by its number."""
+    cell = files.cell(file)
+    return (file if cell is None else cell.name)[-4 * NAME_CHARS :], function[:NAME_CHARS]
 
-    def __init__(self, files: TargetFiles | None = None, facts: SourceFacts | None = None) -> None:
-        """``files``: those of the process that names them (None: ours). ``facts``: shared by several processes."""
+
+class ProcessCode:
+    """The code of one process: whose it is, its names and lines in records, and its blocks."""
+
+    def __init__(
+        self, files: TargetFiles | None = None, facts: SourceFacts | None = None, programs: Collection[str] = ()
+    ) -> None:
+        """``files``: those of the process that names them (None: ours). ``facts``: shared by several processes.
+
+        ``programs``: the installed packages that are what runs, whose code is the user's.
+        """
         self._files = files or TargetFiles(None)
         self._facts = facts or SourceFacts()
+        self._programs = programs
 
-    def line(self, file: str, line: int) -> str:
-        """See ``SourceText.line``."""
-        return self._facts.source.line(file, line, self._files)
+    def is_user(self, file: str) -> bool:
+        return is_user_file(file, self._programs)
 
-    def name_of(self, file: str) -> str:
-        """A file's name in records: the number of a notebook's cell."""
-        cell = self._files.cell(file)
-        return file if cell is None else cell.name
+    def named(self, file: str, function: str) -> tuple[str, str]:
+        return named(file, function, self._files)
+
+    def frame(self, file: str, line: int, function: str) -> Frame:
+        """A line as records have it, with its text if it is the user's."""
+        user, (name, function) = self.is_user(file), self.named(file, function)
+        return Frame(name, line, function, self._facts.source.line(file, line, self._files) if user else "", user)
 
     def block(self, file: str, line: int, function: str) -> Block | None:
         return self._facts.of(file, self._files).block(line, function)

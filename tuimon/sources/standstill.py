@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, structs
 
-from tuimon.code_origin import is_agent_file, is_user_file
+from tuimon.code_origin import is_agent_file
 from tuimon.proc import connections, procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
@@ -21,7 +21,7 @@ from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProce
 from tuimon.sources.base import Source, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import STATES
-from tuimon.sources.source_facts import SourceBlocks, SourceFacts
+from tuimon.sources.source_facts import ProcessCode, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
@@ -166,8 +166,6 @@ def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[i
 GROUPS = 48
 THREADS = 256
 DEPTH = 32
-#: Longest name of a function and of a file.
-_NAME_CHARS = 300
 
 
 class Grouped(Struct, frozen=True, gc=False):
@@ -179,12 +177,9 @@ class Grouped(Struct, frozen=True, gc=False):
 
 
 def grouped(
-    threads: Iterable[tuple[int, SampledThread]],
-    source: Callable[[int, RawFrame], str],
-    training: Collection[int] = (),
-    programs: Collection[str] = (),
+    threads: Iterable[tuple[int, SampledThread]], code: Mapping[int, ProcessCode], training: Collection[int] = ()
 ) -> Grouped:
-    """Group threads, given with their pids; ``source`` reads a line for a process.
+    """Group threads, given with their pids; ``code``: of each process.
 
     Main threads are always listed, and those that train elsewhere: their ids are ``training``.
     """
@@ -192,7 +187,7 @@ def grouped(
     idle = 0
     for pid, thread in threads:
         frames = tuple(frame for frame in thread.stack if not is_agent_file(frame.file))
-        if thread.tid not in (pid, *training) and not any(is_user_file(frame.file, programs) for frame in frames):
+        if thread.tid not in (pid, *training) and not any(code[pid].is_user(frame.file) for frame in frames):
             idle += 1
             continue
         members.setdefault(frames, []).append((pid, thread.tid))
@@ -200,12 +195,7 @@ def grouped(
     ordered = sorted(members.items(), key=lambda item: (not is_first[item[0]], -len(item[1])))
     groups = []
     for frames, found in ordered[:GROUPS]:
-        shown = []
-        for frame in frames[-DEPTH:]:
-            file, line, function = frame
-            is_user = is_user_file(file, programs)
-            text = source(found[0][0], frame) if is_user else ""
-            shown.append(Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user))
+        shown = [code[found[0][0]].frame(*frame) for frame in frames[-DEPTH:]]
         groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
     return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
@@ -269,13 +259,13 @@ class StandstillSource(Source):
             (each, ticks) for each in suspicion.processes if (ticks := self._table.start_ticks(each.pid)) is not None
         ]
         stacks = take_stacks([each.pid for each, _ in live], suspicion.since_s)
-        facts, code = SourceFacts(), dict[int, SourceBlocks]()
+        facts, code = SourceFacts(), dict[int, ProcessCode]()
         threads, processes = list[tuple[int, SampledThread]](), list[StandingProcess]()
         for each, ticks in live:
             pid, taken = each.pid, stacks[each.pid]
             own, unknown = ((), taken) if isinstance(taken, str) else (taken, None)
             threads += ((pid, thread) for thread in own)
-            code[pid] = SourceBlocks(TargetFiles(pid, start_unix_s(ticks)), facts)
+            code[pid] = ProcessCode(TargetFiles(pid, start_unix_s(ticks)), facts, self._table.programs)
             stat, trains = procfs.read_thread_stat(pid, pid), each.tid or pid
             now = next((thread.stack for thread in own if thread.tid == trains), None)
             if unknown is None and each.tid is not None and now is None:
@@ -293,9 +283,7 @@ class StandstillSource(Source):
                 )
             )
         training = {each.tid for each, _ in live if each.tid is not None}
-        groups = grouped(
-            threads, lambda pid, frame: code[pid].line(frame.file, frame.line), training, self._table.programs
-        )
+        groups = grouped(threads, code, training)
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
@@ -308,7 +296,7 @@ class StandstillSource(Source):
         )
 
 
-def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], blocks: SourceBlocks) -> bool:
+def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code: ProcessCode) -> bool:
     """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
     If ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
@@ -319,7 +307,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], block
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
         if (one.file, bare_name(one.function)) != (other.file, bare_name(other.function)):
             return depth == 0  # below, one line calls both
-        if blocks.in_one_loop(one.file, one.line, other.line) is not False:
+        if code.in_one_loop(one.file, one.line, other.line) is not False:
             return False
         if one.line != other.line:
             return True

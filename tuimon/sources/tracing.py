@@ -19,14 +19,18 @@ import msgspec
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command
 from tuimon.agent.ring.files import LINES, TRACE, remove_file, side_file
 from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
-from tuimon.code_origin import is_user_file
+from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TraceError
-from tuimon.proc.ring_facts import decoded, read_side_file
+from tuimon.proc.processes import start_unix_s
+from tuimon.proc.ring_facts import decoded, read_side_file, ring_facts
+from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
+from tuimon.sources.source_facts import ProcessCode, SourceFacts
+from tuimon.sources.stacks.loop_reports import path_to_backward, program_of
 from tuimon.sources.trace_records import leave_record
-from tuimon.text import plain
+from tuimon.text import code_place, plain
 from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, read_trace
 from tuimon.trace.summary import Summary, record_of, summarize
@@ -103,7 +107,7 @@ class Taking:
                 raise TraceError("the agent's answer cannot be understood")
             self._markers.extend(self._ring.read())
             steps, phases = loop_parts(self._markers, answer.begin, answer.end)
-            lines = read_lines(lines_path, self.request.number) if answer.lines else []
+            lines = read_lines(lines_path, self.request.number, code_of(self._ring)) if answer.lines else []
             taken = msgspec.structs.replace(
                 known,
                 steps=len(steps) or answer.steps,
@@ -205,14 +209,21 @@ class _StackFile(msgspec.Struct):
     samples: list[tuple[int, int]]
 
 
-def read_lines(path: str, order: int) -> list[TracedStretch]:
+def code_of(ring: RingReader) -> ProcessCode:
+    """The code of a training; an installed package that is the program is the user's, as for stack samples."""
+    files, facts = TargetFiles(ring.pid, start_unix_s(ring.start_ticks)), SourceFacts()
+    program = program_of(path_to_backward(ring_facts(ring.meta()).loop), facts, files)
+    return ProcessCode(files, facts, () if program is None else (program,))
+
+
+def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
     """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:
             file = decoded(read_side_file(path), _StackFile)
             if file is not None and file.order == order:
-                return stretches_of(file.samples, [_user_line(stack, file.frames) for stack in file.stacks])
+                return stretches_of(file.samples, [_user_line(stack, file.frames, code) for stack in file.stacks])
             if time.monotonic() > until_s:
                 return []
             time.sleep(_POLL_S)
@@ -239,12 +250,13 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
     return found
 
 
-def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame]) -> str:
+def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame], code: ProcessCode) -> str:
     """The innermost line of the user's code: ``main() train.py:44``; "" where there is none."""
     for number in reversed(stack):
-        if 0 <= number < len(frames) and is_user_file(frames[number].file):
-            frame = frames[number]
-            return plain(f"{frame.name}() {os.path.basename(frame.file)}:{frame.line}")[:_NAME_CHARACTERS]
+        if 0 <= number < len(frames) and code.is_user(frames[number].file):
+            at = frames[number]
+            file, function = code.named(at.file, at.name)
+            return f"{plain(function)}() {code_place(file, at.line)}"[:_NAME_CHARACTERS]
     return ""
 
 

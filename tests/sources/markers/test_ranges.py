@@ -8,7 +8,7 @@ from tuimon.agent.ring import layout
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import RangePlace
 from tuimon.sources.markers.thread_loops import RangeTracker
-from tuimon.sources.source_facts import Block, SourceBlocks
+from tuimon.sources.source_facts import Block, ProcessCode
 
 SOURCE = textwrap.dedent(
     """\
@@ -43,7 +43,7 @@ def source(tmp_path, text=SOURCE):
 
 
 def test_blocks_of_a_source_file(tmp_path):
-    file, blocks = source(tmp_path), SourceBlocks()
+    file, blocks = source(tmp_path), ProcessCode()
     assert blocks.block(file, 4, "main") == Block(4, 8)
     assert blocks.block(file, 5, "main") == Block(4, 8)  # Python may name any line of the head
     assert blocks.block(file, 7, "main") == Block(7, 7)
@@ -55,11 +55,11 @@ def test_blocks_of_a_source_file(tmp_path):
 
 def test_files_that_have_no_blocks(tmp_path):
     file = source(tmp_path)
-    assert SourceBlocks(TargetFiles(None, os.path.getmtime(file) - 60)).block(file, 4, "main") is None
-    assert SourceBlocks().block(str(tmp_path / "gone.py"), 4, "main") is None
-    assert SourceBlocks().block("<ipython-input-3>", 4, "main") is None
-    assert SourceBlocks().block(source(tmp_path, "with x(:\n  pass\n"), 1, "main") is None
-    assert SourceBlocks().block(source(tmp_path, "with x:\n  pass\n" + "y = 1\n" * 100_000), 1, "main") is None
+    assert ProcessCode(TargetFiles(None, os.path.getmtime(file) - 60)).block(file, 4, "main") is None
+    assert ProcessCode().block(str(tmp_path / "gone.py"), 4, "main") is None
+    assert ProcessCode().block("<ipython-input-3>", 4, "main") is None
+    assert ProcessCode().block(source(tmp_path, "with x(:\n  pass\n"), 1, "main") is None
+    assert ProcessCode().block(source(tmp_path, "with x:\n  pass\n" + "y = 1\n" * 100_000), 1, "main") is None
 
 
 def name(text, *place):

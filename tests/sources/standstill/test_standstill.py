@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 
 import psutil
 import pytest
@@ -16,7 +16,7 @@ from tuimon.records import RankCollective, StandingProcess, Standstill
 from tuimon.sources import flight_recorders, standstill
 from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_facts import SourceBlocks
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy import DumpError
@@ -138,22 +138,27 @@ def test_what_this_process_writes_is_measured():
     assert bytes_per_s(None, before) is None and procfs.read_io(1 << 30) is None
 
 
-def test_groups_are_bounded():
-    deep = tuple(RawFrame("/home/me/net.py", n, "forward") for n in range(DEPTH + 10))
+def test_groups_are_bounded(tmp_path):
+    file, code = tmp_path / "net.py", defaultdict(ProcessCode)
+    file.write_text("x = 1\n" * 99)
+    deep = tuple(RawFrame(str(file), n, "forward") for n in range(DEPTH + 10))
     many = [(pid, thread(pid, *deep)) for pid in range(1, THREADS + 3)]
     others = [(9000 + n, thread(9000 + n, MAIN._replace(line=n))) for n in range(GROUPS + 4)]
     idle = (ME, thread(ME + 1, RawFrame("/usr/lib/python3.11/threading.py", 1, "wait")))
-    found = grouped([*others, *many, idle], lambda pid, frame: "x = 1")
+    found = grouped([*others, *many, idle], code)
     first = found.groups[0]
     assert (len(found.groups), found.folded, found.idle) == (GROUPS, 5, 1)
     assert (len(first.frames), first.outer, len(first.threads), first.more) == (DEPTH, 10, THREADS, 2)
     assert first.frames[-1].line == DEPTH + 9 and first.frames[0].source == "x = 1"
 
 
-def test_a_package_that_is_the_program_is_the_users_code():
-    own = RawFrame("/venv/lib/python3.11/site-packages/nice/train.py", 5, "main")
+def test_a_package_that_is_the_program_is_the_users_code(tmp_path):
+    file = tmp_path / "site-packages/nice/train.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("x = 1\n" * 5)
+    own = RawFrame(str(file), 5, "main")
     threads = [(ME, thread(ME + 1, own)), (ME, thread(ME + 2, own._replace(file="/site-packages/other/train.py")))]
-    found = grouped(threads, lambda pid, frame: "x = 1", programs={"nice"})
+    found = grouped(threads, {ME: ProcessCode(programs={"nice"})})
     assert (len(found.groups), found.idle) == (1, 1)
     assert (found.groups[0].frames[0].user, found.groups[0].frames[0].source) == (True, "x = 1")
 
@@ -232,7 +237,7 @@ TRAINED = at((16, "<module>"), (12, "main"), (3, "fit"), (8, "step"))
 def test_it_has_left_them_below_all_of_them(tmp_path, now, left):
     file = tmp_path / "train.py"
     file.write_text(SCRIPT)
-    assert has_left(now(str(file)), TRAINED(str(file)), SourceBlocks()) == left
+    assert has_left(now(str(file)), TRAINED(str(file)), ProcessCode()) == left
 
 
 READS = """

@@ -22,7 +22,7 @@ from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.process_table import TimedPhase
-from tuimon.sources.source_facts import SourceBlocks
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
 from tuimon.text import plain
@@ -108,7 +108,7 @@ class RingFollower:
         self._begin_ns = start_ns // interval_ns * interval_ns
         # files of a process that has ended only if they are of our own user, as the ring is
         files = TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
-        self._loops = ThreadLoops(reader.name, SourceBlocks(files))
+        self._loops = ThreadLoops(reader.name, ProcessCode(files))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._compiler = CompilerTracker(reader)

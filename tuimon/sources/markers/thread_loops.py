@@ -11,7 +11,7 @@ from tuimon.bounds import HELD, has_room
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.step import MarkedStretch
-from tuimon.sources.source_facts import SourceBlocks
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.text import whole_number
 
 _DEPTH_LIMIT = 16
@@ -42,9 +42,9 @@ class _Sum(Struct):
 class RangeTracker:
     """Matches the ends of a thread's ranges with their begins; sums them by path, and reports each place once."""
 
-    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
+    def __init__(self, name_of: Callable[[int], str], code: ProcessCode | None = None) -> None:
         self._name_of = name_of
-        self._blocks = blocks or SourceBlocks()
+        self._code = code or ProcessCode()
         self.open: list[_Range] = []
         self._depth = 0  # counts begins beyond the limit too, so that ends match
         self.awaiting: list[_Range] = []  # ended inside a stretch that has no label yet
@@ -126,7 +126,7 @@ class RangeTracker:
             last = end[2]
         else:
             # a ``with`` statement is left at the line it was entered at: its end is known from the source alone
-            block = self._blocks.block(file, line, function)
+            block = self._code.block(file, line, function)
             if block is not None:
                 line, last = block
         place = RangePlace(path, file, function, line, last) if last is not None else None
@@ -137,17 +137,17 @@ class RangeTracker:
         """File, function and line."""
         parts = self._name_of(number).split(PLACE_SEPARATOR)
         line = whole_number(parts[3]) if len(parts) == 4 else None
-        return (self._blocks.name_of(parts[1]), parts[2], line) if line is not None else None
+        return (*self._code.named(parts[1], parts[2]), line) if line is not None else None
 
 
 class ThreadLoop:
     """The loop of one thread and its user ranges."""
 
-    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks, tid: int = 0) -> None:
+    def __init__(self, name_of: Callable[[int], str], code: ProcessCode, tid: int = 0) -> None:
         self.tid = tid  # 0: not known
         self.machine = LoopMachine()
         self.steps = self.machine.steps
-        self.ranges = RangeTracker(name_of, blocks)
+        self.ranges = RangeTracker(name_of, code)
         self.has_trained = False  # whether records cover it, or once did
         self.ended = False  # whether its thread has
         self.passed = 0  # steps that ended while another thread was the training thread
@@ -181,10 +181,10 @@ class ThreadLoop:
 class ThreadLoops:
     """The loops of one process, by thread id; those of ended threads go, but for the latest that trained."""
 
-    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
+    def __init__(self, name_of: Callable[[int], str], code: ProcessCode) -> None:
         self.steps = 0  # of the process in windows that no record covers
         self._name_of = name_of
-        self._blocks = blocks
+        self._code = code
         self._loops: dict[int, ThreadLoop] = {}
 
     def __iter__(self) -> Iterator[ThreadLoop]:
@@ -198,7 +198,7 @@ class ThreadLoops:
                 ordered = sorted(self._loops, key=lambda tid: (self._loops[tid] is training, self._loops[tid].weight))
                 for lightest in ordered[: -HELD // 2]:
                     self._drop(lightest)
-            loop = self._loops[tid] = ThreadLoop(self._name_of, self._blocks, tid)
+            loop = self._loops[tid] = ThreadLoop(self._name_of, self._code, tid)
         return loop
 
     def training(self) -> ThreadLoop | None:

@@ -14,7 +14,7 @@ from tuimon.code_origin import is_import_system, is_library_file, is_user_file, 
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame, KeepingLine
-from tuimon.sources.source_facts import SourceFacts
+from tuimon.sources.source_facts import SourceFacts, named
 from tuimon.sources.source_text import SourceText
 from tuimon.torch_code import (
     calls_collate,
@@ -30,8 +30,6 @@ from tuimon.torch_code import (
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000
-#: Longest function name in the log; a file name may have four times as many characters.
-_NAME_CHARS = 300
 
 
 class RawFrame(NamedTuple):
@@ -51,11 +49,6 @@ class FrameTraits(NamedTuple):
     wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
     imports: bool = False  # Python's import system, or a library's module while that is imported
-
-
-def named(frame: RawFrame) -> tuple[str, str]:
-    """The file and function of a frame, as records name them."""
-    return frame.file[-_NAME_CHARS * 4 :], frame.function[:_NAME_CHARS]
 
 
 def bare_name(function: str) -> str:
@@ -100,10 +93,10 @@ class FrameIds:
             traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
         if is_rollout_entry(file, function):
             return traits._replace(part="rollout")
-        if is_evaluator(file, function):
-            return traits._replace(part="evaluation")
         if compiles(file, function):
             return traits._replace(part="compiler")
+        if is_evaluator(file, function) and not traits.user:
+            return traits._replace(part="evaluation")
         if is_module_body(file, function) and not traits.user:
             return traits._replace(imports=True)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
@@ -146,8 +139,7 @@ class FrameIds:
         traits = self.traits(frame)
         id_ = self._given
         self._given += 1
-        cell = files.cell(frame.file)
-        file, function = named(frame if cell is None else frame._replace(file=cell.name))
+        file, function = named(frame.file, frame.function, files)
         no_grad = None
         loop = False
         counts: tuple[CountSettings, ...] = ()

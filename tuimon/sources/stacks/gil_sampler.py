@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from tuimon.code_origin import is_user_file
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Gil, GilCount, GilFunction
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame, named
+from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.speedscope import SampledThread
 
 #: Rate and length of a window: 30 samples.
@@ -57,7 +58,7 @@ class GilSampler:
         counts.sort(key=lambda thread: -thread.count)
         samples = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
         threads = [thread for thread in counts if thread.count][:_THREADS]
-        functions = _functions(ended.samples.threads, programs)
+        functions = _functions(ended.samples.threads, ProcessCode(TargetFiles(ended.pid), programs=programs))
         record = Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads, functions=functions)
         return ended.cpu_s, (record,)
 
@@ -92,18 +93,18 @@ class GilSampler:
         return running.kill() if running else 0.0
 
 
-def _functions(threads: Iterable[SampledThread], programs: Collection[str]) -> list[GilFunction]:
+def _functions(threads: Iterable[SampledThread], code: ProcessCode) -> list[GilFunction]:
     """The user's functions in or below which threads held the GIL, most samples first."""
     counts: Counter[tuple[int, str, str]] = Counter()
     for thread in threads:
         for stack, count in thread.stacks.items():
-            frame = next((frame for frame in reversed(stack) if _is_users(frame, programs)), None)
+            frame = next((frame for frame in reversed(stack) if _is_users(frame, code)), None)
             if frame is not None:
-                file, function = named(frame)
+                file, function = code.named(frame.file, frame.function)
                 counts[thread.tid, file, function] += count
     return [GilFunction(*key, count) for key, count in counts.most_common(_FUNCTIONS)]
 
 
-def _is_users(frame: RawFrame, programs: Collection[str]) -> bool:
+def _is_users(frame: RawFrame, code: ProcessCode) -> bool:
     """True if it is a function of the user's; a comprehension is part of the one around it."""
-    return is_user_file(frame.file, programs) and (frame.function == "<module>" or not frame.function.startswith("<"))
+    return code.is_user(frame.file) and (frame.function == "<module>" or not frame.function.startswith("<"))

@@ -28,6 +28,12 @@ _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
 _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 
+def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
+    """The frames (root first) that lead to backward in the stacks that a process reports; none where none does."""
+    stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
+    return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
+
+
 def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
@@ -112,8 +118,7 @@ class LoopReports:
             loop = (ReportedStack("backward", max(inside)[1]),) if inside else ()
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
-            stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
-            backward = tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
+            backward = path_to_backward(loop)
             program = program_of(backward, self._ids.facts, files)
             self._trains = True
             self._programs |= {program} if program is not None else set()
