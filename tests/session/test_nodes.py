@@ -7,7 +7,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
 from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record
 from tuimon.session.machines import growth_going_on
-from tuimon.views.report.report import report_of
+from tuimon.views.report.parts import parts_of
 
 PHASES = {"forward": 5.0, "backward": 5.0}
 FIRST, SECOND = 100, id_on_node(1, 100)
@@ -102,7 +102,7 @@ def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:
 
 def test_metrics_have_the_gpus_of_all_nodes() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
-    found = report_of(session, [], span="recent").gpus
+    found = parts_of(session.over("recent")).gpus
     assert [(gpu.host, gpu.latest.uuid) for gpu in found] == [("n0", "GPU-0"), ("n1", "GPU-1")]
 
 

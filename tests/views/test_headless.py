@@ -23,8 +23,9 @@ from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, P
 from tuimon.session.sampling import Sampler
 from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
-from tuimon.views.gpu_text import steps_on_gpu
-from tuimon.views.headless import HeadlessView, progress, summary_lines
+from tuimon.views import headless
+from tuimon.views.headless import HeadlessView, summary_lines
+from tuimon.views.report.parts import parts_of
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 from tuimon.views.words import ended_text
 
@@ -36,6 +37,10 @@ INPUT_BOUND = Finding(
     where=(Place("transforms.py", 31, "augment"),),
 )
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+
+
+def progress(session: Session) -> str:
+    return headless.progress(parts_of(session.shown()))
 
 
 def session(*more: object, windows: int = 40) -> Session:
@@ -296,5 +301,5 @@ def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds() -> None:
     old = one_process(records.steps(1.0, {"forward": 100}, count=4))
     spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
     old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
-    forward = steps_on_gpu(old.over("recent"), 100)[0][1]
+    forward = parts_of(old.over("recent")).phases[1]
     assert (forward.gpu_idle_ms_low, forward.gpu_idle_ms_high) == (pytest.approx(10.0), pytest.approx(100.0))

@@ -127,6 +127,7 @@ class LoaderStats:
         self.latest = first  # the newest window
         self.facts: LoaderFacts | None = None
         self.batches: MeasuredBatches | None = None  # of the whole run
+        self.fetches = 0  # of the whole run, timed or only counted
         self._epoch = EpochRow(0)
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(Stretch, _REPORT_ROWS)
@@ -136,6 +137,7 @@ class LoaderStats:
 
     def add_window(self, record: Loader) -> None:
         self.latest, self.facts = record, record.facts or self.facts
+        self.fetches += record.fetches + record.counted
         measured = record.fetches if record.p95_ns is not None else 0
         fetched_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
         self._series.fold(
@@ -172,11 +174,6 @@ class LoaderStats:
     def epoch(self) -> EpochRow:
         """How far it has come."""
         return self._epoch if self._epoch.done or self._epoch.given is not None else EpochRow()
-
-    @property
-    def fetches(self) -> int:
-        run = self._series.over()
-        return int(run.fetches + run.counted) if run is not None else 0
 
     def row(
         self, now_s: float, span: Span, ended: Callable[[int], bool], name: Callable[[int], str]

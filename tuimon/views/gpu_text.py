@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
-from tuimon.session.ranks import RankRow, rank_rows
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range, says_nothing, spread_text
-from tuimon.views.report_types import Phase, filled
-
-if TYPE_CHECKING:
-    from tuimon.session.session import SessionView
+from tuimon.views.report_types import Phase
 
 #: The counters of a GPU that have a chart, and their names.
 CHARTED = {"util_ratio": "util", "sm_ratio": "SM", "tensor_ratio": "tensor", "dram_ratio": "DRAM"}
-#: Bounds at most this share of the step apart count as a measurement: our choice, half of the idle share from which a
-#: GPU is no bottleneck.
-CLOSE_RATIO = 0.05
-
 UNKNOWN = "unknown"
-
-
-def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow | None]:
-    """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
-    table, times = view.phases(pid), view.gpu_time(pid)
-    step_ms = table.mean_ms
-    if step_ms and times is not None:
-        from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
-
-        gpu = evidence_of(view, pid).gpu.steps
-        times = gpu.time if gpu is not None else times
-    phases = []
-    for row in table.rows:
-        phase = filled(Phase, row, gpu_ms_per_step=None, gpu_idle_ms_per_step=None)
-        phases.append(phase)
-        share = times.phases.get(row.name) if times is not None else None
-        if step_ms and share is not None:
-            span_ms = phase.gpu_ms_per_step = step_ms * share.span
-            low_ms, high_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = share.idle.up_to(share.span).times(
-                step_ms
-            )
-            if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
-                phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
-    return phases, times
-
-
-def compared_ranks(view: SessionView) -> tuple[RankRow, ...]:
-    """The ranks of the training in focus as rules compare them: by their GPUs' clocks, if all have times there."""
-    rows, focus = tuple(rank_rows(view)), view.session.trainer()
-    if focus is None or not rows:
-        return rows
-    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no ranks)
-
-    return evidence_of(view, focus).ranks
 
 
 def idle_text(phase: Phase, to: str = "–") -> str | None:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
-from tuimon.session.phase_table import PhaseRow
-from tuimon.session.progress import run_progress
-from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
+from tuimon.session.state import ended_before_torch
 from tuimon.views.finding_text import (
     headline_text,
     is_probable,
@@ -18,7 +16,8 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import gpu_text, lead_progress, steps_on_gpu
+from tuimon.views.gpu_text import gpu_text, lead_progress
+from tuimon.views.report.parts import Parts, parts_of
 from tuimon.views.words import (
     end_tip,
     ended_text,
@@ -27,15 +26,13 @@ from tuimon.views.words import (
     nodes_text,
     progress_parts,
     sampling_text,
-    state_text,
     steps_text,
     survivors_text,
-    unseen_text,
 )
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session, SessionView
+    from tuimon.session.session import Session
     from tuimon.views.report_types import Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
@@ -63,26 +60,27 @@ class HeadlessView:
 
         ``measuring_s``: for how long steps have been measured while no verdict has held; None once one has.
         """
-        for about, what, texts in _news(session, findings):
+        now = parts_of(session.shown())
+        for about, what, texts in _news(now, findings):
             if self._is_new(about, what):
                 for text in texts:
                     self.write_message(text)
         since_s = session.now_s - session.start_s
-        if run_state(session).name in ("starting", "unseen", "waiting"):
+        if now.state.name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
         first = findings[0] if findings and (measuring_s is None or is_probable(measuring_s)) else None
         if first is not None and is_minor(first):
             first = None
-        self._write_progress(f"[tuimon {clock(since_s)}] ", session, first, has_held=measuring_s is None)
+        self._write_progress(f"[tuimon {clock(since_s)}] ", now, first, has_held=measuring_s is None)
 
-    def _write_progress(self, tag: str, session: Session, first: Finding | None, *, has_held: bool) -> None:
+    def _write_progress(self, tag: str, now: Parts, first: Finding | None, *, has_held: bool) -> None:
         """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
         name = rule_title(first.rule) if first is not None else ""
         name = f"probably {name}" if name and not has_held else name
         room = _COLUMNS - len(tag) - (len(name) + 2 if name else 0)
-        line = tag + progress(session, room)
+        line = tag + progress(now, room)
         if first is not None:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
         self._write(line)
@@ -132,17 +130,17 @@ class HeadlessView:
             self._stream = None
 
 
-def _news(session: Session, findings: Sequence[Finding]) -> Iterator[tuple[object, object, Iterable[str]]]:
+def _news(now: Parts, findings: Sequence[Finding]) -> Iterator[tuple[object, object, Iterable[str]]]:
     """What is to be written once: what it is about, what of it may change, and its lines."""
-    for notice in session.notices.values():
+    for notice in now.notices:
         yield ("notice", notice.source), notice.message, [advice(notice.message, notice.hint, notice.source)]
-    if nodes := nodes_text(session.nodes.known.values()):
+    if nodes := nodes_text(now.nodes):
         yield "nodes", nodes, [nodes]
-    for pid, history in session.memory_history.items():
+    for pid, history in now.session.memory_history.items():
         yield ("memory", pid), history.t, (f"memory: {text}" for text in memory_lines(history))
-    for unseen in unseen_trainings(session):
-        yield ("unseen", unseen.pid), True, [unseen_text(unseen)]
-    past = next(reversed(session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
+    for unseen in now.unseen:
+        yield ("unseen", unseen.pid), True, [unseen.text]
+    past = next(reversed(now.session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
     if past is not None and past.ended_s is None:
         yield "hang", past.taken.t, (f"hang: {text}" for text in list_lines(past))
 
@@ -159,23 +157,21 @@ def _fresh_line(stream: TextIO) -> str:
         return ""
 
 
-def progress(session: Session, columns: int | None = None) -> str:
+def progress(now: Parts, columns: int | None = None) -> str:
     """The run at this moment, in at most ``columns``: speed, step time, phases, position in the run, GPUs.
 
     Before the first step, the reason for its wait.
     """
-    pid = session.trainer()
-    if not pid:
+    if not now.pid:
         return "waiting for a Python process that trains"
-    state, run = run_state(session), session.shown()
-    parts = [] if stands_still(session) else _steps_parts(run, pid)
-    if state.name != "training":
-        parts.append((0, state_text(state)))
-    elif (steps := run.steps(pid)) is not None and not steps.per_second:
+    parts = [] if now.stands_still else _steps_parts(now)
+    if now.state.name != "training":
+        parts.append((0, now.state.text))
+    elif now.pace is not None and not now.pace.per_second:
         parts.append((0, "no step lately"))
-    parts += progress_parts(run_progress(session, pid))
-    parts.append((5, gpu_text(run.gpus()) or ""))
-    parts.append((8, lead_progress(steps_on_gpu(run, pid)[1]) or ""))
+    parts += progress_parts(now.progress)
+    parts.append((5, gpu_text(now.view.gpus()) or ""))
+    parts.append((8, lead_progress(now.gpu_time) or ""))
     parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):
         text = "  ".join(text for number, text in parts if number <= least)
@@ -184,22 +180,21 @@ def progress(session: Session, columns: int | None = None) -> str:
     return shorten("  ".join(text for number, text in parts if not number), columns or _COLUMNS)
 
 
-def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
+def _steps_parts(now: Parts) -> list[_Part]:
     """Pace and phases of the latest steps; meaningless while the loop stands still."""
-    steps, table = run.steps(pid), run.phases(pid)
-    parts: list[_Part] = []
+    steps, parts = now.pace, list[_Part]()
     if steps is not None and steps.estimated:
         parts.append((0, f"~{rate(steps.per_second)}"))
     elif steps is not None and steps.per_second:
         parts += [(0, rate(steps.per_second)), (6, f"median {ms(steps.median_ms)}"), (7, f"p95 {ms(steps.p95_ms)}")]
-    if table:
-        parts.append((1, phases_text(table.rows)))
+    if now.phases:
+        parts.append((1, phases_text(now.phases)))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
             parts.append((9, f"({timed})"))
     return parts
 
 
-def phases_text(phases: Sequence[PhaseRow | Phase]) -> str:
+def phases_text(phases: Sequence[Phase]) -> str:
     """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` a share of the loop."""
     cells = []
     for row in phases:

@@ -487,11 +487,6 @@ class Report(Struct, omit_defaults=True, kw_only=True):
         return next((rank for rank in self.ranks if rank.in_focus), None)
 
     @property
-    def alive(self) -> int:
-        """Training processes that have not ended."""
-        return 0 if self.run.ended else sum(rank.ended_s is None for rank in self.ranks)
-
-    @property
     def has_steps(self) -> bool:
         """True if steps were counted, or samples show their phases: without a step there is no verdict."""
         return bool(self.steps.total or self.phases)

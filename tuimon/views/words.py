@@ -375,8 +375,10 @@ def _thousands(value: float) -> str:
     return number(value)
 
 
-def progress_parts(progress: Progress) -> list[tuple[int, str]]:
+def progress_parts(progress: Progress | None) -> list[tuple[int, str]]:
     """The known parts for a line; where that is too long, those with the highest number are left out first."""
+    if progress is None:
+        return []
     rates = [(6, text) for text in (*rate_texts(progress), flops_rate_text(progress))]
     parts = [(3, position_text(progress)), (4, left_text(progress)), *rates, (5, loss_text(progress))]
     return [part for part in parts if part[1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, get_args
 
@@ -13,8 +13,8 @@ from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.ranks import RankState
 from tuimon.session.session import Session
 from tuimon.views.metrics.table import GPU, METRICS, RANK, Distribution, Metric, MetricSample
-from tuimon.views.report.report import report_of
-from tuimon.views.report_types import Rank, Report, SinceStart
+from tuimon.views.report.parts import Parts, parts_of
+from tuimon.views.report_types import Rank, SinceStart
 
 #: Seconds that a scrape waits for a new snapshot before it gets the previous one: the monitor ticks at least twice a
 #: second, but may be stopped, or behind.
@@ -68,9 +68,7 @@ class Snapshots:
 
 def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> Snapshot:
     """All metrics that are known now."""
-    report = report_of(session, findings, span="recent")
-    fresh = {row.latest.uuid for row in session.over("recent").all_gpus() if not row.is_old}
-    rows = _rows(report, labels.of(report.ranks), fresh)
+    rows = _rows(parts_of(session.over("recent")), findings, labels)
     families = ((metric, tuple(_samples(metric, rows))) for metric in METRICS)
     return Snapshot(tuple((metric, samples) for metric, samples in families if samples))
 
@@ -101,17 +99,17 @@ def _value(row: object, path: str) -> object:
     return row * unit if isinstance(row, int | float) else row
 
 
-def _rows(report: Report, ranks: Sequence[tuple[str, Rank]], fresh: Set[str]) -> _Rows:
-    """``fresh``: the UUIDs of the GPUs whose driver answers."""
-    run = report.run
-    gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in report.gpus if gpu.latest.uuid in fresh]
-    states = Counter(rank.state for rank in report.ranks)
+def _rows(now: Parts, findings: Sequence[Finding], labels: RankLabels) -> _Rows:
+    run, ranks = now.run, labels.of(now.ranks)
+    fresh = {row.latest.uuid for row in now.view.all_gpus() if not row.is_old}  # whose driver answers
+    gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in now.gpus if gpu.latest.uuid in fresh]
+    states = Counter(rank.state for rank in now.ranks)
     about = (run.name or "", run.host or "", run.mode or "", run.versions.get("tuimon", ""))
-    found = {finding.rule: finding for finding in reversed(report.findings)}  # the first finding of each rule
+    found = {finding.rule: finding for finding in reversed(findings)}  # the first finding of each rule
     return {
-        (): [((), report)],
+        (): [((), now)],
         ("run", "host", "mode", "version"): [(about, 1)] if run.host is not None else [],
-        ("part",): [((part.name,), part) for part in (report.goodput.parts if report.goodput is not None else ())],
+        ("part",): [((part.name,), part) for part in (now.goodput.parts if now.goodput is not None else ())],
         RANK: [((label,), rank) for label, rank in ranks],
         (*RANK, "file_system"): [
             ((label, rank.checkpoints.file_system), 1)

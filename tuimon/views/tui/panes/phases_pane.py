@@ -11,11 +11,12 @@ from tuimon.node_ids import own_id
 from tuimon.records import STEP
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.phase_table import PhaseTable, RangeRow
-from tuimon.session.ranks import RankRow, which_training
+from tuimon.session.ranks import RankRow
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.gpu_text import UNKNOWN, compared_ranks, idle_share_text, idle_text, steps_on_gpu
+from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text
+from tuimon.views.report.parts import compared_ranks, parts_of
 from tuimon.views.report_types import Phase
 from tuimon.views.scale import axis_of, ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
@@ -184,9 +185,9 @@ class PhasesPane(Pane[PhasesState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
-        pid, run = session.trainer(), session.shown()
-        table, (phases, gpu), stats = run.phases(pid), steps_on_gpu(run, pid), session.step_stats[pid]
-        latest, process, axis = stats.latest, session.process(pid), axis_of(session)
+        now = parts_of(session.shown())
+        pid, run, table, stats, axis = now.pid, now.view, now.table, session.step_stats[now.pid], axis_of(session)
+        latest = stats.latest
         rows = stats.windows(axis.slots + 1 if session.exit is None else None)
         between = run.between_parts(pid)
         # a step covers all of its time, also windows in which none ended
@@ -199,10 +200,10 @@ class PhasesPane(Pane[PhasesState]):
             history,
             axis.span_s,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
-            _notes(self.notices(session), run.steps(pid)),
-            gpu,
-            tuple(phases),
-            which_training(session).text_of_rank(process.rank if process is not None else None),
+            _notes(self.notices(session), now.pace),
+            now.gpu_time,
+            tuple(now.phases),
+            now.phases_of,
             tuple(ranks[:_RANKS]),
             next((row.waits for row in ranks if row.pid == pid), {}),
             session.exit is not None,

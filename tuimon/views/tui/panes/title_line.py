@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.gpus import GpuRow
-from tuimon.session.progress import run_progress
 from tuimon.session.ranks import which_training
-from tuimon.session.state import stands_still
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.gpu_text import gpu_text
+from tuimon.views.report.parts import Parts, parts_of
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.words import (
@@ -73,8 +72,9 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 
 def title_items(session: Session) -> list[Item]:
     """What runs and where it is, as far as it is known."""
-    pid, run, end = session.trainer(), session.shown(), session.exit
-    process, gpus, elapsed = session.process(pid), run.gpus(), _elapsed_s(session, pid)
+    now, end = parts_of(session.shown()), session.exit
+    pid, gpus, elapsed = now.pid, now.view.gpus(), _elapsed_s(session, now.pid)
+    process = session.process(pid)
     started = session.header or process
     items: list[Item] = [
         (0, started_program(started.command if started is not None else ()) or ABSENT, "strong"),
@@ -85,11 +85,11 @@ def title_items(session: Session) -> list[Item]:
     if end is not None:
         items += _end(end, elapsed)
     else:
-        items += [(1, nodes_text(session.nodes.known.values()), "warning")]
+        items += [(1, nodes_text(now.nodes), "warning")]
         items += [(3, duration(elapsed) if elapsed is not None else "", "text")]
     if pid:
-        items += _pace(session, pid)
-        items += [(level, text, "text") for level, text in progress_parts(run_progress(session, pid))]
+        items += _pace(now)
+        items += [(level, text, "text") for level, text in progress_parts(now.progress)]
     if reason := _no_hooks(session, pid):
         items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
     items += [(8, text, "text") for text in (gpu_text(gpus) or "").split(" · ")]
@@ -110,10 +110,9 @@ def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
     return [*badge, *([(3, f" after {duration(elapsed_s)}", "text")] if elapsed_s is not None else [])]
 
 
-def _pace(session: Session, pid: int) -> list[Item]:
+def _pace(now: Parts) -> list[Item]:
     """How many steps, how long each takes, and how many a second."""
-    run = session.shown()
-    steps, table = run.steps(pid), run.phases(pid)
+    steps = now.pace
     if steps is None:
         return []
     if steps.estimated:
@@ -122,9 +121,9 @@ def _pace(session: Session, pid: int) -> list[Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"mean {ms(table.mean_ms)}", "strong"),
+        (1, f"mean {ms(now.table.mean_ms)}", "strong"),
         (9, f", median {number(steps.median_ms)}, p95 {number(steps.p95_ms)}", "dim"),
-        (4, "no step lately" if stands_still(session) else rate(steps.per_second), "text"),
+        (4, "no step lately" if now.stands_still else rate(steps.per_second), "text"),
     ]
 
 

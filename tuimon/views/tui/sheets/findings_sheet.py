@@ -10,11 +10,10 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from tuimon.diagnosis.explain.page import page_of
-from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, plain
-from tuimon.views.report.report import goodput_of
+from tuimon.views.report.parts import parts_of
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -84,19 +83,18 @@ class FindingsSheet(Sheet):
         self.body.scroll_to(y=badges[self.rows.index])  # one above each finding
 
     def sheet_lines(self, width: int) -> list[Line]:
-        monitor = self._monitor
+        monitor, now = self._monitor, parts_of(self._monitor.session.shown())
         self.rows.rows = monitor.findings
         chosen = self.rows.selected
-        divided = goodput_of(monitor.session)
         goodput: list[Line] = []
-        if divided is not None:
-            bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
-            goodput = [bar, *paragraph(f"Goodput: {divided.text}", width, "dim")]
+        if now.goodput is not None:
+            bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(now.goodput)], width)
+            goodput = [bar, *paragraph(f"Goodput: {now.goodput.text}", width, "dim")]
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
             goodput,
             changes_lines(monitor.verdicts.changes, width),
-            unjudged_lines(unjudged(monitor.session), width),
+            unjudged_lines(now.unjudged, width),
         )
         return apart(parts)
 
