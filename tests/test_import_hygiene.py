@@ -46,7 +46,7 @@ def test_every_module_outside_the_agent_imports_without_torch():
 def test_watching_in_lines_loads_no_screen_no_openssl_and_no_readers_of_packages():
     watching = (
         "import tuimon.cli.commands.run, tuimon.cli.watching\n"
-        "import tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
+        "import tuimon.views.headless, tuimon.monitor.live_verdicts, tuimon.sources.log.writer\n"
         "from tuimon.monitor.options import Options\nfrom tuimon.monitor.opening import sources_of\n"
         "from tuimon.sources.process_table import ProcessTable\n"
         "assert len(list(sources_of(ProcessTable(1, None), Options()))) > 5\n"

@@ -9,7 +9,8 @@ import pytest
 from tests.cli.command import tuimon
 from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.cli.commands import doctor, ps
+from tuimon.cli import trainings
+from tuimon.cli.commands import doctor
 from tuimon.cli.commands.doctor import Check
 from tuimon.installation import install_command
 from tuimon.launch import attached
@@ -57,7 +58,7 @@ def test_ps_lists_a_training(tmp_path, monkeypatch, call):
     writer = RingWriter(str(tmp_path / f"{own}-{files.start_ticks(own)}.ring"))
     writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
     monkeypatch.setattr("tuimon.launch.attached.os.getpid", lambda: -1)
-    (row,) = [row for row in ps.rows(find_candidates()) if row.pid == own]
+    (row,) = [row for row in trainings.rows(find_candidates()) if row.pid == own]
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
     assert row.cpu_ratio is not None and row.age_s is not None and row.age_s > 0
     assert (row.folder, row.steps_per_s) == (os.getcwd(), None)
@@ -66,7 +67,7 @@ def test_ps_lists_a_training(tmp_path, monkeypatch, call):
 
 def test_ps_shows_names_as_text():
     candidate = Candidate(os.getpid(), 1, 0, [sys.executable, "\x1b[31m[bold]\n"], None)
-    lines = ps.table(ps.rows([candidate]))
+    lines = trainings.table(trainings.rows([candidate]))
     assert len(lines) == 2
     assert "[bold]" in lines[1]
     assert "\x1b" not in lines[1]
@@ -76,11 +77,13 @@ def test_ps_shows_names_as_text():
 def listed(pid, steps_per_s, has_stepped, run=None):
     folder = "/data/projects/" + "x" * 20 + "/run7"
     markers = has_stepped is not None
-    return ps.ListedProcess(pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"])
+    return trainings.ListedProcess(
+        pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"]
+    )
 
 
 def test_ps_shows_age_rate_and_the_end_of_a_long_folder():
-    head, line = ps.table([listed(1, 14.9, True)])
+    head, line = trainings.table([listed(1, 14.9, True)])
     assert head.split() == ["PID", "USER", "RANK", "GPUS", "CPU", "AGE", "STEPS/S", "MARKERS", "FOLDER", "COMMAND"]
     folder = "…" + "x" * 18 + "/run7"
     assert line.split() == ["1", "me", "0", *["–", "50", "%", "1h06m", "14.9", "yes"], folder, "train.py"]
@@ -90,13 +93,15 @@ def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out():
     launcher, slow, fast = listed(1, None, False, "a"), listed(2, 1.0, True, "a"), listed(3, 9.0, True, "a")
     starting, other = listed(4, None, False, "b"), listed(5, 2.0, True, "c")
     halted, unknown = listed(6, None, True, "d"), listed(7, None, None)
-    found = ps.by_steps([launcher, slow, fast, starting, other, halted, unknown])
+    found = trainings.by_steps([launcher, slow, fast, starting, other, halted, unknown])
     assert found == [slow, fast, other, halted, launcher, starting, unknown]
-    assert ps.helpers(found) == {1}
-    shown, everything = ([line.split()[0] for line in ps.table(found, everything=each)[1:]] for each in (False, True))
+    assert trainings.helpers(found) == {1}
+    shown, everything = (
+        [line.split()[0] for line in trainings.table(found, everything=each)[1:]] for each in (False, True)
+    )
     assert shown == ["2", "3", "5", "6", "4", "7", "1"]  # the last one is their number
     assert everything == ["2", "3", "5", "6", "1", "4", "7"]
-    assert "--all" in ps.table(found)[-1]
+    assert "--all" in trainings.table(found)[-1]
 
 
 def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(monkeypatch):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.verdicts import Verdicts
     from tuimon.launch.attached import Attached
     from tuimon.monitor.hooks import Hooks  # needed only after an attach
-    from tuimon.monitor.judging import Judging  # the rules, not needed for the first frame
+    from tuimon.monitor.live_verdicts import LiveVerdicts  # the rules, not needed for the first frame
     from tuimon.sources.log.writer import LogWriter  # needed only with a log
     from tuimon.sources.process_table import ProcessTable
     from tuimon.sources.source_text import CloseUp
@@ -316,10 +316,10 @@ class Monitor:
             self.findings = self._judging.judge(now_s)
 
     @cached_property
-    def _judging(self) -> Judging:
-        from tuimon.monitor.judging import Judging
+    def _judging(self) -> LiveVerdicts:
+        from tuimon.monitor.live_verdicts import LiveVerdicts
 
-        return Judging(self.pollers, self._table, self.session)
+        return LiveVerdicts(self.pollers, self._table, self.session)
 
 
 class Observers:

@@ -75,7 +75,7 @@ def _pid(text: str) -> int:
 
 
 def _pick(options: Options) -> int | None:
-    from tuimon.cli.commands.ps import helpers, rows, table
+    from tuimon.cli.trainings import helpers, rows, table
 
     listed = rows(find_candidates())
     if not options.headless:

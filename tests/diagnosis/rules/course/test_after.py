@@ -6,7 +6,7 @@ from tests.diagnosis.rules.course.test_hang_over import ANSWERS, BATCH, EXITS, L
 from tests.session.records import extend, frames, process, stacks, still, thread
 from tuimon.diagnosis.judging import diagnose
 from tuimon.diagnosis.rules.course import IDLE_S, LONG_S
-from tuimon.monitor.judging import suspicion
+from tuimon.monitor.live_verdicts import suspicion
 from tuimon.records import Exit, Gpu, GpuProcess, Standstill
 
 TAKEN_S = 29.0  # when ``standing`` has the stacks taken, and from when the training is idle

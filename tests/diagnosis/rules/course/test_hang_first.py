@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import frames, one_process, process, steps, still, thread, threads
 from tuimon.diagnosis.judging import diagnose
-from tuimon.monitor.judging import suspicion
+from tuimon.monitor.live_verdicts import suspicion
 from tuimon.records import Frame, Loader, LoaderFacts, LoaderWorker, StackGroup, StandingProcess, Standstill
 
 ROOT = "/site-packages/torch/utils/data/"

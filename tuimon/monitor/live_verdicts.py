@@ -21,7 +21,7 @@ STEADY_S = 30.0
 LONGEST_S = 8.0
 
 
-class Judging:
+class LiveVerdicts:
     """Judges a session from moment to moment."""
 
     def __init__(self, pollers: Pollers, table: ProcessTable | None, session: Session) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.views import streams
 from tuimon.diagnosis.verdicts import RANKS_EACH_S
-from tuimon.monitor.judging import EVERY_S, STEADY_S, Judging
+from tuimon.monitor.live_verdicts import EVERY_S, STEADY_S, LiveVerdicts
 from tuimon.monitor.monitor import Monitor
 from tuimon.sources.process_table import ProcessTable
 
@@ -15,7 +15,7 @@ from tuimon.sources.process_table import ProcessTable
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names."""
-    made = Judging(SimpleNamespace(read_ratio=None), None, streams.healthy().session)
+    made = LiveVerdicts(SimpleNamespace(read_ratio=None), None, streams.healthy().session)
     made.rule, made.ranks = "input_bound", 1
     made.verdicts.session.trainers = lambda: list(range(made.ranks))
     made.verdicts.judge = lambda: [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]
