@@ -123,7 +123,7 @@ def ranged(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tup
 
 def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
     right = total = 0
-    for sample in session.over("recent").samples(pid, pid).rows:
+    for sample in session.over("recent").of(pid).samples_of(pid).rows:
         names = {frame.function for frame in sample.node.frames}
         truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
         if truth is not None:

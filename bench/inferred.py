@@ -84,7 +84,7 @@ def infer(shape: str, seconds: float) -> Inferred:
     """Watch one shape; its phases with the markers, and from the same samples alone."""
     watched = watch(shape, seconds)
     marked, alone = watched.session(markers=True), watched.session(markers=False)
-    samples = alone.over("recent").samples(watched.pid).marked_counts().total()
+    samples = alone.over("recent").of(watched.pid).samples.marked_counts().total()
     return Inferred(shape, watched.truth, _shares(marked, watched.pid), _shares(alone, watched.pid), samples)
 
 
@@ -141,7 +141,7 @@ def _samples(records: Iterable[Record]) -> int:
 
 
 def _shares(session: Session, pid: int) -> dict[str, float]:
-    table = session.over("recent").phases(pid)
+    table = session.over("recent").of(pid).phases
     return {row.name: row.share for row in table.rows} if table else {}
 
 

@@ -84,7 +84,7 @@ def _joined(named: Iterable[tuple[str, str]]) -> str:
 
 
 def _lines(name: str, session: Session, findings: Iterable[Finding]) -> Iterator[str]:
-    table = session.over("whole").phases(session.trainer())
+    table = session.over("whole").of(session.trainer()).phases
     phases = ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in table.rows)
     yield f"{name}: {phases or 'no phases'}"
     for finding in findings:

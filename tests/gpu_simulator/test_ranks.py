@@ -161,7 +161,7 @@ def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last(
 def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
     ranks, session = run("uneven")
     pids = [rank.ring.pid for rank in ranks.ranks]
-    times = {pid: evidence_of(session.over("recent"), pid).gpu.times.exchanges for pid in pids}
+    times = {pid: evidence_of(session.over("recent"), pid).gpu_time.exchanges for pid in pids}
     later = [exchange._replace(reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
     step_ms = ranks.step_ns / 1e6
     waits = waits_ms(times, step_ms)

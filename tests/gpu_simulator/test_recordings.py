@@ -128,7 +128,7 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
     folded, held_up = session(name), truth_of(name).share("held_up", "backward")
     for span in ("recent", "whole"):
         evidence = evidence_of(folded.over(span), PID)
-        assert len(evidence.gpu.times.exchanges) >= 8
+        assert len(evidence.gpu_time.exchanges) >= 8
         exchange = evidence.exchanges[PID]
         assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
 

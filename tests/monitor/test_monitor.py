@@ -56,7 +56,7 @@ def test_records_reach_session_and_log(tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
     source = Given([steps(1.0)])
     monitor = begun([source], header=HEADER, log=log, process=Process())
-    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").of(7).steps)
     assert monitor.session.header == HEADER
     assert list(read_log(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
     assert not monitor.ended
@@ -78,7 +78,7 @@ def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watche
     threadless, process = Given([steps(9.0)]), Process()
     threadless.name = "threadless"
     monitor = begun([threadless, Given([steps(1.0)])], process=process)
-    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").of(7).steps)
     notice = monitor.session.notices["threadless"]
     assert notice.level == "warning" and "no thread" in notice.message and "ulimit -v" in str(notice.hint)
     process.ended = ExitStatus(3, None)
@@ -92,7 +92,7 @@ def test_the_last_read_comes_before_the_exit(tmp_path):
     log.add_record(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
     process = Process()
     monitor = begun([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
-    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").of(7).steps)
     process.ended = ExitStatus(137, "SIGKILL")
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 137
@@ -262,7 +262,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
     log, process, clock = LogWriter(str(tmp_path / "x.jsonl")), Process(), Clock()
     late = Late([steps(1.0)], [steps(2.0)])
     monitor = begun([late, Given()], header=HEADER, log=log, process=process, clock=clock)
-    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").of(7).steps)
     process.ended = ExitStatus(0, None)
     monitor.tick()
     assert not monitor.ended

@@ -162,7 +162,7 @@ def by_rule(session):
 
 def hot_lines(view, pid, phase=None):
     """The innermost user lines of a process's training thread in a phase (None: in all)."""
-    return view.samples(pid).without_imports.where(phase=phase).lines()
+    return view.of(pid).samples.without_imports.where(phase=phase).lines()
 
 
 def total_of(line):

@@ -76,7 +76,7 @@ def test_a_stop_is_no_training_and_leaves_the_rate_of_the_steps():
     assert found.parts["outside"] == pytest.approx(20.0)
     assert found.parts["training"] == pytest.approx(10.0)
     session = one_process(before, stop, after)
-    assert session.over("whole").steps(100).per_second == pytest.approx(10.0, rel=0.1)
+    assert session.over("whole").of(100).steps.per_second == pytest.approx(10.0, rel=0.1)
 
 
 def text_of_parts(found: Goodput) -> str:

@@ -117,7 +117,7 @@ def test_workers_that_come_and_go_leave_nothing():
     assert session.step_stats.get(100).total == 10 * 2000
     assert session.step_stats.get(100).over().sums.data_ns == 2000 * 10 * 5 * MS
     assert session.run_processes.had_workers(100)
-    (loader,) = session.over("recent").loaders(100)
+    (loader,) = session.over("recent").of(100).loaders
     assert len(loader.worker_rows) == 4
 
 
@@ -149,7 +149,7 @@ def test_all_ranks_of_a_job_are_kept_at_its_end():
         train(session, 10.0, pid)
     extend(session, [process(pid, t=20.0 + (pid - 1000) / 64, rank=pid - 1000, ended=True) for pid in ranks])
     assert session.trainers() == list(ranks)
-    assert all(session.over("whole").steps(pid).total == 10 for pid in ranks)
+    assert all(session.over("whole").of(pid).steps.total == 10 for pid in ranks)
 
 
 def test_names_of_ranges_without_end_are_summed_up():
@@ -379,9 +379,9 @@ def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step() -> None:
     session = records.one_process()
     for at in range(6):
         session.add(records.steps(20.0 * (at + 1), {"data": 1.0}, count=int(at != 3), first_index=at))
-    assert session.over("recent").step_totals(100).steps == 3
+    assert session.over("recent").of(100).totals.steps == 3
     extend(session, [records.steps(114.0 + at, {"data": 1.0}, count=1, first_index=at) for at in range(6, 40)])
-    assert session.over("recent").step_totals(100).steps == 30
+    assert session.over("recent").of(100).totals.steps == 30
 
 
 # -- single steps by which ranks are compared: in all ranks the same

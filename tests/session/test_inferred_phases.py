@@ -78,7 +78,7 @@ TRAINING = {
 def phases_of(samples):
     """Samples of each phase, by frames alone."""
     session = one_process(frames(*PLACES.values()), stacks(1, *counted(PLACES, samples)), markers=False)
-    return session, +session.over("recent").samples(100).marked_counts()
+    return session, +session.over("recent").of(100).samples.marked_counts()
 
 
 def test_a_call_that_fetches_and_runs_the_model_evaluates():
@@ -89,7 +89,7 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     }
     session, found = phases_of(TRAINING | evaluation)
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 25}
-    rows = {row.name: row.share for row in session.over("recent").phases(100).rows}
+    rows = {row.name: row.share for row in session.over("recent").of(100).phases.rows}
     assert rows["eval"] == pytest.approx(0.2)
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
@@ -140,11 +140,11 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     set_up = {"plot, item": 500, "plot, import, <module>, wrapper": 50}  # a decorator of that name
     loading, importing, *training = counted(PLACES, set_up | TRAINING)
     session = one_process(frames(*PLACES.values()), stacks(1, loading, importing), markers=False)
-    assert not session.over("recent").phases(100)
+    assert not session.over("recent").of(100).phases
     session.add(stacks(2, loading, *training))  # it begins here: some of these are of the set-up
-    assert not session.over("recent").phases(100)
+    assert not session.over("recent").of(100).phases
     extend(session, stacks(3, *training), stacks(4, loading))
-    assert session.over("recent").samples(100).marked_counts().total() == 600
+    assert session.over("recent").of(100).samples.marked_counts().total() == 600
 
 
 def test_what_may_be_of_any_phase_makes_none_of_them_sure():
@@ -155,7 +155,7 @@ def test_what_may_be_of_any_phase_makes_none_of_them_sure():
         (f"{TORCH}/autograd/__init__.py", 7, "backward"),
     )
     session = one_process(called, stacks(1, ([1, 2], 40), ([0], 60)), markers=False)
-    rows = {row.name: row for row in session.over("recent").phases(100).rows}
+    rows = {row.name: row for row in session.over("recent").of(100).phases.rows}
     assert rows["other"].share == 0.6
     assert [rows[name].error for name in ("data", "forward", "other")] == [0.6] * 3
     assert rows["backward"].error < 0.1
@@ -211,7 +211,7 @@ def forward_steps(t, **more):
 )
 def test_samples_divide_a_step_by_the_line_that_runs_the_model(counted, found):
     session = one_process(frames(*INFERRING), loop((1, 2), PHASES, backwards=0, updates=0), stacks(2.0, *counted))
-    table = session.over("recent").phases(session.trainer())
+    table = session.over("recent").of(session.trainer()).phases
     assert {row.name: round(row.share, 2) for row in table.rows if row.share} == found
 
 
@@ -226,8 +226,8 @@ def test_steps_before_the_first_backward_were_an_evaluation():
     trained = [steps(t, {"forward": 4, "backward": 6}, first_index=10 * (t - 4)) for t in (4, 5, 6)]
     session = one_process([forward_steps(t) for t in (1, 2, 3)], trained)
     view = session.over("whole")
-    assert view.steps(100).total == 30
-    assert {row.name for row in view.phases(100).rows if row.share} == {"forward", "backward"}
+    assert view.of(100).steps.total == 30
+    assert {row.name for row in view.of(100).phases.rows if row.share} == {"forward", "backward"}
 
 
 def attached(*windows):
@@ -239,9 +239,9 @@ INFERENCE = [(FETCH, 40), (CALL, 8), (MODEL, 30), (WRITE, 22)]
 
 def test_without_markers_so_many_samples_without_an_update_are_of_inference():
     setting_up = [([2], 100)]
-    assert not attached(setting_up, INFERENCE).over("recent").phases(100)
+    assert not attached(setting_up, INFERENCE).over("recent").of(100).phases
     session = attached(setting_up, INFERENCE, INFERENCE)
-    table = session.over("recent").phases(100)
+    table = session.over("recent").of(100).phases
     assert table.inferred and table.window_s == 2.0
     assert {row.name: row.share for row in table.rows if row.share} == {"data": 0.4, "forward": 0.38, "other": 0.22}
     assert run_state(session).name == "training"
@@ -249,7 +249,7 @@ def test_without_markers_so_many_samples_without_an_update_are_of_inference():
 
 @pytest.mark.parametrize("counted", [[(FETCH, 100)], [(MODEL, 100)], [([9, *ids], n) for ids, n in INFERENCE]])
 def test_without_batches_from_a_loader_and_a_model_or_in_a_worker_it_is_none(counted):
-    assert not attached(*(6 * [counted])).over("recent").phases(100)
+    assert not attached(*(6 * [counted])).over("recent").of(100).phases
 
 
 def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():

@@ -15,7 +15,7 @@ def session() -> Session:
 
 
 def test_shares_are_of_the_cpu_time_the_kernels_included() -> None:
-    threads = session().over("recent").native(MAIN)
+    threads = session().over("recent").of(MAIN).native
     main, both = threads[MAIN], NativeUse.joined(threads[tid] for tid in POOL)
     assert main.by_library() == {"torch": 0.5, "interpreter": 0.3, "kernel": 0.2}
     assert both.by_library() == {"OpenMP": 0.8, "torch": 0.2}
@@ -33,13 +33,13 @@ def test_a_span_has_only_what_lies_in_it() -> None:
         native(10.0, (MAIN, ("interpreter", "", 40))),
         native(70.0, (MAIN, ("torch", "backward", 40))),
     )
-    assert run.over("recent").native(MAIN)[MAIN].by_library() == {"torch": 1.0}
+    assert run.over("recent").of(MAIN).native[MAIN].by_library() == {"torch": 1.0}
 
 
 def test_a_row_of_the_threads_table_is_what_its_threads_run() -> None:
     run = one_process(steps(1.0, {"forward": 50, "backward": 50}), thread(2.0, 0.9))
     run.add(native(4.0, (MAIN, ("CUDA driver", "backward", 30), ("kernel", "backward", 10))))
-    (row,) = run.over("recent").threads_of(MAIN)
+    (row,) = run.over("recent").of(MAIN).threads
     assert row.native.by_library() == {"CUDA driver": 0.75, "kernel": 0.25}
 
 

@@ -32,8 +32,8 @@ NODES = (header(pid=90, cpu_count=4), node(0, "n0", 4), node(1, "n1", 8))
 def test_ranks_with_one_pid_are_two_trainings() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     assert session.trainers() == [FIRST, SECOND]
-    assert [session.host_of(pid) for pid in session.trainers()] == ["n0", "n1"]
-    assert session.over("recent").step_totals(FIRST).steps == session.over("recent").step_totals(SECOND).steps == 10
+    assert [session.over("recent").of(pid).host for pid in session.trainers()] == ["n0", "n1"]
+    assert session.over("recent").of(FIRST).totals.steps == session.over("recent").of(SECOND).totals.steps == 10
 
 
 def test_the_machine_is_that_of_the_rank_in_focus() -> None:
@@ -62,8 +62,8 @@ def test_of_a_thousand_ranks_each_keeps_its_loader() -> None:
     for t in (1.0, 2.0):
         for pid in ranks:
             session.add(Loader(t=t, pid=pid, number=0, window_s=1.0, fetches=10, wait_ns=10**9, starts=1, facts=facts))
-    assert {row.starts for pid in ranks for row in session.over("recent").loaders(pid)} == {2}
-    assert sum(len(session.over("recent").loaders(pid)) for pid in ranks) == 1024
+    assert {row.starts for pid in ranks for row in session.over("recent").of(pid).loaders} == {2}
+    assert sum(len(session.over("recent").of(pid).loaders) for pid in ranks) == 1024
 
 
 def test_limits_are_of_one_node() -> None:

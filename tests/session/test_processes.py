@@ -82,7 +82,9 @@ def loader(t, number, role, *workers):
 def names_of(session):
     """What the workers are called among the threads, and by their loaders: both by process."""
     of_threads = {row.pid: row.role for row in session.over("recent").threads() if row.pid != 100}
-    return of_threads, {row.pid: row.name for found in session.over("recent").loaders(100) for row in found.worker_rows}
+    return of_threads, {
+        row.pid: row.name for found in session.over("recent").of(100).loaders for row in found.worker_rows
+    }
 
 
 def worker(pid, t=0.0):

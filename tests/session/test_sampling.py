@@ -49,7 +49,7 @@ def test_a_rank_without_a_window_is_not_covered():
 def test_a_pid_that_comes_back_is_another_process():
     session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.over("recent").sampling().failed == 0
-    assert sum(sample.count for sample in session.over("recent").samples(100).rows) == 20
+    assert sum(sample.count for sample in session.over("recent").of(100).samples.rows) == 20
 
 
 def gil(t, samples, *counts, pid=100):
@@ -118,15 +118,15 @@ def cycling(t, cycles, samples=40):
 def test_the_set_up_is_no_slow_step():
     set_up = (cycling(8.0 * n, 0) for n in range(1, 4))
     session = session_of(LOOP, process(markers=False), *set_up, cycling(32.0, 3), cycling(40.0, 4))  # one is of both
-    assert session.over("recent").steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
+    assert session.over("recent").of(100).steps.per_second == pytest.approx(4 / (8 * 39 / 40))
     session.add(cycling(48.0, 0))  # from then on, no step in a window is a slow loop
-    assert session.over("recent").steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
+    assert session.over("recent").of(100).steps.per_second == pytest.approx(2 / (8 * 39 / 40))
 
 
 def test_steps_a_second_told_by_samples():
     attached = process(markers=False)
     session = session_of(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))
-    steps = session.over("recent").steps(100)
+    steps = session.over("recent").of(100).steps
     assert steps.estimated
     assert steps.per_second == pytest.approx(20 / (40 * 39 / 40))
     assert (steps.median_ms, steps.total) == (None, 0)
@@ -142,7 +142,7 @@ def test_steps_a_second_told_by_samples():
     ],
 )
 def test_no_rate_where_samples_cannot_tell(records):
-    assert session_of(*records).over("recent").steps(100) is None
+    assert session_of(*records).over("recent").of(100).steps is None
 
 
 MAIN = (100, "pt_main_thread", 0.9, "running")

@@ -54,10 +54,10 @@ def run():
 
 def test_what_came_after_the_last_step_is_no_part_of_it():
     whole = run().over("whole")
-    assert whole.step_totals(100).sums.span_s == pytest.approx(120)
-    assert whole.steps(100).per_second == pytest.approx(10)
+    assert whole.of(100).totals.sums.span_s == pytest.approx(120)
+    assert whole.of(100).steps.per_second == pytest.approx(10)
     data = hot_lines(whole, 100, "data")
-    assert total_of(data[0]) <= 0.31 * whole.samples(100).marked_counts().total()
+    assert total_of(data[0]) <= 0.31 * whole.of(100).samples.marked_counts().total()
 
 
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():
@@ -66,11 +66,11 @@ def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_afte
     session, late = (one_process(loop(30, {"backward": 100}, gc_ns=0), opened) for _ in range(2))
     extend(late, loop(range(32, 92), {}, count=0, first_index=300, gc_ns=500 * MS, gc_count=1))
     late.add(steps(92, {"backward": 100}, count=1, first_index=300, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
-    before, after = session.over("whole").step_totals(100), late.over("whole").step_totals(100)
+    before, after = session.over("whole").of(100).totals, late.over("whole").of(100).totals
     assert (before.sums.span_s, before.steps) == (30.0, 300)
     assert (after.sums.span_s, after.steps, after.sums.gc_ns, after.sums.gc_count) == (31.0, 301, 2 * MS, 1)
     assert late.step_stats.get(100).steady_span().end_s == 30.9
-    recent = late.over("recent").step_totals(100)  # of the last 30 s no step is known: since the last but two windows
+    recent = late.over("recent").of(100).totals  # of the last 30 s no step is known: since the last but two windows
     assert (recent.steps, recent.sums.gc_count) == (21, 1)
     everything = late.step_stats.get(100).since_start()
     assert (everything.sums.span_s, everything.steps, everything.sums.gc_count) == (92.0, 301, 62)
@@ -78,10 +78,10 @@ def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_afte
 
 def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
     whole = run().over("whole")
-    assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
+    assert whole.of(100).thread_figures.threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
     assert [threads.pid for threads in whole.live_threads(0)] == [100]
-    assert not whole.process(100).ended
-    assert whole.step_totals(100).steps == 1200
+    assert not whole.of(100).process.ended
+    assert whole.of(100).totals.steps == 1200
 
 
 def test_workers_that_lived_one_after_the_other_count_as_one():
@@ -110,13 +110,13 @@ def test_workers_that_lived_one_after_the_other_count_as_one():
 def test_a_view_holds_until_the_session_moves_on(span):
     session = run()
     view = session.over(span)
-    table = view.phases(100)
-    assert session.over(span) is view and view.phases(100) is table
-    assert (view.phases(pid=100), view.phases(pid=7)) == (table, PhaseTable(7))
+    table = view.of(100).phases
+    assert session.over(span) is view and view.of(100).phases is table
+    assert (view.of(pid=100).phases, view.of(pid=7).phases) == (table, PhaseTable(7))
     session.add(process(ended=True, t=153.0))
     with pytest.raises(RuntimeError, match="out of date"):
-        view.phases(100)
-    assert session.over(span).phases(100) == table
+        _ = view.of(100).phases
+    assert session.over(span).of(100).phases == table
 
 
 def test_loaders_of_a_long_run_are_told_by_all_their_windows():
@@ -129,7 +129,7 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
         ready = {"ready_fetches": 10, "ready_none": 10 if waits else 0}
         extend(session, loop([t], {"data": 5.0, "forward": 5.0}))
         session.add(Loader(t=float(t), pid=100, number=0, window_s=1.0, facts=facts, **fetched, **ready))
-    (row,) = session.over("whole").loaders(100)
+    (row,) = session.over("whole").of(100).loaders
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
     assert row.fetches_per_s == pytest.approx(10.0)
@@ -175,7 +175,7 @@ def test_a_worker_that_takes_the_place_of_another_has_its_number():
     session.add(process(203, "worker", ppid=100))
     extend(session, [threads(2, (pid, "python", 1.0, "running"), pid=pid) for pid in (202, 203)])
     assert [row.role for row in session.over("recent").threads()] == ["worker 1", "worker 0"]
-    assert len(session.over("recent").workers(100)) == 2
+    assert len(session.over("recent").of(100).workers) == 2
 
 
 def test_the_last_picture_keeps_its_threads_and_workers():
@@ -193,7 +193,7 @@ def test_the_last_picture_keeps_its_threads_and_workers():
     extend(session, process(201, "worker", ppid=100, ended=True, t=60.0), process(100, ended=True, t=61.0))
     rows = session.over("recent").threads()
     assert [(row.role, row.ended) for row in rows] == [("main", True), ("worker 0", True)]
-    assert [p.pid for p in session.over("recent").workers(100)] == [201]
+    assert [p.pid for p in session.over("recent").of(100).workers] == [201]
 
 
 def test_notices_stand_until_their_source_is_well():
@@ -209,4 +209,4 @@ def test_a_forked_rank_is_no_worker_once_it_trains():
     session.add(process(201, "trainer", ppid=100))
     assert not session.run_processes.had_workers(100)
     extend(session, process(202, "worker", ppid=100), process(202, "worker", ppid=100, ended=True))
-    assert session.run_processes.had_workers(100) and session.over("recent").workers(100) == []
+    assert session.run_processes.had_workers(100) and session.over("recent").of(100).workers == []

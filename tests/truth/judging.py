@@ -262,7 +262,7 @@ def own_place(finding: Finding | None) -> tuple[str, int] | None:
 
 def steps_counted(session: Session) -> int | None:
     """How many steps tuimon saw; None without markers."""
-    counted = session.over("whole").steps(session.trainer())
+    counted = session.over("whole").of(session.trainer()).steps
     return counted.total if counted is not None else None
 
 
@@ -271,7 +271,7 @@ def share_error(session: Session, truth: Truth) -> float | None:
 
     The work that an evaluation does beside its batches may as well count as side work.
     """
-    table = session.over("whole").phases(session.trainer())
+    table = session.over("whole").of(session.trainer()).phases
     if not table or not truth.shares:
         return None
     found = {row.name: row.share for row in table.rows}

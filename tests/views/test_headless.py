@@ -283,7 +283,7 @@ def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest
     monkeypatch.setattr(Sampler, "steps_per_second", lambda self, since_s: 2.0)
     whole = one_process(Exit(t=5.0, pid=100, exit_code=0), markers=False)
     assert whole.shown() is whole.over("whole")
-    assert whole.shown().steps(100) == StepSummary(0, None, None, 2.0, 0)
+    assert whole.shown().of(100).steps == StepSummary(0, None, None, 2.0, 0)
 
 
 def on_gpu(kind: str) -> Session:

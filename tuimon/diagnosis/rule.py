@@ -17,7 +17,6 @@ from tuimon.diagnosis.evidence.gpu import (
     MIN_STEPS,
     SLOW_PCIE,
     SMALL_PINNED_BYTES,
-    GpuEvidence,
     has_enough_steps,
 )
 from tuimon.diagnosis.evidence.lines import is_collecting
@@ -72,7 +71,7 @@ def _no_step_times(evidence: Evidence) -> str | None:
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    if evidence.view.session.stacks[evidence.pid].latest_s is not None:
+    if evidence.stacks.latest_s is not None:
         return None
     notice, missing = evidence.view.session.notices.get("stacks"), "no stack samples"
     if notice is None:
@@ -89,7 +88,7 @@ def _no_gpu_times(evidence: Evidence) -> str | None:
 
 
 def _has_gpu_times(evidence: Evidence) -> bool:
-    return evidence.gpu.times is not None and has_enough_steps(evidence.gpu.times.steps, evidence.gpu.times.timed_s)
+    return (time := evidence.gpu_time) is not None and has_enough_steps(time.steps, time.timed_s)
 
 
 def _no_gpu_counters(evidence: Evidence) -> str | None:
@@ -104,9 +103,9 @@ def _where(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[E
     return lambda evidence: reason if is_missing(evidence) else None
 
 
-def _unless(is_known: Callable[[GpuEvidence], bool], reason: str) -> Callable[[Evidence], str | None]:
+def _unless(is_known: Callable[[Evidence], bool], reason: str) -> Callable[[Evidence], str | None]:
     """The same for a training that uses a GPU that is read, if ``is_known`` does not hold."""
-    return _where(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each.gpu), reason)
+    return _where(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each), reason)
 
 
 MARKERS = Need("markers of steps")
@@ -152,21 +151,21 @@ GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
 TENSOR_ACTIVITY = Need(
     "activity of the tensor cores (GPM)",
     _unless(
-        lambda gpu: any(row.latest.tensor_ratio is not None for row in gpu.rows),
+        lambda each: any(row.latest.tensor_ratio is not None for row in each.gpu.rows),
         "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)",
     ),
 )
 GPU_LOAD = Need(
     "utilisation and memory of the GPU",
     _unless(
-        lambda gpu: any(None not in (row.latest.util_ratio, row.latest.memory_used_bytes) for row in gpu.rows),
+        lambda each: any(None not in (row.latest.util_ratio, row.latest.memory_used_bytes) for row in each.gpu.rows),
         "this GPU does not report its utilisation and memory",
     ),
 )
 ALLOCATOR = Need(
     "counters of torch's allocator",
     _unless(
-        lambda gpu: any(row.retries is not None for row in gpu.memory),
+        lambda each: any(row.retries is not None for row in each.torch_memory),
         "torch's allocator has not reported its counters, or not for long enough",
     ),
 )

@@ -69,10 +69,10 @@ def suspicion(session: Session) -> Suspicion | None:
     if still is None:
         return None
     ranks = [
-        StandingProcess(rank.pid, "trainer", rank.rank, tid=rank.tid if rank.tid != rank.pid else None)
+        StandingProcess(rank.pid, "trainer", rank.process.rank, tid=rank.tid if rank.tid != rank.pid else None)
         for rank in still.ranks
     ]
-    loops = {rank.pid: [node.frames for node in session.stacks[rank.pid].noted_loops()] for rank in ranks}
+    loops = {rank.pid: [node.frames for node in rank.stacks.noted_loops()] for rank in still.ranks}
     processes = session.run_processes
     workers = (
         StandingProcess(each.pid, "worker", rank.rank)

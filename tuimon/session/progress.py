@@ -12,7 +12,7 @@ from tuimon.records import Gpu, Process, TracedFlops
 from tuimon.session.loaders import EpochRow, LoaderStats
 from tuimon.session.ranks import training_of
 from tuimon.session.series import sum_of_all
-from tuimon.session.session import Session, SessionView, once
+from tuimon.session.session import ProcessView, Session
 
 LeftOf = Literal["run", "epoch"]
 
@@ -50,27 +50,25 @@ class Rates(NamedTuple):
     tokens: float | None = None
 
 
-def run_progress(session: Session, pid: int) -> Progress:
+def run_progress(own: ProcessView) -> Progress:
     """The progress of a process, with samples and tokens of all ranks of its training."""
-    run = session.shown()
+    run = own.view
     # of a pipeline, for instance, only the first rank loads data
-    ranks = [rank.pid for rank in training_of(run, pid) if session.exit or not rank.ended] or [pid]
-    of_ranks = [rates for rank in ranks if (rates := rates_in(run, rank)) != Rates()]
+    ranks = [rank.pid for rank in training_of(run, own.pid) if run.session.exit or not rank.ended] or [own.pid]
+    of_ranks = [rates for rank in ranks if (rates := rates_in(run.of(rank))) != Rates()]
     return structs.replace(
-        progress_of(session, pid),
+        progress_of(own),
         samples_per_s=sum_of_all([rates.samples for rates in of_ranks if rates.samples is not None]),
         tokens_per_s=sum_of_all([rates.tokens for rates in of_ranks if rates.tokens is not None]),
         ranks=len(of_ranks) or 1,
     )
 
 
-def progress_of(session: Session, pid: int) -> Progress:
-    """The progress of one process over the last 30 s, or over the run once it has ended, without samples and tokens."""
-    run, process = session.shown(), session.process(pid)
-    steps, loaders, flops = run.steps(pid), _training_loaders(session, pid), flops_rate(session, pid)
-    planned = process.planned_steps if process is not None else None
+def progress_of(own: ProcessView) -> Progress:
+    """The progress of one process, of whose samples and tokens ``rates_in`` tells."""
+    session, steps, loaders, flops = own.view.session, own.steps, _training_loaders(own), flops_rate(own)
+    planned, epochs = own.process.planned_steps, own.process.planned_epochs
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
-    epochs = process.planned_epochs if process is not None else None
     epoch, batches = _epoch(session, loaders), loaders[0].batches if len(loaders) == 1 else None
     padding = batches.padding if batches is not None else None
     left_s: float | None = None
@@ -78,7 +76,7 @@ def progress_of(session: Session, pid: int) -> Progress:
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left_s, left_of = (planned - done) / steps.per_second, "run"
     elif session.exit is None and epoch.given is not None:
-        left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
+        left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(own))
     return Progress(
         flops_per_s=flops.per_s,
         mfu_ratio=flops.mfu_ratio,
@@ -96,19 +94,18 @@ def progress_of(session: Session, pid: int) -> Progress:
     )
 
 
-@once
-def rates_in(view: SessionView, pid: int) -> Rates:
+def rates_in(own: ProcessView) -> Rates:
     """Samples and tokens a second of one process.
 
     As the program passes them, else from all batches of its training loaders; None if some are unknown.
     """
-    totals, passed = view.step_totals(pid), Rates()
+    totals, passed = own.totals, Rates()
     if totals.sized and (per_s := totals.sums.per_second) is not None:
         passed = Rates(*(n / totals.sized * per_s if n else None for n in (totals.samples, totals.tokens)))
-    a_second = _of_all_steps(view, pid)
+    a_second = _of_all_steps(own)
     samples: list[float | None] = []
     tokens: list[float | None] = []
-    for loader in _training_loaders(view.session, pid):
+    for loader in _training_loaders(own):
         batches, fetches_per_s = loader.batches, loader.fetches * a_second
         size, text = batches.mean_samples if batches is not None else None, None
         if loader.facts is not None and loader.facts.batch_size:
@@ -123,17 +120,17 @@ def rates_in(view: SessionView, pid: int) -> Rates:
     )
 
 
-def _of_all_steps(view: SessionView, pid: int) -> float:
+def _of_all_steps(own: ProcessView) -> float:
     """The part of all its steps so far that a process makes in a second.
 
     Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation.
     """
-    total, per_second = view.session.step_stats[pid].total, view.step_totals(pid).sums.per_second
+    total, per_second = own.stats.total, own.totals.sums.per_second
     return per_second / total if total and per_second else 0.0
 
 
-def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:
-    return [each for each in session.loaders[pid].values() if each.latest.role == "train" and each.fetches]
+def _training_loaders(own: ProcessView) -> list[LoaderStats]:
+    return [each for each in own.view.session.loaders[own.pid].values() if each.latest.role == "train" and each.fetches]
 
 
 def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow:
@@ -179,23 +176,24 @@ class FlopsRate(NamedTuple):
     mfu_ratio: float | None = None
 
 
-def flops_rate(session: Session, pid: int) -> FlopsRate:
-    """The operations of a process: by its latest trace that counts them all, at the pace of the last 30 s or ended run.
+def flops_rate(own: ProcessView) -> FlopsRate:
+    """The operations of a process: by its latest trace that counts them all, at the pace of its steps.
 
     Example: 1.2e12 operations of bfloat16 in a step, 400 steps a second: 48 % of the 989.5 TFLOPS of an H100.
     """
-    trace = next((each for each in reversed(session.traces) if each.pid == pid and each.flops and each.steps), None)
+    trace = next(
+        (each for each in reversed(own.view.session.traces) if each.pid == own.pid and each.flops and each.steps), None
+    )
     if trace is None or trace.flops is None:
         return FlopsRate()
-    steps, process = session.shown().steps(pid), session.process(pid)
     per_step = sum(row.flops for row in trace.flops) / trace.steps
-    per_s = steps.per_second if steps is not None else None
-    if not per_s or process is None:
+    per_s = own.steps.per_second if own.steps is not None else None
+    if not per_s:
         return FlopsRate()
-    devices = [device.latest for device in session.nodes.of_process(pid).devices.values()]
-    gpus = [gpu for gpu in devices if process.uses(gpu) or pid in gpu.pids]  # as the driver lists them
-    are_known = sum(map(process.uses, gpus)) == len(process.gpu_uuids)
-    seconds = _seconds_at_peak(trace.flops, process, gpus) if are_known else None
+    devices = [device.latest for device in own.view.session.nodes.of(own.node).devices.values()]
+    gpus = [gpu for gpu in devices if own.process.uses(gpu) or own.pid in gpu.pids]  # as the driver lists them
+    are_known = sum(map(own.process.uses, gpus)) == len(own.process.gpu_uuids)
+    seconds = _seconds_at_peak(trace.flops, own.process, gpus) if are_known else None
     return FlopsRate(per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
 
 

@@ -22,10 +22,10 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.records import Place, Process, Steps
+from tuimon.records import Place, Process
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, superseded
 from tuimon.session.series import mean_of_known, sum_of_all
-from tuimon.session.session import Session, SessionView, once
+from tuimon.session.session import ProcessView, Session, SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.steps import StepStats, StepStretch
 from tuimon.session.threads import MainThread
@@ -230,7 +230,7 @@ def rank_rows(view: SessionView) -> list[RankRow]:
 
 def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
     """The ranks with the mean utilisation of their GPUs, for people: rules need none."""
-    utils = ([gpu.figures.util_ratio for gpu in view.gpus_of(row.pid)] for row in rows)
+    utils = ([gpu.figures.util_ratio for gpu in view.of(row.pid).gpus] for row in rows)
     return [row._replace(gpu_ratio=mean_of_known(own)) for row, own in zip(rows, utils, strict=True)]
 
 
@@ -241,7 +241,7 @@ def training_of(view: SessionView, pid: int) -> list[Process]:
         known = session.run_processes.known
         ranks = ranks_of(pid, known, set(session.trainers()))
         groups[pid] = [process.pid for process in ranks] or [pid]
-    return [process for each in groups[pid] if (process := view.process(each)) is not None]
+    return [view.of(each).process for each in groups[pid] if each in session.run_processes.known]
 
 
 def ranks_in_focus(session: Session) -> list[Process]:
@@ -265,47 +265,46 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     session, times = view.session, {}
     # else only ranks with markers are compared
-    inferred = all(table.inferred for rank in ranks if (table := view.phases(rank.pid)))
+    inferred = all(table.inferred for rank in ranks if (table := view.of(rank.pid).phases))
     for process in ranks:
-        pid, table = process.pid, view.phases(process.pid)
-        if not table or table.inferred is not inferred:
+        one = view.of(process.pid)
+        if not one.phases or one.phases.inferred is not inferred:
             continue
-        totals, rows = view.step_totals(pid), [row for row in table.rows if row.name != "eval"]
+        totals, rows = one.totals, [row for row in one.phases.rows if row.name != "eval"]
         found = RankTimes(
             ms={row.name: row.share if inferred else row.ms_per_step or 0.0 for row in rows},
-            main=view.training_thread(pid),
-            samples=view.samples(pid).counted(lambda row: ((row.phase, row.node.activity),)),
+            main=one.training,
+            samples=one.samples.counted(lambda row: ((row.phase, row.node.activity),)),
             on_gpu=bool(process.gpu_uuids),
             gc_ms=totals.sums.gc_ns / max(1, totals.steps) / 1e6,
             error=max(row.error or 0.0 for row in rows) if inferred else 0.0,
         )
         if found.step_ms:
-            times[pid] = found
+            times[one.pid] = found
     first = max((session.step_stats[rank.pid] for rank in ranks), key=lambda stats: stats.total)
     behind = {rank.pid: _behind(first, session.step_stats[rank.pid]) for rank in ranks}
     is_over = session.exit is not None or all(process.ended for process in ranks)
     restarts = Counter(process.rank for process in superseded(ranks, view.processes()))
     found_rows = []
     for process in ranks:
-        pid, rank = process.pid, process.rank or 0
-        stats, sampled, threads = session.step_stats[pid], session.stacks[pid], view.process_threads(pid)
-        own = times.get(pid)
-        held = [each.memory_bytes for gpu in session.gpus_of(pid) for each in gpu.processes if each.pid == pid]
+        pid, one = process.pid, view.of(process.pid)
+        own, threads = times.get(pid), one.thread_figures
+        held = [each.memory_bytes for gpu in one.devices for each in gpu.processes if each.pid == pid]
         on_gpus = [held_bytes for held_bytes in held if held_bytes is not None]
         row = RankRow(
-            rank=rank,
+            rank=process.rank or 0,
             pid=pid,
-            host=session.host_of(pid),
-            state=_state(view, process, stats.latest, is_over=is_over),
+            host=one.host,
+            state=_state(one, is_over=is_over),
             restarts=restarts[process.rank],
-            steps=stats.total,
+            steps=one.stats.total,
             behind=behind[pid],
             step_ms=own.step_ms if own is not None and not inferred else None,
             phases=_shares(own.ms, own) if own is not None else {},
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
-            place=sampled.threads.place_of(sampled.tid),
+            place=one.stacks.threads.place_of(one.stacks.tid),
             on_gpu=bool(process.gpu_uuids),
-            history=stats.windows,
+            history=one.stats.windows,
         )
         if own is not None:
             row = row._replace(
@@ -355,15 +354,16 @@ def _behind(first: StepStats, stats: StepStats) -> int:
     return steps if steps > 2 * stats.steps_within(first.latest.t - stats.latest.t) else 0
 
 
-def _state(view: SessionView, process: Process, latest: Steps | None, *, is_over: bool) -> RankState:
+def _state(own: ProcessView, *, is_over: bool) -> RankState:
     """The state of a rank; it is lost if it ended while other ranks go on."""
-    if process.ended:
+    latest = own.stats.latest
+    if own.process.ended:
         return "ended" if is_over else "lost"
     if latest is None:
         return "starting"
-    if view.session.threads[process.pid].is_stopped:
+    if own.view.session.threads[own.pid].is_stopped:
         return "stopped"
-    silent = view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
+    silent = own.view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not is_over else "training"
 
 

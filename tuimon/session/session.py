@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
@@ -20,9 +20,10 @@ from tuimon.session.machines import CoresTaken
 from tuimon.session.phase_table import PhaseTable, SplitShares, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling, sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
+from tuimon.session.stacks.process import RECENT, ProcessStacks
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
-from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
+from tuimon.session.steps import SharedStep, SteppingSpan, StepStats, StepSummary, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread, ThreadRow, thread_rows
 
@@ -90,49 +91,8 @@ class Session(Tables):
         others = sorted(known.values(), key=lambda process: (process.ended, process.start_unix_s))
         return list({pid: known[pid] for pid in (*trainers, *(other.pid for other in others)) if pid in known}.values())
 
-    def training_tid(self, pid: int) -> int:
-        """The thread of a process that trains: the main one, unless markers or samples show another."""
-        stats = self.step_stats[pid]
-        return (stats.latest.tid or pid) if stats.latest is not None and stats.has_loop else self.stacks[pid].tid
-
-    def steady_span(self, pid: int) -> Span:
-        """The steady part of a process's steps; without steps of its own, that of the process in focus.
-
-        Without markers it begins where samples show the first step.
-        """
-        focus = self.trainer() or pid
-        own = pid if pid in self.step_stats else focus
-        if own in self.step_stats:
-            return self.step_stats[own].steady_span()
-        process, sampled = self.process(focus), self.stacks[focus]
-        is_shown = sampled.has_whole_step and process is not None and not process.markers
-        return Span(sampled.begin_s) if is_shown else Span()
-
     def worker_name(self, pid: int) -> str:
         return worker_name(pid, self.run_processes, self.loaders)
-
-    def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
-        """The memory that torch's allocator holds in a process, by device."""
-        process, named = self.process(pid), {bare_uuid(gpu.uuid): gpu.uuid for gpu in self.gpus_of(pid)}
-        uuids = process.gpu_uuids if process is not None else ()
-        return self.gpu_times[pid].memory([named.get(bare_uuid(uuid), uuid) for uuid in uuids])
-
-    def gpus_of(self, pid: int) -> list[Gpu]:
-        """The latest record of each GPU that a process reports to use."""
-        process, devices = self.process(pid), self.nodes.of_process(pid).devices.values()
-        return [device.latest for device in devices if process is not None and process.uses(device.latest)]
-
-    def checkpoints(self, pid: int) -> Checkpoints | None:
-        """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints.
-
-        Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
-        """
-        threads, spent = self.threads[pid], self.stacks[pid].spent
-        bursts, burst_bytes = threads.written()
-        if not burst_bytes or spent.saves < (bursts or 1):
-            return None
-        seconds = spent.in_loop["checkpoint"] + spent.since_step["checkpoint"]
-        return Checkpoints(bursts, burst_bytes, seconds, threads.written_to) if seconds else None
 
     # -- the machine; of a run on several nodes, that of the process in focus
 
@@ -144,11 +104,6 @@ class Session(Tables):
     def trainers_here(self) -> list[int]:
         node = self.focus_node
         return [pid for pid in self.trainers() if node_of(pid) == node]
-
-    def host_of(self, pid: int) -> str | None:
-        """The node that a process runs on, by its host name."""
-        node = self.nodes.known.get(node_of(pid))
-        return node.host if node is not None else self.header.host if self.header is not None else None
 
     def pids_on(self, node: int) -> list[int]:
         """The processes of a node, in the order in which they came."""
@@ -198,117 +153,34 @@ class SessionView:
         self._session = None
         self.answers.clear()
 
-    def span_of(self, pid: int | None, last_s: float = WINDOW_S) -> Span:
-        """The span that a process's figures cover (None: the one in focus): its steady part, or the last seconds."""
-        if not self.is_whole:
-            return Span(last_s=last_s)
-        pid = self.session.trainer() if pid is None else pid
-        return self.session.steady_span(pid)
+    @once
+    def of(self, pid: int) -> ProcessView:
+        """One process over this span."""
+        return ProcessView(pid, self)
 
-    # -- processes
-
-    def process(self, pid: int) -> Process | None:
-        """The latest record of a process; over the whole run it counts as alive if it lived in that span."""
-        known = self.session.process(pid)
-        return self._as_it_was(known) if known is not None else None
+    @property
+    def focus(self) -> ProcessView:
+        """The process in focus."""
+        return self.of(self.session.trainer())
 
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
-        return [self._as_it_was(process) for process in self.session.processes()]
+        return [self.as_it_was(process) for process in self.session.processes()]
 
-    def _as_it_was(self, process: Process) -> Process:
-        return structs.replace(process, ended=False) if process.ended and process.t >= self._lived_s else process
+    def as_it_was(self, process: Process) -> Process:
+        """A process's record; over the whole run it counts as alive if it lived in that span."""
+        return structs.replace(process, ended=False) if process.ended and process.t >= self.lived_s else process
 
     @cached_property
-    def _lived_s(self) -> float:
+    def lived_s(self) -> float:
         """Processes that ended after this moment count as alive: over the whole run those that lived in it."""
-        span = self.span_of(None)
+        span = self.focus.span
         return span.begin_s if span.last_s == math.inf else math.inf
-
-    def workers(self, pid: int) -> list[Process]:
-        """Live DataLoader workers of a process; over the whole run, when all have ended, those that were the last."""
-        last = self.session.run_processes.last_workers(pid)
-        return self.session.run_processes.workers(pid) or [worker for worker in last if worker.t >= self._lived_s]
-
-    def recent_workers(self, pid: int) -> list[Process]:
-        """DataLoader workers of a process that lived in the span: some loaders start new ones for every epoch."""
-        span = self.span_of(None)
-        return self.session.run_processes.workers_since(pid, max(span.begin_s, self.now_s - span.last_s))
-
-    # -- steps and phases
-
-    @once
-    def phases(self, pid: int) -> PhaseTable:
-        """Phase breakdown of a process; empty before the first step.
-
-        Without markers the shares are inferred from its main thread's stack samples.
-        """
-        if pid not in self.session.step_stats:
-            return self._inferred(pid)
-        return phase_table(pid, self.step_totals(pid), self._split(pid))
-
-    @once
-    def step_totals(self, pid: int) -> Totals:
-        """Sums over the steps; without markers empty."""
-        return self.session.step_stats[pid].over(self.span_of(pid))
-
-    def steps(self, pid: int) -> StepSummary | None:
-        """Step count, rate and times of a process.
-
-        Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
-        """
-        if pid in self.session.step_stats:
-            return self.session.step_stats[pid].summary(self.step_totals(pid))
-        since_s = max(self.now_s - SPAN_S, self.session.stacks[pid].begin_s)
-        per_second = self.session.samplers[pid].steps_per_second(since_s)
-        if per_second is None or self._has_markers(pid):
-            return None
-        return StepSummary(0, None, None, per_second, 0)
-
-    def between_parts(self, pid: int) -> tuple[float, ...]:
-        """How the time that markers cannot split is divided into the parts of ``STEP``."""
-        return self._split(pid).parts
-
-    @once
-    def _split(self, pid: int) -> SplitShares:
-        return self.samples(pid).split.with_optimizer(self.step_totals(pid).sums.phases_ns)
 
     @once
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases cover; empty before the first or unmarked."""
-        focus = self.session.trainer()
-        return self.session.step_stats[focus].spans(self.span_of(focus))
-
-    def _has_markers(self, pid: int) -> bool:
-        process = self.session.process(pid)
-        return process is not None and process.markers
-
-    def _inferred(self, pid: int) -> PhaseTable:
-        """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
-        sampled = self.session.stacks[pid]
-        if self._has_markers(pid) or not sampled.has_whole_step:
-            return PhaseTable(pid)
-        process = self.session.process(pid)
-        wait_s = 2 * self.session.interval_s + _MARKERS_WAIT_S
-        may_come = process is not None and process.markers_reason == NO_TORCH_YET
-        if may_come and self.now_s - sampled.begin_s < wait_s:
-            return PhaseTable(pid)
-        found, forward_only = self.samples(pid), sampled.forward_only
-        counts, unsure = found.marked_counts(), found.unsure
-        return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
-
-    # -- stack samples
-
-    def samples(self, pid: int, tid: int | None = None, *, now: bool = False) -> Samples:
-        """The stack samples of a process's training thread, or of another of its threads.
-
-        ``now``: with those that follow its steps where these have not ended for long, as views of this moment do.
-        """
-        return self.session.stacks[pid].over(self.span_of(pid), tid, now=now)
-
-    def sampled_tids(self, pid: int, *, now: bool = False) -> list[int]:
-        """The threads of a process with samples, the one that trains first."""
-        return self.session.stacks[pid].tids(self.span_of(pid), now=now)
+        return self.focus.stats.spans(self.focus.span)
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
@@ -322,13 +194,7 @@ class SessionView:
         nodes = max(1, len(session.nodes.known))
         return sampling(samplers, EVER, session.sampling_cost_s / whole_s / nodes if whole_s > 0 else None)
 
-    # -- ranks
-
-    def shared_steps(self, pid: int) -> Sequence[SharedStep]:
-        """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
-        return self.session.step_stats[pid].shared.over(self.span_of(None))
-
-    # -- threads and cores
+    # -- nodes
 
     def threads(self) -> list[ThreadRow]:
         """All threads on the node in focus: trainers' first, their workers next, then the rest."""
@@ -337,28 +203,7 @@ class SessionView:
         for pid in session.trainers_here():
             order += [pid, *(worker.pid for worker in known.workers(pid))]
         listed = [pid for pid in dict.fromkeys((*order, *session.threads)) if node_of(pid) == session.focus_node]
-        return [row for pid in known.shown(listed) for row in self.threads_of(pid)]
-
-    def threads_of(self, pid: int) -> list[ThreadRow]:
-        """The threads of one process, as they were in its latest window, or means over the whole run."""
-        session, own = self.session, self.session.threads[pid]
-        figures = own.over(self._in_steps(pid)) or own.latest
-        if figures is None:
-            return []
-        cores, name_of = session.nodes.of_process(pid).cores, session.worker_name
-        process, sampled = session.process(pid), session.stacks[pid]
-        gil_ratio = partial(session.gil[pid].ratio, session.step_stats[pid].steady_span().begin_s)
-        return thread_rows(figures, process, sampled, self.native(pid), gil_ratio, cores, name_of)
-
-    def process_threads(self, pid: int) -> Threads | None:
-        """Thread figures of one process: the latest, or means over the steps."""
-        return self.session.threads[pid].over(self._in_steps(pid))
-
-    def training_thread(self, pid: int) -> MainThread:
-        """Means of the thread of a process that trains, since its first step."""
-        span = self._in_steps(pid, WINDOW_S)
-        begin_s = max(span.begin_s, self.session.steady_span(pid).begin_s)
-        return self.session.threads[pid].training(span._replace(begin_s=begin_s))
+        return [row for pid in known.shown(listed) for row in self.of(pid).threads]
 
     def live_threads(self, node: int) -> list[Threads]:
         """Thread figures of every process on a node that lives, or lived in the whole run.
@@ -366,7 +211,7 @@ class SessionView:
         One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, count
         as the last of them; the one that lived longest stands for all.
         """
-        known, span, own = self.session.run_processes, self._in_steps(None), self.session.threads
+        known, span, own = self.session.run_processes, self.focus.threads_span, self.session.threads
         pids = self.session.pids_on(node)
         if span == LATEST:
             live = (own[pid].latest for pid in pids if not known.has_ended(pid))
@@ -383,68 +228,282 @@ class SessionView:
                 found.append(structs.replace(threads, pid=succession[-1]))
         return found
 
-    @once
-    def native(self, pid: int) -> dict[int, NativeUse]:
-        """What the threads of a process ran over the span; only those that were sampled."""
-        found = defaultdict[int, NativeUse](NativeUse)
-        for (tid, library, phase), count in self.session.native[pid].counts(self.span_of(pid)).items():
-            found[tid][library, phase] += count
-        return found
-
-    def disk_ratio(self, pid: int) -> float | None:
-        """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
-        return self.session.threads[pid].disk_ratio(self._in_steps(pid))
-
     def cores_taken(self, node: int) -> CoresTaken | None:
         """Cores of a node that the run could not have: lately, or over its steps."""
         cost = self.session.cost
-        return self.session.nodes.of(node).cores_taken(self._in_steps(None), cost.cpu_ratio if cost else 0.0)
+        return self.session.nodes.of(node).cores_taken(self.focus.threads_span, cost.cpu_ratio if cost else 0.0)
 
-    def _in_steps(self, pid: int | None, last_s: float = LATEST.last_s) -> Span:
-        """``span_of``, but empty before the first step; a recent view has its last seconds, or the latest window."""
-        span = self.span_of(pid, last_s)
-        return NEVER if span == EVER else span
-
-    # -- DataLoaders
-
-    @once
-    def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
-        """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
-        session = self.session
-        ended, name_of = session.run_processes.has_ended, session.worker_name
-        return session.loaders[pid].rows(self.now_s, self.span_of(pid), ended, name_of)
-
-    # -- GPUs
-
-    def gpus(self, node: int | None = None) -> list[GpuRow]:
-        """The GPUs of a node (None: the one in focus), those the run uses first."""
-        return self._gpus(self.session.focus_node if node is None else node)
-
-    def gpus_of(self, pid: int) -> list[GpuRow]:
-        """The GPUs that a process reports to use."""
-        process = self.session.process(pid)
-        return [row for row in self._gpus(node_of(pid)) if process is not None and process.uses(row.latest)]
+    def gpus(self) -> list[GpuRow]:
+        """The GPUs of the node in focus, those the run uses first."""
+        return self.gpus_on(self.session.focus_node)
 
     def all_gpus(self) -> list[GpuRow]:
         """The GPUs of all nodes of the run."""
         nodes = sorted(self.session.nodes.known) or [self.session.focus_node]
-        return [row for node in nodes for row in self._gpus(node)]
+        return [row for node in nodes for row in self.gpus_on(node)]
 
     @once
-    def _gpus(self, node: int) -> list[GpuRow]:
-        session, focus = self.session, self.session.trainer()
-        process, per_second = self.process(focus), self.step_totals(focus).sums.per_second
+    def gpus_on(self, node: int) -> list[GpuRow]:
+        """The GPUs of a node, those the run uses first."""
+        session, focus = self.session, self.focus
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
-        devices = session.nodes.of(node).devices
+        devices, per_second = session.nodes.of(node).devices, focus.totals.sums.per_second
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
-        course, interval_s = self.span_of(None), session.interval_s
-        return gpu_rows(devices, self.now_s, processes, process, per_second, spans, course, interval_s)
+        return gpu_rows(
+            devices, self.now_s, processes, focus.process, per_second, spans, focus.span, session.interval_s
+        )
 
-    def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
-        """Events of torch.compile in a process over the span, the longest first."""
-        return self.session.compilers[pid].events(*whats, span=Span(self.now_s - self.span_of(pid).last_s))
 
-    @once
-    def gpu_time(self, pid: int) -> GpuTimeRow | None:
-        """A process's steps on the GPU's clock; None where none were timed."""
-        return self.session.gpu_times[pid].over(self.span_of(pid), self.now_s)
+class figure(Generic[T]):
+    """A property of a process in a view that is worked out once, for rules and panes."""
+
+    def __init__(self, read: Callable[[Any], T]) -> None:  # Any: a kind of ProcessView
+        self._read, self._name, self.__doc__ = read, read.__name__, read.__doc__
+
+    def __get__(self, own: ProcessView, _owner: object = None) -> T:
+        answers, key = own.view.answers, (self._read, own.pid)
+        if key not in answers:
+            answers[key] = self._read(own)
+        found: T = own.__dict__.setdefault(self._name, answers[key])
+        return found
+
+
+class ProcessView(Struct, frozen=True, dict=True):
+    """One process at the moment and over the span of a view; each figure is worked out once, when it is first asked."""
+
+    pid: int
+    view: SessionView
+
+    @figure
+    def process(self) -> Process:
+        """Its latest record, or one without facts; over the whole run it counts as alive if it lived in that span."""
+        known = self.view.session.process(self.pid)
+        if known is None:
+            return Process(t=0.0, pid=self.pid, ppid=0, start_unix_s=0.0, command=[], role="other", markers=False)
+        return self.view.as_it_was(known)
+
+    @property
+    def node(self) -> int:
+        """The number of the node that it runs on."""
+        return node_of(self.pid)
+
+    @property
+    def host(self) -> str | None:
+        """The node that it runs on, by its host name."""
+        session = self.view.session
+        node = session.nodes.known.get(self.node)
+        return node.host if node is not None else session.header.host if session.header is not None else None
+
+    @figure
+    def workers(self) -> list[Process]:
+        """Its live DataLoader workers; over the whole run, when all have ended, those that were the last."""
+        known = self.view.session.run_processes
+        last = known.last_workers(self.pid)
+        return known.workers(self.pid) or [worker for worker in last if worker.t >= self.view.lived_s]
+
+    @property
+    def recent_workers(self) -> list[Process]:
+        """Its DataLoader workers that lived in the span: some loaders start new ones for every epoch."""
+        span = self.view.focus.span
+        since_s = max(span.begin_s, self.view.now_s - span.last_s)
+        return self.view.session.run_processes.workers_since(self.pid, since_s)
+
+    # -- spans
+
+    @figure
+    def span(self) -> Span:
+        """The span that its figures cover: its steady part, or the last seconds."""
+        return self.steady_span if self.view.is_whole else RECENT
+
+    @figure
+    def steady_span(self) -> Span:
+        """The steady part of its steps; without steps of its own, that of the process in focus.
+
+        Without markers it begins where samples show the first step.
+        """
+        session = self.view.session
+        focus = session.trainer() or self.pid
+        own = self.pid if self.is_marked else focus
+        if own in session.step_stats:
+            return session.step_stats[own].steady_span()
+        process, sampled = session.process(focus), session.stacks[focus]
+        is_shown = sampled.has_whole_step and process is not None and not process.markers
+        return Span(sampled.begin_s) if is_shown else EVER
+
+    @figure
+    def threads_span(self) -> Span:
+        """The span of what its threads use: the steady part, empty before the first step; or the latest window."""
+        if not self.view.is_whole:
+            return LATEST
+        return NEVER if self.span == EVER else self.span
+
+    # -- steps and phases
+
+    @property
+    def stats(self) -> StepStats:
+        """Its steps since the marker stream began; none without markers."""
+        return self.view.session.step_stats[self.pid]
+
+    @property
+    def is_marked(self) -> bool:
+        """True if markers delimit its steps."""
+        return self.pid in self.view.session.step_stats
+
+    @figure
+    def phases(self) -> PhaseTable:
+        """Phase breakdown; empty before the first step.
+
+        Without markers the shares are inferred from its main thread's stack samples.
+        """
+        return phase_table(self.pid, self.totals, self.split) if self.is_marked else self._inferred()
+
+    def _inferred(self) -> PhaseTable:
+        """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
+        sampled, found = self.stacks, self.samples
+        wait_s = 2 * self.view.session.interval_s + _MARKERS_WAIT_S
+        may_come = self.process.markers_reason == NO_TORCH_YET and self.view.now_s - sampled.begin_s < wait_s
+        if self.process.markers or may_come or not sampled.has_whole_step:
+            return PhaseTable(self.pid)
+        return inferred_phases(
+            self.pid, found.marked_counts(), found.covered_s, found.unsure, forward_only=sampled.forward_only
+        )
+
+    @figure
+    def totals(self) -> Totals:
+        """Sums over the steps; without markers empty."""
+        return self.stats.over(self.span)
+
+    @property
+    def steps(self) -> StepSummary | None:
+        """Step count, rate and times.
+
+        Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
+        """
+        if self.is_marked:
+            return self.stats.summary(self.totals)
+        since_s = max(self.view.now_s - SPAN_S, self.stacks.begin_s)
+        per_second = self.view.session.samplers[self.pid].steps_per_second(since_s)
+        return None if per_second is None or self.process.markers else StepSummary(0, None, None, per_second, 0)
+
+    @figure
+    def split(self) -> SplitShares:
+        """How the time that markers cannot split is divided."""
+        return self.samples.split.with_optimizer(self.totals.sums.phases_ns)
+
+    @property
+    def shared_steps(self) -> Sequence[SharedStep]:
+        """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
+        return self.stats.shared.over(self.view.focus.span)
+
+    # -- stack samples
+
+    @property
+    def stacks(self) -> ProcessStacks:
+        """Its stack samples since the run began."""
+        return self.view.session.stacks[self.pid]
+
+    @property
+    def tid(self) -> int:
+        """The thread that trains: the main one, unless markers or samples show another."""
+        return self.stacks.tid
+
+    @property
+    def samples(self) -> Samples:
+        """The stack samples of the thread that trains."""
+        return self.stacks.over(self.span)
+
+    def samples_of(self, tid: int, *, now: bool = False) -> Samples:
+        """The stack samples of one of its threads.
+
+        ``now``: with those that follow its steps where these have not ended for long, as views of this moment do.
+        """
+        return self.stacks.over(self.span, tid, now=now)
+
+    def sampled_tids(self, *, now: bool = False) -> list[int]:
+        """The threads with samples, the one that trains first."""
+        return self.stacks.tids(self.span, now=now)
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """What it has saved since its first steps; None unless it was seen to write, and to save checkpoints.
+
+        Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
+        """
+        threads, spent = self.view.session.threads[self.pid], self.stacks.spent
+        bursts, burst_bytes = threads.written()
+        if not burst_bytes or spent.saves < (bursts or 1):
+            return None
+        seconds = spent.in_loop["checkpoint"] + spent.since_step["checkpoint"]
+        return Checkpoints(bursts, burst_bytes, seconds, threads.written_to) if seconds else None
+
+    def compiler_events(self, *whats: CompilerWork) -> list[CompilerEvents]:
+        """Events of torch.compile over the span, the longest or most frequent first."""
+        return self.view.session.compilers[self.pid].events(*whats, span=Span(self.view.now_s - self.span.last_s))
+
+    # -- threads
+
+    @figure
+    def threads(self) -> list[ThreadRow]:
+        """Its threads with their roles, as they were in its latest window, or means over the whole run."""
+        session, figures = self.view.session, self.thread_figures or self.view.session.threads[self.pid].latest
+        if figures is None:
+            return []
+        cores, name_of = session.nodes.of(self.node).cores, session.worker_name
+        gil_ratio = partial(session.gil[self.pid].ratio, self.stats.steady_span().begin_s)
+        return thread_rows(figures, session.process(self.pid), self.stacks, self.native, gil_ratio, cores, name_of)
+
+    @figure
+    def thread_figures(self) -> Threads | None:
+        """What its threads use, without their roles: the latest, or means over the steps."""
+        return self.view.session.threads[self.pid].over(self.threads_span)
+
+    @figure
+    def training(self) -> MainThread:
+        """Means of the thread that trains, since its first step."""
+        recent = Span(self.steady_span.begin_s, last_s=WINDOW_S)
+        return self.view.session.threads[self.pid].training(self.threads_span if self.view.is_whole else recent)
+
+    @property
+    def disk_ratio(self) -> float | None:
+        """How much of the time its main thread waits for the disk; at one moment, that is 0 or 1."""
+        return self.view.session.threads[self.pid].disk_ratio(self.threads_span)
+
+    @property
+    def native(self) -> dict[int, NativeUse]:
+        """What its threads ran over the span; only those that were sampled."""
+        found = defaultdict[int, NativeUse](NativeUse)
+        for (tid, library, phase), count in self.view.session.native[self.pid].counts(self.span).items():
+            found[tid][library, phase] += count
+        return found
+
+    # -- DataLoaders and GPUs
+
+    @figure
+    def loaders(self) -> tuple[LoaderRow, ...]:
+        """Its DataLoaders, in the last 30 s those in which they were used; those for training first."""
+        session = self.view.session
+        ended, name_of = session.run_processes.has_ended, session.worker_name
+        return session.loaders[self.pid].rows(self.view.now_s, self.span, ended, name_of)
+
+    @property
+    def gpus(self) -> list[GpuRow]:
+        """The GPUs that it reports to use."""
+        return [row for row in self.view.gpus_on(self.node) if self.process.uses(row.latest)]
+
+    @property
+    def devices(self) -> list[Gpu]:
+        """The latest record of each of them."""
+        latest = (device.latest for device in self.view.session.nodes.of(self.node).devices.values())
+        return [gpu for gpu in latest if self.process.uses(gpu)]
+
+    @figure
+    def torch_memory(self) -> list[TorchMemoryRow]:
+        """The memory that torch's allocator holds, by device."""
+        named = {bare_uuid(gpu.uuid): gpu.uuid for gpu in self.devices}
+        uuids = [named.get(bare_uuid(uuid), uuid) for uuid in self.process.gpu_uuids]
+        return self.view.session.gpu_times[self.pid].memory(uuids)
+
+    @figure
+    def gpu_time(self) -> GpuTimeRow | None:
+        """Its steps on the GPU's clock; None where none were timed."""
+        return self.view.session.gpu_times[self.pid].over(self.span, self.view.now_s)

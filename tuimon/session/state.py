@@ -67,7 +67,7 @@ def run_state(session: Session) -> RunState:
     stats, sampled = session.step_stats[pid], session.stacks[pid]
     if stats.total or stats.open_backwards:
         return _in_steps(session, pid, stats)
-    if session.over("recent").phases(pid):
+    if session.over("recent").of(pid).phases:
         since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
         if since_step_s < LONG_S:
             return RunState("training")
@@ -183,9 +183,9 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     if session.now_s - session.start_s < _UNSEEN_S:
         return []
     known, now = session.processes(), session.over("recent")
-    if any(now.step_totals(process.pid).steps for process in known):  # so it is nearly always, and takes no time
+    if any(now.of(process.pid).totals.steps for process in known):  # so it is nearly always, and takes no time
         return []
-    if any(now.phases(process.pid) for process in known):
+    if any(now.of(process.pid).phases for process in known):
         return []
     on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
     waits = run_state(session).name == "waiting"
@@ -304,7 +304,7 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
     """The parts of the time from the first step to the last that are no training, those that are sure first."""
     sums = stats.in_loop()
     hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
-    evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").phases(stats.pid)
+    evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").of(stats.pid).phases
     if not (evaluated_s or stats.since_step().eval_ns):  # samples show it, without a DataLoader
         evaluated_s = table.share_of("eval") * (loop.end_s - loop.begin_s)
     return {

@@ -110,13 +110,13 @@ def _meta(pid: int, kind: str, **args: object) -> _Event:
 
 def rank_of(session: Session, pid: int) -> int | None:
     """The rank of a training process; None for a process without one."""
-    process = session.process(pid)
-    return process.rank if process is not None and not process.serves else None
+    process = session.over("recent").of(pid).process
+    return process.rank if not process.serves else None
 
 
 def title_of(session: Session, pid: int) -> str:
     """``rank 3 on node2``, ``rank 3``, ``on node2``; empty for a process without a rank, on the only node."""
-    rank, host = rank_of(session, pid), session.host_of(pid)
+    rank, host = rank_of(session, pid), session.over("recent").of(pid).host
     on_host = f"on {host}" if len(session.nodes.known) > 1 and host else ""
     return " ".join(filter(None, ("" if rank is None else f"rank {rank}", on_host)))
 
@@ -204,7 +204,7 @@ class _Gathered:
                 else:
                     self._merge(record)
             if isinstance(record, Threads):
-                rows = self.session.over("recent").threads_of(record.pid)
+                rows = self.session.over("recent").of(record.pid).threads
                 self._roles.update({(row.pid, row.tid): row.role for row in rows})
         for window in early:
             if window.pid not in self.session.step_stats:
@@ -223,7 +223,7 @@ class _Gathered:
 
     def is_trainer_main(self, pid: int, tid: int) -> bool:
         """True if this is the training thread of a trainer."""
-        return pid in self.session.trainers() and tid == self.session.training_tid(pid)
+        return pid in self.session.trainers() and tid == self.session.stacks[pid].tid
 
     def role(self, pid: int, tid: int) -> str:
         """The role as shown on the screen; the thread's name if no Threads record lists the thread."""

@@ -162,12 +162,12 @@ def progress(now: Parts, columns: int | None = None) -> str:
 
     Before the first step, the reason for its wait.
     """
-    if not now.pid:
+    if not now.own.pid:
         return "waiting for a Python process that trains"
     parts = [] if now.stands_still else _steps_parts(now)
     if now.state.name != "training":
         parts.append((0, now.state.text))
-    elif now.pace is not None and not now.pace.per_second:
+    elif (steps := now.own.steps) is not None and not steps.per_second:
         parts.append((0, "no step lately"))
     parts += progress_parts(now.progress)
     parts.append((5, gpu_text(now.view.gpus()) or ""))
@@ -182,7 +182,7 @@ def progress(now: Parts, columns: int | None = None) -> str:
 
 def _steps_parts(now: Parts) -> list[_Part]:
     """Pace and phases of the latest steps; meaningless while the loop stands still."""
-    steps, parts = now.pace, list[_Part]()
+    steps, parts = now.own.steps, list[_Part]()
     if steps is not None and steps.estimated:
         parts.append((0, f"~{rate(steps.per_second)}"))
     elif steps is not None and steps.per_second:

@@ -18,7 +18,7 @@ from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import ProcessView, Session
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
 from tuimon.session.steps import StepSummary
@@ -251,21 +251,19 @@ _COLOURS: dict[Part, str] = {
 _FEW = 3
 
 
-def with_work(now: SessionView, pid: int, loaders: Iterable[LoaderRow]) -> list[LoaderRow]:
+def with_work(own: ProcessView) -> list[LoaderRow]:
     """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
 
     def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
-        threads = now.process_threads(worker.pid) if worker.pid != pid else None
-        cpu_ratio = threads.cpu_ratio if threads is not None else None
-        samples = now.samples(worker.pid)  # the training process may make its batches itself
-        own = (
-            samples.inside(lambda frame: makes_batch(frame.file, frame.function))
-            if worker.pid == pid
-            else samples.without_imports
-        )
-        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=next(iter(own.lines()), None))
+        if worker.pid == own.pid:  # the training process makes its batches itself
+            made = own.samples.inside(lambda frame: makes_batch(frame.file, frame.function))
+            return structs.replace(worker, hot=next(iter(made.lines()), None))
+        process = own.view.of(worker.pid)
+        cpu_ratio = process.thread_figures.cpu_ratio if process.thread_figures is not None else None
+        hot = next(iter(process.samples.without_imports.lines()), None)
+        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=hot)
 
-    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in loaders]
+    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in own.loaders]
 
 
 def memory_head(history: MemoryHistory) -> str:
@@ -458,10 +456,6 @@ def known_before(session: Session, pid: int) -> TakenBy:
     """Command, rank and length of a step, as far as they are known."""
     from tuimon.trace.events import TakenBy  # noqa: PLC0415  (only here: few runs are traced)
 
-    process, steps = session.process(pid), session.over("recent").steps(pid)
-    return TakenBy(
-        pid=pid,
-        rank=process.rank if process is not None else None,
-        command=" ".join(process.command)[:500] if process is not None else "",
-        step_ms=steps.median_ms if steps is not None else None,
-    )
+    own = session.over("recent").of(pid)
+    step_ms = own.steps.median_ms if own.steps is not None else None
+    return TakenBy(pid=pid, rank=own.process.rank, command=" ".join(own.process.command)[:500], step_ms=step_ms)

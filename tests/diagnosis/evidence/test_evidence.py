@@ -1,13 +1,11 @@
 """Evidence is of one moment, and each of its sections is read once."""
 
-from collections import Counter
-
 import pytest
 
 from tests.session.records import loop, one_process, stacks, steps, thread
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose, unjudged
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import Session
 
 
 def training():
@@ -18,23 +16,14 @@ def training():
     )
 
 
-def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
-    calls = Counter()
-
-    def counted(name, read):
-        def call(*args):
-            calls[(name, *args[1:])] += 1
-            return read(*args)
-
-        return call
-
-    for name in ("phases", "processes", "threads_of", "loaders"):
-        monkeypatch.setattr(SessionView, name, counted(name, getattr(SessionView, name)))
+def test_rules_and_panes_share_the_figures_of_a_process():
     session = training()
     assert diagnose(session)
     assert unjudged(session)
-    assert calls["phases", 100] == 1
-    assert max(calls.values()) == 1
+    view = session.over("recent")
+    evidence, own = evidence_of(view, 100), view.of(100)
+    assert (evidence.phases, evidence.threads, evidence.loaders) == (own.phases, own.threads, own.loaders)
+    assert (evidence.phases is own.phases) and (evidence.threads is own.threads)
 
 
 def test_evidence_refuses_to_mix_two_moments():

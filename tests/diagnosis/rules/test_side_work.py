@@ -135,7 +135,7 @@ def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share,
     """In the first two a line of the log may take a fifth, and one checkpoint half."""
     windows = [stacks(t, *TRAINING, ([5, 6, 7], saving)) for t in range(1, seconds + 1)]
     session = one_process(LINES, windows, markers=False)
-    rows = session.over("recent").phases(100).rows
+    rows = session.over("recent").of(100).phases.rows
     assert next(row.share for row in rows if row.name == "other") == pytest.approx(share)
     assert ("side_work" in by_rule(session)) == reported
 
@@ -179,7 +179,7 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     )
     samples = stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140))
     session = trained({"between": 60, "backward": 35, "optimizer": 5}, lines, samples)
-    other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
+    other = next(row for row in session.over("recent").of(100).phases.rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in by_rule(session)) == reported
 
@@ -274,7 +274,7 @@ def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_s
     judged = by_rule(session)
     assert set(judged) == {rule}
     assert judged[rule].where[0].function == "update"
-    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
+    shares = {row.name: row.share for row in session.over("recent").of(100).phases.rows}
     assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
     assert shares["forward"] == pytest.approx(0.2, abs=0.01)
 
@@ -338,9 +338,9 @@ def test_bursts_of_writing_are_no_checkpoints_where_hardly_a_sample_saves():
     session.add(frames(("/lib/site-packages/torch/serialization.py", 943, "save"), first=40))
     for t, mib in enumerate((0, 500, 0, 500, 0), 2):
         extend(session, threads(t, written_bytes=mib << 20), stacks(t, ([40], int(t == 3)), *TRAINING))
-    assert session.checkpoints(100) is None
+    assert session.over("recent").of(100).checkpoints is None
     session.add(stacks(7.0, ([40], 1), *TRAINING))
-    assert session.checkpoints(100).number == 2
+    assert session.over("recent").of(100).checkpoints.number == 2
 
 
 def test_half_as_many_checkpoints_gain_less():

@@ -56,7 +56,7 @@ def session_of(evaluation, phases=PHASES, windows=12, more=(), **facts):
 
 
 def shares(session):
-    return {row.name: row.share for row in session.over("recent").phases(100).rows}
+    return {row.name: row.share for row in session.over("recent").of(100).phases.rows}
 
 
 EVALUATION = {"early, eval batch, batch": 3, "early, eval model, module": 6}
@@ -69,7 +69,7 @@ def test_a_function_that_runs_the_model_without_gradients_and_is_named_so_evalua
     steps_part = 0.4 - 0.4 * 9 / 18  # of the time between two passes, the rest
     assert found["data"] == pytest.approx(steps_part * 3 / 9 / (1 - found["eval"]), abs=0.01)
     assert sum(share for name, share in found.items() if name != "eval") == pytest.approx(1.0)
-    row = next(row for row in session.over("recent").phases(100).rows if row.name == "eval")
+    row = next(row for row in session.over("recent").of(100).phases.rows if row.name == "eval")
     assert row.estimated and row.error > 0.01 and row.ms_per_step is None
 
 

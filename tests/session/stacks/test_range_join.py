@@ -33,7 +33,7 @@ def session_of(samples, *records, places=PLACES):
 
 
 def ranges_of(stack, **more):
-    (sample,) = session_of({stack: 1}, **more).over("recent").samples(100).rows
+    (sample,) = session_of({stack: 1}, **more).over("recent").of(100).samples.rows
     return sample.ranges
 
 
@@ -55,9 +55,9 @@ def test_a_place_counts_within_the_ranges_around_it_only():
 
 def test_samples_taken_before_a_place_was_known_join_it_too():
     session = session_of({"model": 4}, places=[])
-    assert session.over("recent").samples(100).rows[0].ranges == ()
+    assert session.over("recent").of(100).samples.rows[0].ranges == ()
     session.add(steps(3, {"forward": 10}, range_places=PLACES))
-    assert session.over("recent").samples(100).rows[0].ranges == ("step", "step/model")
+    assert session.over("recent").of(100).samples.rows[0].ranges == ("step", "step/model")
 
 
 def test_hot_lines_of_a_range():

@@ -47,7 +47,7 @@ def training(markers=True):
 @pytest.mark.parametrize("markers", [True, False])
 def test_its_phases_and_lines_are_those_of_the_thread_that_trains(markers):
     session = training(markers)
-    assert session.over("recent").phases(100).inferred is not markers
+    assert session.over("recent").of(100).phases.inferred is not markers
     assert [line.place.line for line in hot_lines(session.over("recent"), 100, "data")] == [5]
     bound = by_rule(session)["input_bound"]
     assert (bound.where[0].function, bound.where[0].line) == ("__getitem__", 5)
@@ -57,23 +57,23 @@ def test_what_it_waits_for_a_core_is_what_that_thread_waits():
     session = training()
     thread = evidence_of(session.over("recent"), 100).training
     assert (thread.cpu_ratio, thread.delay_ratio) == pytest.approx((0.7, 0.25))
-    assert {row.tid: row.role for row in session.over("recent").threads_of(100)} == {100: "main", TRAINER: "training"}
+    assert {row.tid: row.role for row in session.over("recent").of(100).threads} == {100: "main", TRAINER: "training"}
 
 
 def test_the_users_code_in_a_thread_of_autograds_own_trains_nothing():
     seen = [together(stacks(t, MAIN), stacks(t, OWN_OF_AUTOGRAD, tid=TRAINER)) for t in range(1, 13)]
     session = one_process(LINES, seen, markers=False)
-    assert not session.over("recent").phases(100)
+    assert not session.over("recent").of(100).phases
 
 
 def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     session = training()
     extend(session, loop(range(13, 16), PHASES))
-    assert session.training_tid(100) == 100
-    assert [sample.node.ids for sample in session.over("recent").samples(100).rows] == [(0,)]
+    assert session.over("recent").of(100).tid == 100
+    assert [sample.node.ids for sample in session.over("recent").of(100).samples.rows] == [(0,)]
 
 
 def test_the_thread_that_trains_stands_first():
     """What is chosen at first is what the hot lines and the stack are of."""
-    rows = training().over("recent").threads_of(100)
+    rows = training().over("recent").of(100).threads
     assert [row.role for row in sorted(rows, key=SORTS[0][1])] == ["training", "main"]

@@ -191,7 +191,7 @@ def of_stacks(known, *counted):
 
 def of_session(**more):
     session = profiles.session(2)
-    return session.over("recent").samples(MAIN).table(**more)
+    return session.over("recent").of(MAIN).samples.table(**more)
 
 
 def rows(found):

@@ -25,7 +25,7 @@ TRAINING, EVALUATION, FETCHING = ([0, 1], 30), ([2], 30), ([3, 4], 30)
 
 def lines(session, over="recent"):
     """Samples by line over a span; ``now``: with those of the step under way."""
-    samples = session.stacks[100].over(now=True) if over == "now" else session.over(over).samples(100)
+    samples = session.stacks[100].over(now=True) if over == "now" else session.over(over).of(100).samples
     return {row.place.line: row.samples for row in samples.lines()}
 
 
@@ -46,7 +46,7 @@ def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_mark
     assert lines(session) == {2: 90}
     assert lines(session, "now") == {2: 90, 9: 600}
     assert lines(session, "whole") == {2: 90}
-    assert {row.name: row.share for row in session.over("recent").phases(100).rows}["backward"] == 1.0
+    assert {row.name: row.share for row in session.over("recent").of(100).phases.rows}["backward"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_backward_seen_long_ago_tells_the_lines_above_it_whether_anybody_asked
         session.add(steps(t, {"between": 90, "backward": 10}, first_index=10 * t))
         session.add(stacks(t, TRAINING if t == 5 else ([10], 5)))
         if is_asked:
-            session.over("recent").phases(100)
-    (row,) = session.over("recent").samples(100).rows
+            _ = session.over("recent").of(100).phases
+    (row,) = session.over("recent").of(100).samples.rows
     assert (row.phase, row.unsure) == ("data", False)
 
 
@@ -93,7 +93,7 @@ def test_of_many_ranks_sixteen_at_a_time_show_their_newest_samples():
     for t in range(1, 9):
         extend(session, [steps(t, STEP, pid=pid, first_index=10 * t) for pid in ranks])
         extend(session, [stacks(t, TRAINING, pid=pid) for pid in ranks])
-        totals.append([session.over("recent").samples(pid).total for pid in ranks])
+        totals.append([session.over("recent").of(pid).samples.total for pid in ranks])
         assert totals[-1][0] == 30 * t  # the rank in focus
     for before, after in pairwise(totals[1:]):
         assert sum(one != other for one, other in zip(before[1:], after[1:], strict=True)) in (15, 16)

@@ -54,7 +54,7 @@ def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
     session = session_of(records)
     ranks = [session.process(pid) for pid in session.trainers()]
     assert [rank.rank for rank in ranks if rank is not None] == list(range(6))
-    assert [session.host_of(pid) for pid in session.trainers()][::2] == ["node000", "node001", "node002"]
+    assert [session.over("recent").of(pid).host for pid in session.trainers()][::2] == ["node000", "node001", "node002"]
     assert len({own_id(pid) for pid in session.trainers()}) == 2
     assert session.exit is not None
     assert session.exit.exit_code == 0

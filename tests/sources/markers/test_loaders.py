@@ -299,7 +299,7 @@ def test_a_row_sums_the_last_30_seconds():
         turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
         session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
                            ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
-    (row,) = session.over("recent").loaders(100)
+    (row,) = session.over("recent").of(100).loaders
     assert (row.latest.role, row.facts.dataset, row.latest.ready_last, row.ready_most) == ("train", "ImageSet", 3, 4)
     assert row.fetches_per_s == pytest.approx(10)
     assert row.wait_ms == pytest.approx(10)
@@ -316,11 +316,11 @@ def test_workers_that_come_and_go():
     session = Session()
     session.add(window(1.0, fetches=1, workers=[LoaderWorker(7, 0, 1, 1.0, 1.0, 1.0)]))
     session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 1, 5.0, 1.0, 1.0)]))
-    assert [worker.pid for worker in session.over("recent").loaders(100)[0].worker_rows] == [9]
+    assert [worker.pid for worker in session.over("recent").of(100).loaders[0].worker_rows] == [9]
     session.add(process(9, "worker", ppid=100, ended=True))
-    assert [worker.pid for worker in session.over("recent").loaders(100)[0].worker_rows] == [7]
+    assert [worker.pid for worker in session.over("recent").of(100).loaders[0].worker_rows] == [7]
     session.add(process(7, "worker", ppid=100, ended=True))
-    (worker,) = session.over("recent").loaders(100)[0].worker_rows
+    (worker,) = session.over("recent").of(100).loaders[0].worker_rows
     assert worker.ended
 
 

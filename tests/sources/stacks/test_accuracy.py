@@ -35,7 +35,7 @@ PHASE_IN = {"evaluate": "eval", "__next__": "data", "backward": "backward", "wra
 def test_samples_without_markers_are_in_the_phase_of_the_function_they_were_taken_in() -> None:
     watched = inferred.watch("evaluated", 3.0, max_cpu_ratio=1.0, samples=SAMPLES)
     found: dict[str, Counter[str]] = {phase: Counter() for phase in PHASE_IN.values()}
-    for sample in watched.session(markers=False).over("recent").samples(watched.pid, watched.pid).rows:
+    for sample in watched.session(markers=False).over("recent").of(watched.pid).samples_of(watched.pid).rows:
         inside = {frame.function for frame in sample.node.frames}
         phase = next((phase for function, phase in PHASE_IN.items() if function in inside), None)
         if phase is not None:

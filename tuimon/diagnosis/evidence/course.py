@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.data import rollout_parts
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, STEP, Place
 from tuimon.session.series import Span
-from tuimon.session.session import SessionView
+from tuimon.session.session import ProcessView
 from tuimon.session.stacks.samples import heaviest_place
 from tuimon.session.steps import StepStretch
 
@@ -152,13 +152,12 @@ class Grown(NamedTuple):
 class CourseEvidence(Struct, frozen=True, dict=True):
     """The steps of a process from the beginning of the run to now."""
 
-    pid: int
-    _view: SessionView
+    _own: ProcessView
 
     @cached_property
     def rows(self) -> list[StepStretch]:
         """Stretches of equal length with a step, oldest first, without warm-up."""
-        stretches = self._view.session.step_stats[self.pid].stretches()
+        stretches = self._own.stats.stretches()
         return [row for row in stretches if row.steps][WARMUP_WINDOWS:]
 
     @cached_property
@@ -193,12 +192,12 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return found if is_longer(found.before.works_ms, found.now.works_ms) else None
 
     def _grown(self, before: Sequence[StepStretch], now: Sequence[StepStretch]) -> Grown:
-        between_parts = self._view.between_parts(self.pid)
+        between_parts = self._own.split.parts
         return Grown(Level(before, between_parts), Level(now, between_parts))
 
     def seconds_in(self, level: Level) -> float:
         """How many seconds into the run a level begins."""
-        return level.span.begin_s - self._view.session.start_s
+        return level.span.begin_s - self._own.view.session.start_s
 
     def does_more_work(self, grown: Grown) -> str:
         """The work that has grown because steps do more of it; empty if nothing shows that they do.
@@ -208,7 +207,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         (ahead, backward, update), work = grown.passes, grown.work
         if grow_together(ahead, backward, update, work):
             return "forward and backward"
-        sampled = self._view.session.stacks[self.pid]
+        sampled = self._own.stacks
         early, late = (rollout_parts(sampled.over(level.span)) for level in grown)
         if early is None or late is None:
             return ""
@@ -222,7 +221,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
 
         None without samples of both levels.
         """
-        sampled, phase = self._view.session.stacks[self.pid], grown.phase
+        sampled, phase = self._own.stacks, grown.phase
         early, late = (sampled.over(level.span).without_imports.where(phase=phase).lines() for level in grown)
         if not early or not late:
             return None

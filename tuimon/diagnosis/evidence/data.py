@@ -19,7 +19,7 @@ from tuimon.native_code import NativeUse
 from tuimon.records import UPDATE, Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
-from tuimon.session.session import SessionView
+from tuimon.session.session import ProcessView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import StackNode, is_environment_step
 
@@ -104,13 +104,13 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
         One that was read only during set-up, as for statistics, has no fetches by now.
         """
-        training = (row for row in self._own.view.loaders(self._own.pid) if row.latest.role != "eval")
+        training = (row for row in self._own.loaders if row.latest.role != "eval")
         return max(training, key=lambda row: row.fetches_per_s or 0.0, default=None)
 
     @property
     def fetches(self) -> int:
         """Training batches of the run, from all loaders together: some programs make a new loader each epoch."""
-        return sum(row.fetches for row in self._own.view.loaders(self._own.pid) if row.latest.role != "eval")
+        return sum(row.fetches for row in self._own.loaders if row.latest.role != "eval")
 
     @cached_property
     def samples(self) -> Samples:
@@ -137,20 +137,20 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The DataLoader workers: those alive, and what was measured of those that ended lately."""
         view, pid, loader = self._own.view, self._own.pid, self.loader
         rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
-        recent, idle = view.recent_workers(pid), _idle_pids(loader)
-        by_descent = view.workers(pid) or _between_epochs(recent, view.now_s)
+        recent, idle = self._own.recent_workers, _idle_pids(loader)
+        by_descent = self._own.workers or _between_epochs(recent, view.now_s)
         named = [row.pid for row in rows if row.pid not in (None, pid) and not row.ended]
         live = [each for each in dict.fromkeys([*(worker.pid for worker in by_descent), *named]) if each not in idle]
         recent = [worker for worker in recent if worker.pid not in idle]
-        pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
-        threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-        disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
-        own = [view.samples(p) for p in pids]
+        makers = [view.of(each) for each in dict.fromkeys([*live, *(worker.pid for worker in recent)])]
+        threads = [maker.thread_figures for maker in makers if maker.thread_figures is not None]
+        disk = [ratio for maker in makers if (ratio := maker.disk_ratio) is not None]
+        own = [maker.samples for maker in makers]
         together = Samples.joined(own)
         asked_for = facts.workers if facts is not None else 0
         by_markers = mean_of_known([row.busy_ratio for row in rows if asked_for and row.pid not in idle])
         number, renewed = asked_for - len(idle) if asked_for else len(live), are_renewed(live, recent)
-        brief = _brief_share(view, pid, number) if renewed else None
+        brief = _brief_share(self._own, number) if renewed else None
         idle_share = together.share(doing="idle")
         busiest = mean_of_known(
             [  # one thread of a worker makes batches; the one beside it hands them over
@@ -162,7 +162,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         by_samples = 1.0 - idle_share if idle_share is not None else None
         known = [share for share in (busiest, by_samples, brief) if share is not None]
         cpu_ratio, ran_ratio = _core_use(threads)
-        rows_of = [(row, (each.pid, *view.sampled_tids(each.pid))) for each in threads for row in each.threads]
+        rows_of = [(row, (each.pid, *view.of(each.pid).sampled_tids())) for each in threads for row in each.threads]
         native = [row for row, python in rows_of if row.tid not in python and row.wanted_ratio >= SMALL]
         wanted = sum(row.count * row.wanted_ratio for row in native)
         item, collate = (self.own(facts.item), self.own(facts.collate)) if facts is not None else (None, None)
@@ -187,7 +187,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
             renewed=renewed,
             idle=len(idle),
             samples=together,
-            native=NativeUse.joined(use for p in pids for use in view.native(p).values()),
+            native=NativeUse.joined(use for maker in makers for use in maker.native.values()),
             threads=1.0 + sum(row.count for row in native) / max(1, len(threads)),
             crowd_cores=bool(wanted)
             and wanted >= sum(row.wanted_ratio for each in threads for row in each.threads if row.tid == each.pid)
@@ -197,13 +197,14 @@ class DataEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def senders(self) -> Senders:
         """The children that load for no DataLoader, such as environments; if there are none, its DataLoader workers."""
-        view, pid = self._own.view, self._own.pid
-        pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
-        threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-        own = [view.samples(p) for p in pids]
+        view = self._own.view
+        processes = view.session.run_processes.children(self._own.pid) or self._own.workers
+        senders = [view.of(each.pid) for each in processes]
+        threads = [sender.thread_figures for sender in senders if sender.thread_figures is not None]
+        own = [sender.samples for sender in senders]
         making = [each.where(lambda node: works(node) and not node.awaits_message) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
-        return Senders(len(pids), _core_use(threads)[0], Samples.joined(making), part)
+        return Senders(len(senders), _core_use(threads)[0], Samples.joined(making), part)
 
     @cached_property
     def pool(self) -> Pool | None:
@@ -383,12 +384,12 @@ def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
     return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
 
 
-def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
+def _brief_share(own: ProcessView, number: int) -> float | None:
     """The part of their cores that workers use, if they live too briefly for records of their own.
 
     Samples show little of them: sampling starts in the middle of a life of one second, and sees only its end.
     """
-    trainer, cores = view.process_threads(pid), view.session.nodes.of_process(pid).cores
+    trainer, cores = own.thread_figures, own.view.session.nodes.of(own.node).cores
     if trainer is None or not trainer.childrens_cores or cores is None or not number:
         return None
     return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))

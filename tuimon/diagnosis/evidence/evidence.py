@@ -14,9 +14,9 @@ from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
 from tuimon.native_code import Kind, NativeUse
-from tuimon.records import BETWEEN, DIVIDED, CompilerEvents, CompilerWork
+from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
-from tuimon.session.session import SessionView, once
+from tuimon.session.session import ProcessView, SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
 
@@ -53,7 +53,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     @cached_property
     def course(self) -> CourseEvidence:
         """The course of its steps since the run began."""
-        return CourseEvidence(self.pid, self.view)
+        return CourseEvidence(self)
 
     @cached_property
     def data(self) -> DataEvidence:
@@ -88,11 +88,10 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
             return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 
-    def compiler_events(self, *whats: CompilerWork, of_run: bool = False) -> list[CompilerEvents]:
-        """Events of torch.compile over the span (or the whole run), the longest or most frequent first."""
-        if of_run:
-            return self.view.session.compilers[self.pid].events(*whats)
-        return self.view.compiler_events(self.pid, *whats)
+    @property
+    def of_run(self) -> ProcessView:
+        """The process over the whole run."""
+        return self.view.session.over("whole").of(self.pid)
 
     @cached_property
     def standstills(self) -> tuple[QuietRanks, ...]:
@@ -112,7 +111,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
             rows = tuple(rows_of(self.view, [self.process]))
         if not rows or self.gpu.is_used is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self.view.gpu_time(row.pid) for row in rows})
+        return on_gpu_clock(rows, {row.pid: self.view.of(row.pid).gpu_time for row in rows})
 
     def of_rank(self, pid: int) -> Evidence | None:
         """The evidence of one rank; None if it does not train."""

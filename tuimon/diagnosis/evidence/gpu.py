@@ -13,9 +13,8 @@ from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.interval import Interval
-from tuimon.node_ids import node_of
 from tuimon.records import Gpu, Place, TraceTaken
-from tuimon.session.gpu_time import GpuShare, GpuTimeRow, TorchMemoryRow
+from tuimon.session.gpu_time import GpuShare, GpuTimeRow
 from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.series import WINDOW_S, mean_of_known, sampling_error, sum_of_all
 from tuimon.session.stacks.activity import Activity
@@ -151,7 +150,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
-        known, process = used_gpus(self._own.view, node_of(self._own.pid)), self._own.process
+        known, process = used_gpus(self._own.view, self._own.node), self._own.process
         return tuple(row for row in known if process.uses(row.latest)) or known
 
     @cached_property
@@ -164,7 +163,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             and not self.is_contradicted
         ):
             return False  # it only holds GPUs, or was given them
-        process, gpus = self._own.process, self._own.view.gpus(node_of(self._own.pid))
+        process, gpus = self._own.process, self._own.view.gpus_on(self._own.node)
         if process.gpu_uuids or any(row.used_by_run for row in gpus):
             return True
         if "+cpu" in (process.torch or ""):
@@ -197,11 +196,6 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return self.counted[0][1].util_ratio if self.counted else None
 
     @cached_property
-    def memory(self) -> list[TorchMemoryRow]:
-        """The memory that torch's allocator holds, by device."""
-        return self._own.view.session.torch_memory(self._own.pid)
-
-    @cached_property
     def trace(self) -> TraceTaken | None:
         """Its latest trace; None where none was taken."""
         return next((each for each in reversed(self._own.view.session.traces) if each.pid == self._own.pid), None)
@@ -225,11 +219,6 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     # -- by the GPU's clock
 
     @cached_property
-    def times(self) -> GpuTimeRow | None:
-        """The times of its work on the GPU; None if none were measured."""
-        return self._own.view.gpu_time(self._own.pid)
-
-    @cached_property
     def steps(self) -> GpuSteps | None:
         """The steps on the GPU's clock; None without GPU times of enough steps.
 
@@ -237,7 +226,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         NVML's utilisation bounds the idle time of the whole step. Unless the two contradict each other, the certain
         idle time of all phases but one narrows the bounds of that one.
         """
-        time = self.times
+        time = self._own.gpu_time
         if time is None or not time.phases or not has_enough_steps(time.steps, time.timed_s):
             return None  # computes nothing further: comm_bound queries 64 ranks on CPUs
         step_ms, samples, is_alone = self._own.phases.mean_ms, self._own.samples, self._own.world_size < 2
@@ -349,7 +338,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
         most. A module's copy in forward counts twice: backward may repeat it, where samples do not show it.
         """
-        pinned, samples = [row.pinned_bytes for row in self.memory], self._own.samples
+        pinned, samples = [row.pinned_bytes for row in self._own.torch_memory], self._own.samples
         if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):
             return None
         if samples.total < 3 * MIN_SAMPLES:

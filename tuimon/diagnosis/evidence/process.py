@@ -8,17 +8,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
-from tuimon.records import Place, Process
-from tuimon.session.phase_table import PhaseTable
-from tuimon.session.session import SessionView
+from tuimon.records import Place
+from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.session.steps import StepStats, Totals
-from tuimon.session.threads import MainThread, ThreadRow
+from tuimon.session.threads import ThreadRow
 
 FIRST_STEPS = Threshold(
     3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
@@ -52,17 +48,8 @@ class Contention(NamedTuple):
         return min(self.others_hold, self.unexplained)
 
 
-class ProcessEvidence(Struct, frozen=True, dict=True):
+class ProcessEvidence(ProcessView, frozen=True, dict=True):
     """A training process: its facts, its threads, and what samples show of them."""
-
-    pid: int
-    view: SessionView
-
-    @cached_property
-    def process(self) -> Process:
-        """The facts of the process; until it is recorded, as if its markers were still to come."""
-        unknown = Process(t=0.0, pid=self.pid, ppid=0, start_unix_s=0.0, command=[], role="trainer", markers=True)
-        return self.view.process(self.pid) or unknown
 
     @property
     def world_size(self) -> int:
@@ -70,26 +57,6 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
         return self.process.world_size or 1
 
     # -- its steps over the span
-
-    @property
-    def stats(self) -> StepStats:
-        """Its steps since the marker stream began; none without markers."""
-        return self.view.session.step_stats[self.pid]
-
-    @property
-    def is_marked(self) -> bool:
-        """True if markers delimit its steps."""
-        return self.pid in self.view.session.step_stats
-
-    @property
-    def totals(self) -> Totals:
-        """The sums of its steps; none without markers."""
-        return self.view.step_totals(self.pid)
-
-    @cached_property
-    def phases(self) -> PhaseTable:
-        """The phases of a step, if need be by samples alone; empty before the first step."""
-        return self.view.phases(self.pid)
 
     @property
     def has_stepped(self) -> bool:
@@ -104,26 +71,10 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
 
     # -- its threads and samples
 
-    @cached_property
+    @property
     def cpu_ratio(self) -> float | None:
         """CPU time of all its threads; 1.0 is one core."""
-        threads = self.view.process_threads(self.pid)
-        return threads.cpu_ratio if threads is not None else None
-
-    @cached_property
-    def threads(self) -> tuple[ThreadRow, ...]:
-        """Its threads with their roles."""
-        return tuple(self.view.threads_of(self.pid))
-
-    @cached_property
-    def tid(self) -> int:
-        """The thread that trains: the main one, unless markers or samples show another."""
-        return self.view.session.training_tid(self.pid)
-
-    @cached_property
-    def training(self) -> MainThread:
-        """The CPU time and run-queue delay of the thread that trains."""
-        return self.view.training_thread(self.pid)
+        return self.thread_figures.cpu_ratio if self.thread_figures is not None else None
 
     @cached_property
     def computing(self) -> tuple[ThreadRow, ...]:
@@ -131,19 +82,13 @@ class ProcessEvidence(Struct, frozen=True, dict=True):
         return tuple(row for row in self.threads if row.tid == self.tid or row.role == "autograd")
 
     @cached_property
-    def samples(self) -> Samples:
-        """The stack samples of the thread that trains."""
-        return self.view.samples(self.pid, self.tid)
-
-    @cached_property
     def others(self) -> dict[int, Samples]:
         """The stack samples of the other Python threads, by thread id."""
-        return {tid: self.view.samples(self.pid, tid) for tid in self.view.sampled_tids(self.pid) if tid != self.tid}
+        return {tid: self.samples_of(tid) for tid in self.sampled_tids() if tid != self.tid}
 
     def gil_held_in(self, place: Place) -> float | None:
         """Share of time in which the training thread holds the GIL in the function of a place; None if unknown."""
-        steps_s = self.view.session.step_stats[self.pid].steady_span().begin_s
-        return self.view.session.gil[self.pid].held_in(steps_s, self.tid, place)
+        return self.view.session.gil[self.pid].held_in(self.stats.steady_span().begin_s, self.tid, place)
 
     @cached_property
     def contention(self) -> Contention | None:

@@ -12,11 +12,10 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import are_renewed
-from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
-from tuimon.records import PIDS, CountSetting, Kept, Place, Threads
+from tuimon.records import PIDS, CountSetting, Kept, Place, Process, Threads
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     GROWTH_S,
@@ -184,7 +183,7 @@ class Machine(Struct, frozen=True, dict=True):
         live = (pid for pid in self.trainers if session.exit is not None or not session.run_processes.has_ended(pid))
         first = {pid: session.step_stats[pid].first_step_s for pid in live}
         begun = {pid: t + _SETTLES_S for pid, t in first.items() if t is not None}
-        return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.workers(pid)))}
+        return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.of(pid).workers))}
 
     def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
         """How a process has grown since its first steps, at a steady pace; None if it has not.
@@ -246,7 +245,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     def steps_per_s(self, pid: int) -> float | None:
         """Steps per second of a training process; None if unknown."""
-        summary = self._view.steps(pid)
+        summary = self._view.of(pid).steps
         return summary.per_second if summary is not None else None
 
     @cached_property
@@ -266,7 +265,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def workers(self) -> frozenset[int]:
         """The live DataLoader workers of its training processes."""
-        return frozenset(worker.pid for pid in self.trainers for worker in self._view.workers(pid))
+        return frozenset(worker.pid for pid in self.trainers for worker in self._view.of(pid).workers)
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
@@ -276,8 +275,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def intra_op_threads(self) -> dict[int, int]:
         """The number of threads that share an operation, by training process; without those where it is unknown."""
-        processes = map(self._view.process, self.trainers)
-        return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
+        return {p.pid: p.intra_op_threads for p in self._processes if p.intra_op_threads is not None}
 
     @cached_property
     def pool_works(self) -> float | None:
@@ -286,15 +284,14 @@ class Machine(Struct, frozen=True, dict=True):
         The rest is in OpenMP's library, where threads wait for each other, or in the kernel, which wakes them and maps
         memory.
         """
-        rows = [row for pid in self.trainers for row in self._view.threads_of(pid) if row.role in ("native", INTRA_OP)]
+        rows = [row for pid in self.trainers for row in self._view.of(pid).threads if row.role in ("native", INTRA_OP)]
         waits = NativeUse.joined(row.native for row in rows if row.native.share("pool")).share("pool", "kernel")
         return None if waits is None else 1.0 - waits
 
     @property
     def in_environment(self) -> set[int]:
         """The values of OMP_NUM_THREADS with which its training processes were started."""
-        processes = map(self._view.process, self.trainers)
-        return {p.omp_num_threads for p in processes if p is not None and p.omp_num_threads is not None}
+        return {p.omp_num_threads for p in self._processes if p.omp_num_threads is not None}
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set one of these numbers, as far as stacks lead to them."""
@@ -346,24 +343,27 @@ class Machine(Struct, frozen=True, dict=True):
 
         The CPU use of workers that are started anew for every epoch is known from their parents.
         """
-        view = self._view
         return all(
-            view.process_threads(worker.pid) is not None
-            for pid in self.trainers
-            if not are_renewed(view.workers(pid), view.recent_workers(pid))
-            for worker in view.workers(pid)
+            self._view.of(worker.pid).thread_figures is not None
+            for own in map(self._view.of, self.trainers)
+            if not are_renewed(own.workers, own.recent_workers)
+            for worker in own.workers
         )
 
     @cached_property
     def training_threads(self) -> tuple[MainThread, ...]:
         """The training thread of every training process on the machine."""
-        return tuple(ProcessEvidence(pid, self._view).training for pid in self.trainers)
+        return tuple(self._view.of(pid).training for pid in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:
         """The median share of time that its training threads wait for a core; None if not reported."""
         known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
         return median(known) if known else None
+
+    @property
+    def _processes(self) -> list[Process]:
+        return [self._view.of(pid).process for pid in self.trainers]
 
     @property
     def _threads(self) -> Mapping[int, ProcessThreads]:
@@ -390,7 +390,7 @@ def machines(view: SessionView) -> tuple[Machine, ...]:
 
 def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
     """The GPUs of a node that the run uses and that have recent figures."""
-    return tuple(row for row in view.gpus(node) if row.used_by_run and not row.is_old)
+    return tuple(row for row in view.gpus_on(node) if row.used_by_run and not row.is_old)
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:

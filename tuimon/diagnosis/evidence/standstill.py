@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
-from tuimon.records import Frame, Place, StandingProcess, Standstill, Threads
+from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.ranks import training_of
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
-from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing import (
     Stuck,
@@ -25,7 +24,6 @@ from tuimon.session.standing import (
     waits_for_thread,
     waits_for_work,
 )
-from tuimon.session.steps import StepStats
 from tuimon.session.threads import thread_count
 from tuimon.torch_code import is_loader_code
 
@@ -57,58 +55,45 @@ class Gone(NamedTuple):
     queue: Literal["full", "empty"] | None  # the state of the queue that the training waits for, if it does
 
 
-class StandingRank(Struct, frozen=True, dict=True):
+class StandingRank(ProcessView, frozen=True, dict=True):
     """One training process of a standstill, by its latest samples, and by all stacks once they are taken.
 
     What was not measured is None.
     """
 
-    pid: int
     begun_s: float  # when it last made progress
     taken: Standstill | None
-    _view: SessionView
-
-    @property
-    def rank(self) -> int | None:
-        """Its rank in the training; None if unknown."""
-        process = self._view.process(self.pid)
-        return process.rank if process is not None else None
-
-    @cached_property
-    def tid(self) -> int:
-        """The OS id of the thread that trains."""
-        return self._view.session.training_tid(self.pid)
 
     @property
     def phase(self) -> str | None:
-        latest = self._stats.latest
+        latest = self.stats.latest
         return latest.open_phase if latest is not None else None
 
     def step_ms(self, quantile: float) -> float | None:
         """The length that this part (0..1) of its steps did not exceed, in ms."""
-        return self._stats.over().quantile_ms(quantile)
+        return self.stats.over().quantile_ms(quantile)
 
     @property
     def is_still(self) -> bool | None:
         """True if its training thread has shown the same stack all the time; None if unknown."""
-        return self._sampled.threads.is_still(self.tid, self.begun_s)
+        return self.stacks.threads.is_still(self.tid, self.begun_s)
 
     @property
     def is_stopped(self) -> bool:
         """True if a signal or a debugger has stopped the process; its threads may have been read later."""
-        rows = self._threads.threads if self._threads is not None else ()
-        return self._stats.was_stopped or any(row.tid == self.pid and row.state == "stopped" for row in rows)
+        rows = self.thread_figures.threads if self.thread_figures is not None else ()
+        return self.stats.was_stopped or any(row.tid == self.pid and row.state == "stopped" for row in rows)
 
     @property
     def main_moves(self) -> bool:
         """True if a main thread that does not train goes on, such as one that draws a progress bar."""
-        main = self._sampled.threads.stack_of(self.pid)
+        main = self.stacks.threads.stack_of(self.pid)
         return self.tid != self.pid and main is not None and not main.same_for_s
 
     @property
     def place(self) -> Place | None:
         """The user's line at which it trains."""
-        return self._sampled.threads.place_of(self.tid)
+        return self.stacks.threads.place_of(self.tid)
 
     @property
     def peers(self) -> list[int]:
@@ -119,27 +104,9 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def gone(self) -> Gone | None:
         """The thread or process that it waits for and that has ended; None if there is none."""
-        return _gone(self.pid, self._view.session, self._own, self.begun_s)
+        return _gone(self, self._own, self.begun_s)
 
     # -- its threads and stacks
-
-    @property
-    def _stats(self) -> StepStats:
-        return self._view.session.step_stats[self.pid]
-
-    @cached_property
-    def _threads(self) -> Threads | None:
-        """CPU figures of its threads."""
-        return self._view.process_threads(self.pid)
-
-    @cached_property
-    def _worker_pids(self) -> list[int]:
-        """Its live DataLoader workers."""
-        return [worker.pid for worker in self._view.workers(self.pid)]
-
-    @property
-    def _sampled(self) -> ProcessStacks:
-        return self._view.session.stacks[self.pid]
 
     @cached_property
     def _own(self) -> list[Frame]:
@@ -149,7 +116,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def _workers(self) -> dict[int, list[Frame]]:
         """The stacks of the main threads of the workers that are in the user's code, by process."""
-        stacks = {each: self._stack(each, each) for each in self._worker_pids}
+        stacks = {each.pid: self._stack(each.pid, each.pid) for each in self.workers}
         return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
 
     def _process(self, pid: int) -> StandingProcess | None:
@@ -163,14 +130,14 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     def _sampled_stack(self, pid: int, tid: int) -> list[Frame]:
         """The most frequent stack of a thread in the latest window."""
-        latest = self._view.session.stacks[pid].threads.stack_of(tid)
+        latest = self.view.of(pid).stacks.threads.stack_of(tid)
         return list(latest.node.frames) if latest is not None else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
         """The stack of a thread since the process began to stand still."""
         if found := self._taken_stack(pid, tid):
             return found
-        is_of_now = self._view.session.stacks[pid].threads.is_still(tid, self.begun_s) is not None
+        is_of_now = self.view.of(pid).stacks.threads.is_still(tid, self.begun_s) is not None
         return self._sampled_stack(pid, tid) if is_of_now else []
 
     @cached_property
@@ -180,16 +147,15 @@ class StandingRank(Struct, frozen=True, dict=True):
         It leaves out a main thread that does not train, unless the training may wait for what it computes: one that
         serves or draws takes less than half a core.
         """
-        threads = self._threads
+        threads = self.thread_figures
         if threads is None or threads.cpu_ratio is None:
             return None
         beside = next((row.cpu_ratio or 0.0 for row in threads.threads if row.tid == self.pid != self.tid), 0.0)
         if beside > MOST and (not self._own or waits_for_thread(self._own)):
             beside = 0.0
-        workers = [
-            worker for pid in self._worker_pids if (worker := self._view.session.threads[pid].latest) is not None
-        ]
-        return max(threads.cpu_ratio - beside, *(worker.cpu_ratio or 0.0 for worker in workers), 0.0)
+        workers = (self.view.session.threads[worker.pid].latest for worker in self.workers)
+        ratios = (each.cpu_ratio or 0.0 for each in workers if each is not None)
+        return max(threads.cpu_ratio - beside, *ratios, 0.0)
 
     # -- what it waits for
 
@@ -197,8 +163,8 @@ class StandingRank(Struct, frozen=True, dict=True):
     def wait(self) -> Wait | None:
         """What the process or a worker waits for outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
-        for pid, tid in ((self.pid, self.tid), *((each, each) for each in self._worker_pids)):
-            if self._view.disk_ratio(pid) == 1.0:
+        for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.workers)):
+            if self.view.of(pid).disk_ratio == 1.0:
                 found.append("slow")
             stack, row = self._stack(pid, tid), self._process(pid)
             wait: Wait | None = outside_wait(stack) if stack else None
@@ -225,7 +191,7 @@ class StandingRank(Struct, frozen=True, dict=True):
             receives = own[-1].user and not _RECEIVES.isdisjoint(outer_calls(own[-1].source))
             if waits_for_work(own) or receives:  # for something that need not come: no batch, rank or lock
                 return "work"
-        is_outside = waits_for_work(own) and self._sampled.calls_backward(own) is False
+        is_outside = waits_for_work(own) and self.stacks.calls_backward(own) is False
         if self.tid == self.pid:
             return "unknown" if self.taken is None and is_outside else None
         if self._thread_has_ended():
@@ -241,7 +207,7 @@ class StandingRank(Struct, frozen=True, dict=True):
 
     def _thread_has_ended(self) -> bool:
         """True if the thread has ended for sure: a full list of threads lacks it, or its stack could not be taken."""
-        threads, tid = self._threads, self.tid
+        threads, tid = self.thread_figures, self.tid
         if threads and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
             return True
         return bool(self._taken_stack(self.pid, self.pid)) and not self._taken_stack(self.pid, tid)
@@ -268,11 +234,11 @@ class StandingRank(Struct, frozen=True, dict=True):
         pid, stack = self.pid, self._sampled_stack(self.pid, self.tid)
         at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
         if waits_for_thread(stack):
-            others = [(pid, each) for each in self._sampled.tids(now=True) if each != self.tid]
+            others = [(pid, each) for each in self.stacks.tids(now=True) if each != self.tid]
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
         if innermost_wait(stack) == "batch":
-            others = [(worker, worker) for worker in self._worker_pids]
+            others = [(worker.pid, worker.pid) for worker in self.workers]
         stacks = [self._sampled_stack(each, thread) for each, thread in others]
         places = (user_place(stack) for stack in stacks if at_exit or not waits_for_work(stack))
         return tuple(place for place in places if place is not None)
@@ -282,7 +248,7 @@ class StandingRank(Struct, frozen=True, dict=True):
     @cached_property
     def first(self) -> First | None:
         """What is known of a process in its first step; None once a whole step has ended."""
-        if self._stats.total:
+        if self.stats.total:
             return None
         waits_for = innermost_wait(self._own) or ("thread" if _waits_inside(self._own) else None)
         others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self._workers)}
@@ -304,15 +270,14 @@ class StandingRank(Struct, frozen=True, dict=True):
         """True if it waits for a batch whose workers all wait for a thread that a fork did not bring along."""
         if innermost_wait(self._own) != "batch":
             return False
-        loaders = self._view.loaders(self.pid)
-        return any(loader.facts.context == "fork" for loader in loaders) and self._workers_have_none()
+        return any(loader.facts.context == "fork" for loader in self.loaders) and self._workers_have_none()
 
     def _threads_of_waiting(self) -> dict[int, int | None]:
         """For each worker that waits for a thread, how many it has beside its main one; None if unknown."""
         found: dict[int, int | None] = {}
         for pid, stack in self._workers.items():
             if _waits_inside(stack):
-                threads = self._view.process_threads(pid)
+                threads = self.view.of(pid).thread_figures
                 found[pid] = thread_count(threads) - 1 if threads else None
         return found
 
@@ -338,20 +303,22 @@ def standstills(view: SessionView, focus: int) -> Iterator[QuietRanks]:
     """The standstills of the training in focus, then of others of several ranks; only if no rank makes progress."""
     seen, trainers = set[int](), view.session.trainers()
     for pid in (focus, *trainers):
+        if pid in seen:
+            continue
         members = [pid, *(each.pid for each in training_of(view, pid) if each.pid != pid and each.pid in trainers)]
-        if pid in seen or (pid != focus and len(members) < 2):
+        if pid != focus and len(members) < 2:
             continue
         seen.update(members)
-        live = [each for each in members if (process := view.process(each)) is None or not process.ended]
-        open_s = (_open_for_s(view, each) for each in live)
+        live = [each for each in members if not view.of(each).process.ended]
+        open_s = (_open_for_s(view.of(each)) for each in live)
         quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one rank that goes on decides
         if quiet_s and len(quiet_s) == len(live):
             yield _standstill(view, live, members, min(quiet_s))
 
 
-def _open_for_s(view: SessionView, pid: int) -> float:
+def _open_for_s(own: ProcessView) -> float:
     """How long ago the latest boundary of a process was; 0 without markers."""
-    latest = view.session.step_stats[pid].latest
+    latest = own.stats.latest
     return latest.open_for_s or 0.0 if latest is not None else 0.0
 
 
@@ -360,10 +327,10 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
     taken = past.taken if past is not None else None
-    ranks = tuple(StandingRank(each, begun_s, taken, view) for each in live)
+    ranks = tuple(StandingRank(each, view, begun_s, taken) for each in live)
     moved_s = session.standstills.moved_s
-    ended = (process for each in members if (process := view.process(each)) is not None and process.ended)
-    lost = {process.rank for process in ended} - {rank.rank for rank in ranks}
+    processes = (view.of(each).process for each in members)
+    lost = {each.rank for each in processes if each.ended} - {rank.process.rank for rank in ranks}
     return QuietRanks(
         ranks=ranks,
         lost=tuple(sorted(rank for rank in lost if rank is not None)),
@@ -388,31 +355,31 @@ def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
     return inside if any(frame.user for frame in inside) else stack
 
 
-def last_seen(pid: int, view: SessionView) -> tuple[dict[int, Place], Gone | None]:
+def last_seen(own: ProcessView) -> tuple[dict[int, Place], Gone | None]:
     """The user's last lines of the training thread and the DataLoader workers, by process; and what that waited for."""
-    session = view.session
-    workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
+    session = own.view.session
+    workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == own.pid)
     places = {}
-    for each, tid in ((pid, session.training_tid(pid)), *((worker, worker) for worker in workers)):
-        place = session.stacks[each].threads.place_of(tid)
+    for pid, tid in ((own.pid, own.tid), *((worker, worker) for worker in workers)):
+        place = session.stacks[pid].threads.place_of(tid)
         if place is not None:
-            places[each] = place
-    stack = session.stacks[pid].last_of(session.training_tid(pid))
-    return places, _gone(pid, session, stack, session.now_s - _open_for_s(view, pid))
+            places[pid] = place
+    return places, _gone(own, own.stacks.last_of(own.tid), session.now_s - _open_for_s(own))
 
 
-def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) -> Gone | None:
+def _gone(own: ProcessView, stack: Sequence[Frame], begun_s: float) -> Gone | None:
     """The thread or process that has ended lately, if a training at ``stack`` may wait for it.
 
     Threads do not count if others at the same work are still there.
     """
+    session, sampled = own.view.session, own.stacks
     inner = list(takewhile(lambda frame: not frame.user, reversed(stack)))
     calls = {frame.function for frame in inner if frame.file.endswith(("/queue.py", "/queues.py"))}
     if stack and stack[-1].user:
         calls.update(outer_calls(stack[-1].source))
     queue: Literal["full", "empty"] | None = "full" if "put" in calls else "empty" if "get" in calls else None
     if awaits_process(stack) or any("/multiprocessing/" in frame.file for frame in inner):
-        ended = [each for each in session.run_processes.known.values() if each.ended and each.ppid == pid]
+        ended = [each for each in session.run_processes.known.values() if each.ended and each.ppid == own.pid]
         last = max(ended, key=lambda each: each.t, default=None)
         if last is None or last.t < begun_s - _GONE_S:
             return None
@@ -420,8 +387,7 @@ def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) ->
         return Gone(f"process {own_id(last.pid)}", place, queue)
     if not waits_for_thread(stack):
         return None
-    sampled = session.stacks[pid]
-    gone = {tid: t for t, tid in session.threads[pid].ended}
+    gone = {tid: t for t, tid in session.threads[own.pid].ended}
     live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
     works = {place.function for place in live if place is not None}
     for tid, t in sorted(gone.items(), key=lambda each: -each[1]):

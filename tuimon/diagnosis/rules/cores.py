@@ -254,8 +254,8 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
 
 
 def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
-    known = (evidence.view.process(pid) for pid in evidence.view.session.trainers() if pid != evidence.pid)
-    others = [p for p in known if p is not None and not p.ended and p.uses(gpu.latest)]
+    known = (evidence.view.of(pid).process for pid in evidence.view.session.trainers() if pid != evidence.pid)
+    others = [process for process in known if not process.ended and process.uses(gpu.latest)]
     if not others:
         return None
     return verdict(

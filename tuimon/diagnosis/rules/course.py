@@ -232,7 +232,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
-    places, gone = last_seen(evidence.pid, evidence.view)
+    places, gone = last_seen(evidence)
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return verdict(
         f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"

@@ -192,7 +192,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
     # the first compilation is not counted
-    later = evidence.view.session.over("whole").samples(evidence.pid, evidence.tid).in_steps
+    later = evidence.of_run.samples.in_steps
     if not is_sure(evidence, later.share(below="compile") or 0.0):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
@@ -221,8 +221,8 @@ def _compiles(cell: Cell) -> bool:
 
 def _uncompiled(evidence: Evidence) -> Finding | None:
     """What runs uncompiled: a function with too many compiled versions, or the code between pieces of a model."""
-    given_up = evidence.compiler_events("limit", of_run=True)
-    breaks = evidence.compiler_events("graph_break", of_run=True)
+    given_up = evidence.of_run.compiler_events("limit")
+    breaks = evidence.of_run.compiler_events("graph_break")
     if given_up:
         first = given_up[0]
         return verdict(

@@ -159,7 +159,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     found = [_pressure(evidence, machine) for machine in evidence.machines]
     found += [_growth(evidence, machine, each) for machine in evidence.machines for each in machine.filling]
     found += [_copied_growth(evidence, machine) for machine in evidence.machines]
-    on_gpus = [(each, row.device) for row in evidence.gpu.memory if (each := _on_gpu(evidence, row)) is not None]
+    on_gpus = [(each, row.device) for row in evidence.torch_memory if (each := _on_gpu(evidence, row)) is not None]
     for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
         found.append(_growth(evidence, evidence.here, each, device=device))
     return min(filter(None, found), key=lambda finding: SEVERITY[finding.severity], default=None)
@@ -329,20 +329,20 @@ def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Seq
     """How these lines can release what they keep; without lines, remedies for a growing process or full memory."""
     if keeping and resource != "files":
         return tuple(_LET_GO[each.kept].format(at(each.places[0])) for each in keeping)
-    process = evidence.view.process(pid) if pid is not None else None
     text = _KINDS[resource].fix
-    if resource == "memory" and process is None:
-        less = "use fewer workers or a smaller prefetch_factor" if evidence.view.workers(evidence.pid) else _LESS
+    if resource == "memory" and pid is None:
+        less = "use fewer workers or a smaller prefetch_factor" if evidence.workers else _LESS
         text = f"{less}, or close other programs"
-    elif resource == "memory" and process is not None and process.role == "worker":
+    elif resource == "memory" and pid is not None and evidence.view.of(pid).process.role == "worker":
         text = _IN_WORKERS
     return (text,)
 
 
 def _who(evidence: Evidence, pid: int) -> str:
     """``the training (4711)``."""
-    process = evidence.view.process(pid)
-    role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
+    role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(
+        evidence.view.of(pid).process.role, "process"
+    )
     return f"{role} ({own_id(pid)})"
 
 
@@ -401,7 +401,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
     kind, most, memory = _KINDS[resource], machine.table.most_held, machine.table.latest
     keeping = _kept(machine, resource, pid := most[0] if most is not None and resource == "memory" else None)
-    torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
+    torch = max(evidence.torch_memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
     figures: dict[str, Figure] = {"resource": resource, "exit_code": end.exit_code, **machine.facts}
     if kind.cause == "out_of_memory":
         for name in ("oom_kills", "limit_bytes", "total_bytes"):
@@ -425,7 +425,7 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
 
     Source: https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html
     """
-    rows = [memory for memory in evidence.gpu.memory if memory.retries]
+    rows = [memory for memory in evidence.torch_memory if memory.retries]
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)

@@ -245,7 +245,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     """
     if median([row.wait_ratio for row in evidence.ranks if row.wait_ratio is not None] or [0.0]) < REPORTED:
         return None  # spares comparing single steps, which takes longer
-    turns = late_turns(evidence.ranks, evidence.view.shared_steps)
+    turns = late_turns(evidence.ranks, lambda pid: evidence.view.of(pid).shared_steps)
     waits = median([row.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None

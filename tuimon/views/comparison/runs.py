@@ -195,7 +195,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if stats is None:
         return Run(name=name, report=report)
     evidence = evidence_of(view, pid)
-    threads, processes = evidence.here.live_threads, [pid, *(worker.pid for worker in view.workers(pid))]
+    threads, processes = evidence.here.live_threads, [evidence, *(view.of(worker.pid) for worker in evidence.workers)]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
     taken = [row.taken_ratio for row in gpus]  # at the end
@@ -206,7 +206,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         report=report,
         findings=findings,
         stretches=stats.stretches(),
-        between_parts=view.between_parts(pid),
+        between_parts=evidence.split.parts,
         cells=[
             (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
             for cell in divided
@@ -214,7 +214,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
             if cell.phase in PHASE_COLUMNS
         ],
         samples=evidence.samples.total,
-        host_bytes=sum(known.rss_bytes or 0 for each in processes if (known := view.process_threads(each)) is not None),
+        host_bytes=sum(known.rss_bytes or 0 for each in processes if (known := each.thread_figures) is not None),
         gpu_bytes=sum(max(filter(None, row.history("memory_used_bytes")), default=0.0) for row in gpus),
         starved=evidence.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),

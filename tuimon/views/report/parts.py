@@ -16,12 +16,12 @@ from tuimon.records import BETWEEN, PHASES, Cost, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.phase_table import PhaseTable, RangeRow
+from tuimon.session.phase_table import RangeRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, ranks_in_focus, training_numbers, which_training
 from tuimon.session.series import mean_of_known
-from tuimon.session.session import Session, SessionView, once
+from tuimon.session.session import ProcessView, Session, SessionView, once
 from tuimon.session.standing import Past, group_json, standing
 from tuimon.session.state import PARTS, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
@@ -55,8 +55,7 @@ class Parts:
     """
 
     def __init__(self, view: SessionView) -> None:
-        self.view = view
-        self.pid = view.session.trainer()  # of the process in focus; 0 before any
+        self.view, self.own = view, view.focus  # ``own``: the process in focus, with pid 0 before any
 
     @property
     def session(self) -> Session:
@@ -105,10 +104,9 @@ class Parts:
     @cached_property
     def facts(self) -> types.RunFacts:
         """Facts of the run, and of the process in focus."""
-        session, header = self.session, self.session.header
-        process = session.process(self.pid)
+        session, header, process = self.session, self.session.header, self.own.process
         versions = header.versions if header is not None else {}
-        cuda = re.search(r"\+cu(\d+)(\d)", (process and process.torch) or "")  # of "2.11.0+cu130": 13.0
+        cuda = re.search(r"\+cu(\d+)(\d)", process.torch or "")  # of "2.11.0+cu130": 13.0
         facts = types.RunFacts(
             command=list(header.command) if header is not None else [],
             host=header.host or None if header is not None else None,
@@ -118,11 +116,9 @@ class Parts:
             cuda=f"{cuda[1]}.{cuda[2]}" if cuda is not None else None,
             tuimon=versions.get("tuimon"),
         )
-        if process is None:
-            return facts
         from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame does without)
 
-        evidence, saved = evidence_of(self.view, self.pid), session.checkpoints(self.pid)
+        evidence, saved = evidence_of(self.view, self.own.pid), self.own.checkpoints
         loader = evidence.data.loader.facts if evidence.data.loader is not None else None
         return structs.replace(
             facts,
@@ -177,55 +173,47 @@ class Parts:
 
     # -- the process in focus
 
-    @cached_property
-    def table(self) -> PhaseTable:
-        """Its phases and ranges as the session has them."""
-        return self.view.phases(self.pid)
-
-    @cached_property
-    def pace(self) -> StepSummary | None:
-        """Its steps; without markers only their rate, by samples."""
-        return self.view.steps(self.pid)
-
     @property
     def steps(self) -> StepSummary:
         """Its steps, as far as markers show them."""
-        return marked(self.pace)
+        return marked(self.own.steps)
+
+    @cached_property
+    def _on_gpu(self) -> tuple[list[types.Phase], GpuTimeRow | None]:
+        return steps_on_gpu(self.own)
 
     @property
     def phases(self) -> list[types.Phase]:
         """Its phases, with their times on the GPU."""
-        return steps_on_gpu(self.view, self.pid)[0]
+        return self._on_gpu[0]
 
     @property
     def gpu_time(self) -> GpuTimeRow | None:
         """Its steps on the GPU's clock."""
-        return steps_on_gpu(self.view, self.pid)[1]
+        return self._on_gpu[1]
 
     @property
     def ranges(self) -> list[RangeRow]:
-        return list(self.table.ranges)
+        return list(self.own.phases.ranges)
 
     @cached_property
     def phases_of(self) -> str:
         """Which rank or training it is, if there are several."""
-        process = self.session.process(self.pid)
-        return which_training(self.session).text_of_rank(process.rank if process is not None else None)
+        return which_training(self.session).text_of_rank(self.own.process.rank)
 
     @cached_property
     def progress(self) -> types.ProgressJson | None:
         """How far it has come; None if nothing is known of that."""
-        made = run_progress(self.session, self.pid) if self.pid else Progress()
+        made = run_progress(self.session.shown().focus) if self.own.pid else Progress()
         return filled(types.ProgressJson, made, text=progress_text(made)) if made != Progress() else None
 
     @property
     def span(self) -> types.SpanJson | None:
         """The steps that phases, findings and their evidence cover; None without markers."""
-        stats = self.session.step_stats[self.pid]
-        totals = stats.over()
+        totals = self.own.stats.over()
         if not totals.steps:
             return None
-        return types.SpanJson(int(totals.sums.first_step), stats.total - 1, totals.sums.span_s)
+        return types.SpanJson(int(totals.sums.first_step), self.own.stats.total - 1, totals.sums.span_s)
 
     @property
     def sampling(self) -> types.SamplingJson | None:
@@ -242,7 +230,7 @@ class Parts:
         gone = superseded(ranks_in_focus(session), session.processes()) if rows else ()
         earlier, numbers = {process.pid for process in gone}, training_numbers(session)
         return [
-            _rank(self.view, each, rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
+            _rank(self.view.of(each), rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
             for each in dict.fromkeys((*pids, *rows))
         ]
 
@@ -254,7 +242,7 @@ class Parts:
     @cached_property
     def gpus(self) -> list[types.GpuJson]:
         """The GPUs of all nodes."""
-        return [_gpu(self.session, row) for row in self.view.all_gpus()]
+        return [_gpu(self.view, row) for row in self.view.all_gpus()]
 
     # -- what was recorded once
 
@@ -279,18 +267,16 @@ def parts_of(view: SessionView) -> Parts:
     return Parts(view)
 
 
-@once
-def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[types.Phase], GpuTimeRow | None]:
+def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None]:
     """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
-    table, times = view.phases(pid), view.gpu_time(pid)
-    step_ms = table.mean_ms
+    times, step_ms = own.gpu_time, own.phases.mean_ms
     if step_ms and times is not None:
         from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (as above)
 
-        gpu = evidence_of(view, pid).gpu.steps
+        gpu = evidence_of(own.view, own.pid).gpu.steps
         times = gpu.time if gpu is not None else times
     phases = []
-    for row in table.rows:
+    for row in own.phases.rows:
         phase = filled(types.Phase, row, gpu_ms_per_step=None, gpu_idle_ms_per_step=None)
         phases.append(phase)
         share = times.phases.get(row.name) if times is not None else None
@@ -319,28 +305,27 @@ def marked(steps: StepSummary | None) -> StepSummary:
     return StepSummary(0, None, None, None, 0) if steps is None or steps.estimated else steps
 
 
-def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
+def _rank(own: ProcessView, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
     """A rank of the report; ``is_earlier``: another process has taken its rank since."""
-    session, process, threads = view.session, view.session.process(pid), view.process_threads(pid)
-    phases, times = steps_on_gpu(view, pid)
+    session, process, threads = own.view.session, own.process, own.thread_figures
+    phases, times = steps_on_gpu(own)
     on_gpu = None
     if times is not None:
         on_gpu = types.GpuTimeJson(*times.idle, list(times.leads))
-    rates, made = rates_in(view, pid), progress_of(session, pid)
-    stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
-    loaders = view.loaders(pid)
+    rates, made = rates_in(own), progress_of(session.shown().of(own.pid))
+    is_in_focus = own.pid == session.trainer()
     return filled(
         types.Rank,
         row,
-        pid=own_id(pid),
-        host=session.host_of(pid) if session.nodes.known else None,
+        pid=own_id(own.pid),
+        host=own.host if session.nodes.known else None,
         in_focus=is_in_focus,
-        ended_s=process.t - session.start_s if process and process.ended else None,
-        rank=process.rank if process else None,
-        world_size=process.world_size if process else None,
-        markers=process.markers if process else False,
-        gpus=list(process.gpu_uuids) if process else [],
-        steps=marked(view.steps(pid)),
+        ended_s=process.t - session.start_s if session.run_processes.has_ended(own.pid) else None,
+        rank=process.rank,
+        world_size=process.world_size,
+        markers=process.markers,
+        gpus=list(process.gpu_uuids),
+        steps=marked(own.steps),
         phases=phases,
         samples_per_s=rates.samples,
         tokens_per_s=rates.tokens,
@@ -350,10 +335,10 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         cpu_ratio=threads.cpu_ratio if threads is not None else None,
         rss_bytes=threads.rss_bytes if threads is not None else None,
         gpu_time=on_gpu,
-        torch_memory=session.torch_memory(pid),
-        loaders=[_loader(each) for each in (with_work(view, pid, loaders) if is_in_focus else loaders)],
-        checkpoints=session.checkpoints(pid),
-        since_start=_since_start(session, stats) if stats is not None else None,
+        torch_memory=own.torch_memory,
+        loaders=[_loader(each) for each in (with_work(own) if is_in_focus else own.loaders)],
+        checkpoints=own.checkpoints,
+        since_start=_since_start(session, own.stats) if own.is_marked else None,
         state=row.state if row is not None else "restarted" if is_earlier else None,
         training=training,
     )
@@ -393,10 +378,11 @@ def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
     )
 
 
-def _gpu(session: Session, row: GpuRow) -> types.GpuJson:
+def _gpu(view: SessionView, row: GpuRow) -> types.GpuJson:
     latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
-    host = session.host_of(row.latest.pid)
-    return filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=latest.memory_ratio)
+    return filled(
+        types.GpuJson, row, host=view.of(row.latest.pid).host, latest=latest, memory_ratio=latest.memory_ratio
+    )
 
 
 def _standstill(past: Past, session: Session) -> types.StandstillJson:

@@ -14,7 +14,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
 from tuimon.session.ranks import training_rows
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import ProcessView, Session
 from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.steps import joined
@@ -83,7 +83,7 @@ def _trainings(session: Session) -> list[types.Training]:
             row,
             pid=own_id(row.first.pid),
             command=list(row.command),
-            steps=marked(session.over("whole").steps(row.first.pid)),
+            steps=marked(session.over("whole").of(row.first.pid).steps),
             findings=_findings(session, row.first.pid),
         )
         for row in rows[:_TRAININGS]
@@ -110,14 +110,14 @@ def page_of(
 ) -> ReportPage:
     """The report over the whole run with what its page draws."""
     report = report_of(session, findings, log, changes)
-    pid, view = session.trainer(), session.over("whole")
+    view = session.over("whole")
     places = [place for finding in report.findings for place in finding.where]
     used = (row for row in view.all_gpus() if row.used_by_run)
     return filled(
         ReportPage,
         report,
-        mean_steps=list(_mean_steps(view, pid)),
-        flames=list(_flames(view, pid)),
+        mean_steps=list(_mean_steps(view.focus)),
+        flames=list(_flames(view.focus)),
         courses={
             row.latest.uuid: {name: list(values) for name, values in row.course.items()}
             for row in islice(used, DRAWN_GPUS)
@@ -126,10 +126,10 @@ def page_of(
     )
 
 
-def _mean_steps(view: SessionView, pid: int) -> Iterator[types.MeanStep]:
+def _mean_steps(own: ProcessView) -> Iterator[types.MeanStep]:
     """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
-    start_s, between = view.session.start_s, view.between_parts(pid)
-    stretches = view.session.step_stats[pid].stretches()
+    start_s, between = own.view.session.start_s, own.split.parts
+    stretches = own.stats.stretches()
     together = -(-len(stretches) // _BARS)
     for at in range(0, len(stretches), together or 1):
         stretch = joined(stretches[at : at + together])
@@ -138,12 +138,11 @@ def _mean_steps(view: SessionView, pid: int) -> Iterator[types.MeanStep]:
         )
 
 
-def _flames(view: SessionView, pid: int) -> Iterator[types.Flame]:
+def _flames(own: ProcessView) -> Iterator[types.Flame]:
     """What the training thread does, and the DataLoader workers together; nothing without samples."""
-    workers = [worker.pid for worker in view.workers(pid)]
-    for title, pids in (("What the training thread does", [pid]), ("What the DataLoader workers do", workers)):
-        tids = ((each, next(iter(view.sampled_tids(each)), None)) for each in pids)
-        tree = Samples.joined(view.samples(*thread) for thread in tids).tree()
+    workers = [own.view.of(worker.pid) for worker in own.workers]
+    for title, of in (("What the training thread does", [own]), ("What the DataLoader workers do", workers)):
+        tree = Samples.joined(each.samples for each in of).tree()
         if tree.samples:
             yield types.Flame(title, tree.samples, list(islice(_boxes(tree), _BOXES)))
 

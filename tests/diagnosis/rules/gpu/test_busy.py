@@ -152,7 +152,7 @@ GIB = 1 << 30
 def test_a_larger_batch_has_to_fit_beside_others(others, times):
     """Twice the 30 GiB that torch holds."""
     session = without_events(util=0.3, memory_used_bytes=(32 + others) * GIB, memory_total_bytes=80 * GIB)
-    t, steps = session.now_s, session.shown().steps(PID)
+    t, steps = session.now_s, session.shown().of(PID).steps
     facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=32)
     session.add(Loader(t=t, pid=PID, number=0, window_s=1.0, role="train", fetches=steps.total, facts=facts))
     session.add(TorchMemory(t=t, pid=PID, device=0, allocated_bytes=30 * GIB, reserved_bytes=32 * GIB))

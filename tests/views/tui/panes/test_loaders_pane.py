@@ -55,7 +55,7 @@ def monitor(*records):
 
 def rows(*records):
     now = monitor(*records).session.over("recent")
-    return with_work(now, MAIN, now.loaders(MAIN))
+    return with_work(now.of(MAIN))
 
 
 def texts(loaders, width, height):
@@ -96,7 +96,7 @@ def test_lines_fit(width, height):
 def test_what_was_not_measured_is_absent():
     session = Session()
     session.add(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=0, facts=TRAIN, workers=[LoaderWorker(7, 0)]))
-    (row,) = session.over("recent").loaders(MAIN)
+    (row,) = session.over("recent").of(MAIN).loaders
     assert (row.wait_ms, row.wait_p95_ms, row.ready_mean, row.ready_none_ratio, row.latest.role) == (None,) * 5
     assert row.worker_rows[0].busy_ratio is None and row.worker_rows[0].items_ms is None
     lines = texts((row,), 116, 10)
@@ -107,7 +107,7 @@ def test_what_was_not_measured_is_absent():
 def idle(items_ms, wait_ms, hand_over_ms):
     turn = LoaderWorker(7, 0, 10, items_ms, 1.0, wait_ms, hand_over_ms)
     session = session_of(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=10, facts=TRAIN, workers=[turn]))
-    return texts(session.over("recent").loaders(MAIN), 116, 10)[3]
+    return texts(session.over("recent").of(MAIN).loaders, 116, 10)[3]
 
 
 def test_what_an_idle_worker_waits_for():

@@ -198,8 +198,8 @@ async def test_once_the_run_has_ended_they_are_of_all_of_it_as_in_all_panes():
     async with running(monitor) as (app, pilot):
         await pilot.press("h")
         pane = app.board.profile
-        whole = monitor.session.over("whole").samples(MAIN)
-        assert pane.state.samples.total == whole.total > monitor.session.over("recent").samples(MAIN).total
+        whole = monitor.session.over("whole").of(MAIN).samples
+        assert pane.state.samples.total == whole.total > monitor.session.over("recent").of(MAIN).samples.total
         assert "whole run" in pane.border_title
 
 

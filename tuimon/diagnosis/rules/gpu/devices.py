@@ -96,8 +96,8 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
         # without any process's share, a worker that computes looks like one that does not
         is_told = any(each.sm_ratio for each in row.latest.processes)
         for each in row.latest.processes:
-            process = evidence.view.process(each.pid)
-            if process is None or process.role not in holders:
+            process = evidence.view.of(each.pid).process
+            if process.role not in holders:
                 continue
             is_elsewhere = bool(process.gpu_uuids) and not process.uses(row.latest)
             computes = not is_told or (each.sm_ratio or 0.0) >= TRACE
@@ -150,10 +150,10 @@ def placement(evidence: Evidence) -> Finding | None:
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
     for pid in evidence.here.trainers:
-        place, process = evidence.here.table.placement(pid), evidence.view.process(pid)
-        if place is None or process is None or process.ended:
+        place, own = evidence.here.table.placement(pid), evidence.view.of(pid)
+        if place is None or own.process.ended:
             continue
-        gpus = evidence.view.gpus_of(pid)
+        process, gpus = own.process, own.gpus
         near = {tuple(row.latest.near_nodes or ()) for row in gpus}
         if len(near) != 1 or not (nodes := near.pop()):
             continue  # several GPUs of different nodes, or no known node
@@ -191,7 +191,7 @@ def gpu_health(evidence: Evidence) -> Finding | None:
     return _gravest(
         (error, row, machine)
         for machine in evidence.machines
-        for row in evidence.view.gpus(machine.node)
+        for row in evidence.view.gpus_on(machine.node)
         if row.used_by_run
         for error in _errors(row)
     )

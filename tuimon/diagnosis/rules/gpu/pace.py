@@ -95,8 +95,8 @@ def _allocator(evidence: Evidence, step_ms: float) -> tuple[str, HotLine | None,
 
     None if it seldom does, or that is unknown; the number is None if it is not counted.
     """
-    device = evidence.gpu.times.device if evidence.gpu.times is not None else None
-    row = next((row for row in evidence.gpu.memory if row.device == device), None)
+    device = evidence.gpu_time.device if evidence.gpu_time is not None else None
+    row = next((row for row in evidence.torch_memory if row.device == device), None)
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
     emptying = evidence.samples.where(lambda node: node.calls("empty_cache"))
     hot = emptying.hottest() if emptying.total >= MIN_SAMPLES else None
@@ -162,10 +162,10 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     if not found.is_compiled:
         at_once = gpu_idle_in(evidence, lambda cell: cell.phase in MODEL)  # without the update
         yield without_idling(evidence, options(evidence).compile, at_once)
-    for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
+    for each in evidence.of_run.compiler_events("graph_break")[:1]:
         place = at(Place(each.file, each.line, each.function))
         yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")
-    for each in evidence.compiler_events("no_cuda_graphs", of_run=True)[:1]:
+    for each in evidence.of_run.compiler_events("no_cuda_graphs")[:1]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({each.reason or 'TORCH_LOGS=cudagraphs'})")
     if found.loop is not None and not found.calls_cell:
         yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
@@ -181,7 +181,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
     if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.phases.share_of("data") >= REPORTED:
         return None
-    more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
+    more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.torch_memory), default=0)
     # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
     memory = "its memory use is unknown"
     for gpu in (row.latest for row in evidence.gpu.rows):

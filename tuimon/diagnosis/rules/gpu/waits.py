@@ -67,7 +67,7 @@ def longest_wait(evidence: Evidence) -> LongestWait | None:
 @partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS))
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
-    gpu, leads = evidence.gpu.steps, evidence.gpu.times.leads if evidence.gpu.times is not None else ()
+    gpu, leads = evidence.gpu.steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
     least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
     waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
     if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:

@@ -197,10 +197,9 @@ class GpuPane(Pane[GpuState]):
         notice, run = next(iter(self.notices(session)), None), session.shown()
         axis, views = axis_of(session), []
         torch = [
-            (row, held_of(session.process(pid)) if len(rows) == 1 else None)
-            for pid in session.trainers_here()
-            for rows in (session.torch_memory(pid),)
-            for row in rows
+            (row, held_of(own.process) if len(own.torch_memory) == 1 else None)
+            for own in map(run.of, session.trainers_here())
+            for row in own.torch_memory
         ]
         is_alone = sum(gpu.used_by_run for gpu in run.gpus()) == 1  # then processes need not report their device
         for gpu in run.gpus():

@@ -56,10 +56,8 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, with figures of the whole run."""
-        pid = session.trainer()
-        now, axis = session.shown(), axis_of(session)
-        found = []
-        for row in with_work(now, pid, now.loaders(pid)):
+        axis, found = axis_of(session), []
+        for row in with_work(session.shown().focus):
             # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
             idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
             ready = on_axis(row.ready_spans, row.ready_history, axis, mean)

@@ -42,7 +42,7 @@ from tuimon.views.tui.panes.threads_pane import hot_lines
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.records import Notice
-    from tuimon.session.session import Session, SessionView
+    from tuimon.session.session import ProcessView, Session
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 _HOT = 12
@@ -186,34 +186,33 @@ class PhasesPane(Pane[PhasesState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         now = parts_of(session.shown())
-        pid, run, table, stats, axis = now.pid, now.view, now.table, session.step_stats[now.pid], axis_of(session)
-        latest = stats.latest
-        rows = stats.windows(axis.slots + 1 if session.exit is None else None)
-        between = run.between_parts(pid)
+        own, axis = now.own, axis_of(session)
+        table, latest = own.phases, own.stats.latest
+        rows = own.stats.windows(axis.slots + 1 if session.exit is None else None)
         # a step covers all of its time, also windows in which none ended
         spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
-        history = on_axis(spans, [row.stacked_ms(between) for row in rows], axis, means)
-        height, ranks = self.size.height, self._ranks(run, pid)
+        history = on_axis(spans, [row.stacked_ms(own.split.parts) for row in rows], axis, means)
+        height, ranks = self.size.height, self._ranks(own)
         return PhasesState(
             table,
             (latest.open_phase, latest.open_for_s) if not table and latest and latest.open_phase else None,
             history,
             axis.span_s,
-            tuple(run.samples(pid).without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
-            _notes(self.notices(session), now.pace),
+            tuple(own.samples.without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
+            _notes(self.notices(session), own.steps),
             now.gpu_time,
             tuple(now.phases),
             now.phases_of,
             tuple(ranks[:_RANKS]),
-            next((row.waits for row in ranks if row.pid == pid), {}),
+            next((row.waits for row in ranks if row.pid == own.pid), {}),
             session.exit is not None,
         )
 
-    def _ranks(self, run: SessionView, pid: int) -> Sequence[RankRow]:
+    def _ranks(self, own: ProcessView) -> Sequence[RankRow]:
         """The ranks, the latest first; many are compared anew only every few seconds, as each takes 0.1 ms."""
-        is_whole, then_s, rows = self._compared
+        run, (is_whole, then_s, rows) = own.view, self._compared
         is_recent = 0.0 <= run.now_s - then_s < len(rows) / _RANKS_A_SECOND
-        if not is_recent or is_whole is not run.is_whole or pid not in [row.pid for row in rows]:
+        if not is_recent or is_whole is not run.is_whole or own.pid not in [row.pid for row in rows]:
             rows = by_lateness(compared_ranks(run))
             self._compared = run.is_whole, run.now_s, rows
         return rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import Exit
+from tuimon.records import Exit, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
@@ -73,11 +73,9 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 def title_items(session: Session) -> list[Item]:
     """What runs and where it is, as far as it is known."""
     now, end = parts_of(session.shown()), session.exit
-    pid, gpus, elapsed = now.pid, now.view.gpus(), _elapsed_s(session, now.pid)
-    process = session.process(pid)
-    started = session.header or process
+    pid, gpus, elapsed = now.own.pid, now.view.gpus(), _elapsed_s(session, now.own.pid)
     items: list[Item] = [
-        (0, started_program(started.command if started is not None else ()) or ABSENT, "strong"),
+        (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
         (9, f"pid {own_id(pid)}" if pid else "", "dim"),
         (3, which_training(session).text, "text"),
@@ -90,7 +88,7 @@ def title_items(session: Session) -> list[Item]:
     if pid:
         items += _pace(now)
         items += [(level, text, "text") for level, text in progress_parts(now.progress)]
-    if reason := _no_hooks(session, pid):
+    if reason := _no_hooks(session, now.own.process):
         items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
     items += [(8, text, "text") for text in (gpu_text(gpus) or "").split(" · ")]
     return [item for item in items if item[1]]
@@ -112,7 +110,7 @@ def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
 
 def _pace(now: Parts) -> list[Item]:
     """How many steps, how long each takes, and how many a second."""
-    steps = now.pace
+    steps = now.own.steps
     if steps is None:
         return []
     if steps.estimated:
@@ -121,16 +119,15 @@ def _pace(now: Parts) -> list[Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"mean {ms(now.table.mean_ms)}", "strong"),
+        (1, f"mean {ms(now.own.phases.mean_ms)}", "strong"),
         (9, f", median {number(steps.median_ms)}, p95 {number(steps.p95_ms)}", "dim"),
         (4, "no step lately" if now.stands_still else rate(steps.per_second), "text"),
     ]
 
 
-def _no_hooks(session: Session, pid: int) -> str | None:
+def _no_hooks(session: Session, process: Process) -> str | None:
     """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
-    process = session.process(pid)
-    if process is None or process.markers or session.header is None or session.header.mode != "run":
+    if process.markers or session.header is None or session.header.mode != "run":
         return None
     reason = process.markers_reason or ""
     return reason if reason.startswith("started with") else None

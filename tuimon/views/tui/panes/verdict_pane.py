@@ -76,17 +76,16 @@ class VerdictPane(Pane[Verdict]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
-        pid = session.trainer()
-        table = session.over("recent").phases(pid)
+        own = session.over("recent").focus
         state = run_state(session)
         return Verdict(
             findings=tuple(findings),
             state=state,
-            inferred=table.inferred,
+            inferred=own.phases.inferred,
             exit=session.exit,
             unseen=tuple(unseen_trainings(session)),
-            sampled=pid in session.stacks,
-            trains=not table or table.trains,
+            sampled=own.pid in session.stacks,
+            trains=not own.phases or own.phases.trains,
             before_torch=ended_before_torch(session),
             measuring_s=self.measuring_s,
         )

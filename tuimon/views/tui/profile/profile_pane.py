@@ -60,7 +60,7 @@ class Scope(NamedTuple):
         """The selected threads' samples; outside the training processes the phase is "none"."""
         trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
-            own = session.shown().samples(pid, tid, now=True)
+            own = session.shown().of(pid).samples_of(tid, now=True)
             found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
         return Samples.joined(found)
 
@@ -71,7 +71,7 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    return [(pid, tid) for pid in pids for tid in session.shown().sampled_tids(pid, now=True)]
+    return [(pid, tid) for pid in pids for tid in session.shown().of(pid).sampled_tids(now=True)]
 
 
 #: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.
@@ -85,7 +85,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     if where is None or not pid:
         return None
     rows = session.shown().threads()
-    training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
+    training = [row for row in rows if (row.pid, row.tid) == (pid, session.stacks[pid].tid)]
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
     most, blamed_row = 0, None
     for row in (*training, *workers):
@@ -406,5 +406,5 @@ def _scope(row: ThreadRow | None, session: Session) -> Scope:
     if row is not None:
         return Scope(row.pid, row.tid, row.role or row.name)
     pid = session.trainer()
-    tid = session.training_tid(pid)
+    tid = session.stacks[pid].tid
     return Scope(pid, tid, "main" if tid == pid else "training")

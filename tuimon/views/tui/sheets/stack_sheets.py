@@ -193,7 +193,7 @@ class ThreadSheet(Sheet):
     def update(self) -> None:
         """Show the thread as it is now, at each tick."""
         mine = (self._row.pid, self._row.tid)
-        rows = self._session.shown().threads_of(self._row.pid)
+        rows = self._session.shown().of(self._row.pid).threads
         found = next((row for row in rows if (row.pid, row.tid) == mine), None)
         if found is None or self._row.count <= found.count:  # else the row stands for several threads
             self._row = found or replace(self._row, ended=True)
@@ -203,7 +203,8 @@ class ThreadSheet(Sheet):
         return self._code.of(at, _AROUND, self._session, self._row.pid)
 
     def _lines(self, width: int) -> list[Line]:
-        stack = self._session.stacks[self._row.pid].threads.stack_of(self._row.tid)
+        own = self._session.shown().of(self._row.pid)
+        stack = own.stacks.threads.stack_of(self._row.tid)
         drawn = stack_lines(stack, self._code_of, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
-        hot_lines = self._session.shown().samples(self._row.pid, now=True).without_imports.lines()
+        hot_lines = own.samples_of(own.tid, now=True).without_imports.lines()
         return thread_lines(self._row, hot_lines, width, drawn)
