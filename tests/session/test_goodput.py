@@ -202,7 +202,7 @@ def stood(has_left=False):
 
 
 HALTED = [
-    frames(("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace"), first=20),
+    frames(("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/cmd.py", 126, "cmdloop"), first=20),
     *made(12, ((TRAIN, 5), ([20, 21], 15))),
 ]
 EVALUATED = structs.replace(

@@ -8,7 +8,8 @@ from msgspec import structs
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
-from tuimon.session.standing import Standstills, groups_text, odd_one, rank_list, standing, stands_at_lock
+from tuimon.session.stacks.activity import standing_activity
+from tuimon.session.standing import Standstills, groups_text, odd_one, rank_list, standing
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [
@@ -105,6 +106,11 @@ GET = [
     Frame("/usr/lib/python3.11/threading.py", 320, "wait"),
 ]
 HAND_OVER = [Frame("/me/train.py", 30, "main", "batch = prefetched.get()", True), *GET[1:]]
+GETS_MESSAGE = [
+    Frame("/usr/lib/python3.11/multiprocessing/queues.py", 113, "get"),
+    Frame("/usr/lib/python3.11/multiprocessing/connection.py", 257, "poll"),
+    Frame("/usr/lib/python3.11/selectors.py", 415, "select"),
+]
 PREFETCH = [
     Frame("/me/prefetch.py", 8, "fill", "prefetched.put(load(path))", True),
     Frame("/me/prefetch.py", 20, "load", "with open(os.path.join(folder, path)) as file:", True),
@@ -129,6 +135,15 @@ def test_the_thread_that_a_rank_waits_for_comes_first_and_no_pool():
         "a thread of rank 1 in open() prefetch.py:20, rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
     )
     assert odd_one(standing(record)).ranks == (1,)
+
+
+def test_a_thread_that_fills_a_queue_from_a_loader_waits_for_its_workers():
+    fills = [Frame("/me/prefetch.py", 6, "fill", "for batch in loader:", True), FETCH[1], *GETS_MESSAGE]
+    record = beside(taken([(HAND_OVER, [100]), (READING, [300])], {300}), (fills, 100))
+    assert text(record) == (
+        "a worker of rank 100 in open() data.py:40, rank 0 in get() train.py:30,"
+        " a thread of rank 0 is waiting for a batch prefetch.py:6"
+    )
 
 
 def test_ranks_are_listed_in_runs():
@@ -195,9 +210,9 @@ ELSEWHERE = ("without(self.lock)", "with open(path) as file:", "data = sock.recv
 @pytest.mark.parametrize(("source", "stands"), [*((s, True) for s in ENTERS), *((s, False) for s in ELSEWHERE)])
 def test_lines_that_enter_or_acquire_a_lock(source, stands):
     at = Frame("/me/train.py", 12, "load", source, True)
-    assert stands_at_lock([at]) == stands
-    assert stands_at_lock([at, Frame("/usr/lib/python3.11/threading.py", 270, "__enter__")]) == stands
-    assert not stands_at_lock([at, Frame("/usr/lib/python3.11/socket.py", 3, "recv")])
+    assert (standing_activity([at]) == "lock") == stands
+    assert (standing_activity([at, Frame("/usr/lib/python3.11/threading.py", 270, "wait")]) == "lock") == stands
+    assert standing_activity([at, Frame("/usr/lib/python3.11/socket.py", 3, "recv")]) != "lock"
 
 
 LONG = ("x" * 300_000, "with " + " " * 300_000 + "x y", "with " + "x:" * 150_000 + " (", "[" * 300_000)
@@ -207,4 +222,4 @@ LONG = ("x" * 300_000, "with " + " " * 300_000 + "x y", "with " + "x:" * 150_000
 @pytest.mark.parametrize("source", LONG)
 def test_a_line_of_any_length_is_looked_through_once(source):
     """Steps that grow with the square of its length would take hours."""
-    stands_at_lock([Frame("/me/train.py", 1, "main", source, True)])
+    standing_activity([Frame("/me/train.py", 1, "main", source, True)])

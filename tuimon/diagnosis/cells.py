@@ -32,7 +32,7 @@ from tuimon.diagnosis.evidence.data import collate_share
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
-from tuimon.diagnosis.evidence.process import awaits_queue, awaits_thread, works
+from tuimon.diagnosis.evidence.process import awaits_queue, works
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.threshold import MOST
 from tuimon.interval import NONE, Interval
@@ -67,14 +67,20 @@ _DOING: dict[Activity, Doing] = {
     "data": "batch",
     "idle": "lock",
     "lock": "lock",
+    "thread": "thread",
+    "message": "message",
+    "child": "io",
+    "connection": "io",
     "ranks": "rank",
     "sync": "own",
+    "sleep": "sleep",
+    "prompt": "prompt",
+    "io": "io",
+    "network": "network",
     "transfer": "own",
     "torch": "torch",
     "compile": "compile",
     "import": "import",
-    "io": "io",
-    "sleep": "sleep",
     "python": "own",
 }
 #: What differs for a thread that launches work for a GPU.
@@ -326,8 +332,6 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         at = named["torch" if node.activity == "compile" else node.activity]  # compiled code, which runs
         if node.has("fetch") and draws(node):
             return "draw"
-        if node.has("network"):
-            return "network"
         if node.has("compile"):
             return "compile"
         if at not in _RUNS or not node.has("fetch"):
@@ -346,9 +350,7 @@ def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
         at, in_fetch = doing(node), is_marked or node.has("fetch")
         if in_fetch and evidence.data.workers.number and at not in ("gc", "draw", "sync", "copy"):
             return "hand_over" if at in _RUNS and node.frame.kind != "fetch" else "batch"
-        if node.awaits_message:
-            return "message"
-        return "thread" if (awaits_thread(node) if in_fetch else waits(node)) else at
+        return "thread" if at != "message" and not in_fetch and waits(node) else at
 
     return doing_in_data
 
@@ -360,8 +362,6 @@ def _doing_of_maker(node: StackNode) -> Doing:
 
 
 def _doing_of_worker(node: StackNode) -> Doing:
-    if node.has("network"):
-        return "network"
     at = _DOING[node.activity]
     return at if at not in _RUNS else "collate" if node.has("collates") else "item"
 
@@ -527,7 +527,7 @@ def _own(*doing: Doing) -> Takes:
     return lambda cell: not cell.via and cell.doing in doing
 
 
-_runs, _makes_objects, _awaits_thread, _awaits_batch = _own(*_RUNS), _own(*_PYTHON), _own("thread"), _own("batch")
+_runs, _makes_objects, _awaits_batch = _own(*_RUNS), _own(*_PYTHON), _own("batch")
 
 
 def _waits(cell: Cell) -> bool:
@@ -536,6 +536,10 @@ def _waits(cell: Cell) -> bool:
 
 def _is_data(cell: Cell) -> bool:
     return cell.phase == "data" and not cell.via
+
+
+def _awaits_thread(cell: Cell) -> bool:
+    return _is_data(cell) and cell.doing == "thread"
 
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:

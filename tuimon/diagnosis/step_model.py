@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.process import OWN_WAITS
 from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix, What
 from tuimon.diagnosis.threshold import TRACE, Threshold
 from tuimon.interval import WHOLE, Interval
+from tuimon.session.stacks.activity import WAITS
 
 HALF = Threshold(
     0.5,
@@ -386,7 +386,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         batch_ms, batch_running, hand_over_ms = _from_workers(evidence, fetch_ms, drawing_ms, each_ms)
         fetching_ms = drawing_ms + hand_over_ms
     else:
-        waits = evidence.data.samples.share(doing=OWN_WAITS) or 0.0
+        waits = evidence.data.samples.share(doing=WAITS) or 0.0
         if training.cpu_ratio is not None and (data := evidence.phases.share_of("data")):  # its CPU time bounds them
             waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
         batch_ms, batch_running = fetch_ms - drawing_ms, 1.0 - waits

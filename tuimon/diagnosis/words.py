@@ -8,10 +8,9 @@ from typing import NamedTuple, TypeVar
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.interval import Interval
 from tuimon.records import Place
-from tuimon.session.stacks.activity import takes_lock
+from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
-from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
 K = TypeVar("K")
@@ -37,9 +36,11 @@ _KEPT_WAITING = "see who keeps {} waiting"
 #: By the activity of a thread.
 WAITS = {
     "sleep": Wait("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
-    "lock": Wait("waits for a lock, a queue or a thread", f"{_KEPT_WAITING}, and hold a lock only for what needs it"),
+    "lock": Wait("waits for a lock", f"{_KEPT_WAITING}, and hold the lock only for what needs it"),
+    "thread": Wait("waits for a queue or a thread", _KEPT_WAITING),
     "message": Wait("waits for another process", _KEPT_WAITING),
     "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
+    "child": Wait("waits for a program that it has started,", "start {} once for all, or beside the training"),
     "network": Wait("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
     "import": Wait("imports modules", "import before the loop what is imported at {}"),
 }
@@ -54,14 +55,7 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Sta
 
 def wait_of(place: Place | None, *several: Samples) -> str | None:
     """The wait that most samples at a line show; None if they show it computing."""
-
-    def kind(node: StackNode) -> str | None:
-        if node.has("network"):
-            return "network"
-        doing = "message" if node.awaits_message and not takes_lock(node.frames) else node.activity
-        return doing if doing in WAITS else None
-
-    return most_at(place, several, kind)
+    return most_at(place, several, lambda node: node.activity if node.activity in WAITS else None)
 
 
 def at(place: Place) -> str:

@@ -26,12 +26,13 @@ from tuimon.records import Place, Process
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, superseded
 from tuimon.session.series import mean_of_known, sum_of_all
 from tuimon.session.session import ProcessView, Session, SessionView, once
-from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.steps import StepStats, StepStretch
 from tuimon.session.threads import MainThread
 
-#: Activities in which a thread sleeps, without waits for ranks. Files (``io``) may keep it busy: saving is mostly work.
-_WAITS: tuple[Activity, ...] = ("data", "idle", "lock", "sleep", "sync")
+#: Activities in which a thread sleeps, without waits for ranks. Files and the network may keep it busy: saving is
+#: mostly work.
+_WAITS = WAITS - {"ranks", "io", "network"}
 #: Weight, in samples, of all ranks' mean in each rank's share: few samples are of one rank, and all run the same code.
 _PRIOR_SAMPLES = 2.0
 #: Least samples in collectives of all ranks together in a phase: with fewer its share is known to half of it at best.

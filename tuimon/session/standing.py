@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple
@@ -13,7 +12,7 @@ from tuimon.bounds import MANY_HELD
 from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_list
 from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
-from tuimon.session.stacks.activity import activity_of, innermost_wait, stands_in_wait
+from tuimon.session.stacks.activity import Activity, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
 from tuimon.text import code_place, plain
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop
@@ -26,6 +25,8 @@ Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks",
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
 #: The groups that no headline names.
 BESIDE: tuple[Kind, ...] = ("thread", "idle")
+#: The groups that wait for what their training makes.
+_WAITS: dict[Activity, Kind] = {"data": "batch", "ranks": "ranks"}
 Role = Literal["rank", "worker", "thread"]
 #: The root of every thread's stack but the main one's.
 THREAD_ROOT = "_bootstrap"
@@ -102,7 +103,9 @@ def _role_and_kind(
 ) -> tuple[Role, Kind]:
     """A thread with this stack; ``waited_for``: the threads of its process that the training waits for."""
     if not trains and tid in waited_for:
-        return "thread", "helper" if stands_at_lock(frames) else innermost_wait(frames) or "own"
+        return "thread", "helper" if standing_activity(frames) == "lock" else _WAITS.get(
+            standing_activity(frames), "own"
+        )
     if not trains:
         return "thread", "idle" if waits_for_work(frames) else "thread"
     role: Role = "worker" if process is not None and process.role == "worker" else "rank"
@@ -110,7 +113,7 @@ def _role_and_kind(
         return role, "stopped"
     if role == "worker":
         return role, "idle" if user_place(frames) is None else "own"
-    return role, "helper" if waited_for else innermost_wait(frames) or "own"
+    return role, "helper" if waited_for else _WAITS.get(standing_activity(frames), "own")
 
 
 def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
@@ -147,82 +150,24 @@ def _doing(frames: Sequence[Frame]) -> str:
     return f"{calls[0] if len(calls) == 1 else frame.function}()"
 
 
-#: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
-_FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})
-#: ... and those that may wait for ever with nothing wrong: for work, an event, a connection.
-_FOR_WORK = frozenset({"get", "put", "result", "wait", "join", "accept", "select", "poll"})
-#: A line that enters a lock's block, ``with self.lock:``, if a lock is all that the block's head names, or acquires it.
-_AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\])]\.acquire\s*\(")
+#: Waits that may last for ever with nothing wrong: for work, an event, a connection. Not for a lock: in the worst case
+#: that is half of a deadlock.
+_FOR_WORK: frozenset[Activity] = frozenset(("idle", "sleep", "prompt", "thread", "message", "child", "connection"))
 
 
 def waits_for_thread(stack: Sequence[Frame]) -> bool:
     """True if a stack (root first) waits for another thread: at a lock, a queue, an event or the end of a thread."""
-    activity = activity_of(stack)
-    if activity == "lock" or stands_at_lock(stack) or is_at_exit(stack):
-        return True
-    return activity == "python" and _calls(stack, _FOR_A_THREAD)
+    return standing_activity(stack) in ("lock", "thread")
 
 
 def waits_for_work(stack: Sequence[Frame]) -> bool:
-    """True if a thread has nothing to do, as a writer of metrics that gets nothing from its queue.
-
-    Not one that waits for a lock: in the worst case that is half of a deadlock.
-    """
-    if activity_of(stack) in ("idle", "sleep") or is_at_exit(stack):
-        return True
-    if stands_at_lock(stack):
-        return False
-    return stands_in_wait(stack) or _calls(stack, _FOR_WORK)
+    """True if a thread has nothing to do, as a writer of metrics that gets nothing from its queue."""
+    return standing_activity(stack) in _FOR_WORK
 
 
 def training_threads(taken: Standstill) -> dict[int, int]:
     """The thread that trains, by process, where it is not the main one."""
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
-
-
-def stands_at_lock(stack: Sequence[Frame]) -> bool:
-    """True if a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
-    for frame in reversed(stack):
-        if frame.user:
-            return _AT_LOCK.search(frame.source) is not None
-        if not frame.file.endswith("threading.py"):
-            break
-    return False
-
-
-def is_at_exit(stack: Sequence[Frame]) -> bool:
-    """True if a program has come to its end, and Python waits for its threads that are not daemons."""
-    return bool(stack) and stack[0].function == "_shutdown" and stack[0].file.endswith("threading.py")
-
-
-def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:
-    """True if the innermost line is the user's and makes such a call."""
-    return bool(stack) and stack[-1].user and not names.isdisjoint(outer_calls(stack[-1].source))
-
-
-_CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(")
-_DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
-
-
-def outer_calls(source: str) -> list[str]:
-    """The bare names of the calls that no other encloses: ``["open"]`` of ``with io.open(join(a, b)) as f:``.
-
-    Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
-    """
-    return [name.rpartition(".")[2] for name in outer_call_names(source)]
-
-
-def outer_call_names(source: str) -> list[str]:
-    """The calls that no other encloses, as they are written: ``["io.open"]``."""
-    if _DEFINES.match(source):
-        return []
-    depth, outer, until = 0, [], 0
-    for found in _CALL.finditer(source):
-        depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
-        until = found.start()
-        if depth <= 0:
-            outer.append(found[1])
-    return outer
 
 
 #: How many groups are reported.

@@ -16,7 +16,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
 from tuimon.session.series import Span
 from tuimon.session.session import Session
-from tuimon.session.stacks.activity import Activity, WorkBeside
+from tuimon.session.stacks.activity import WAITS, WorkBeside
 from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL, Spent
 from tuimon.session.steps import StepStats
 
@@ -235,7 +235,7 @@ Part = Literal[
 #: programs such as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
-_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks")
+_WAITS = WAITS - {"sleep", "sync", "prompt"}
 #: The parts of the time before the loop that samples show.
 _BEFORE: tuple[WorkBeside, ...] = get_args(WorkBeside)
 

@@ -50,7 +50,7 @@ _DOING: dict[Doing, str] = {
     "sleep": "sleeps",
     "pace": "sleeps",
     "prompt": "prompt",
-    "thread": "batches",
+    "thread": "waits for a thread",
     "message": "messages",
 }
 _VIA: dict[Via, str] = {

@@ -46,7 +46,7 @@ def found(*counted, phases=HEALTHY):
 @pytest.mark.parametrize(
     ("wait", "line", "what", "action"),
     [
-        (LOCK, 12, "waits for a lock, a queue or a thread in forward", "see who keeps forward() model.py:12 waiting"),
+        (LOCK, 12, "waits for a lock in forward", "see who keeps forward() model.py:12 waiting"),
         (SLEEP, 13, "sleeps in forward", "leave out the sleep at forward() model.py:13"),
     ],
 )

@@ -17,6 +17,9 @@ LOOP = Frame(f"{TORCH}/utils/data/_utils/worker.py", 349, "_worker_loop")
 ITEMS = Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
+READER = Frame("/e/lib/python3.11/site-packages/datasets/reader.py", 5, "__getitem__")
+SOCKET = Frame(f"{LIB}/socket.py", 706, "readinto")
+
 STACKED = "batch = torch.stack([load(n) for n in range(9)])"
 HANDS_OVER = Frame(f"{TORCH}/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
 
@@ -42,9 +45,10 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((Frame(f"{TORCH}/utils/data/_utils/pin_memory.py", 28, "do_one_step"), QUEUE, SELECT), "idle"),
         ((WAIT,), "idle"),  # a helper thread, its other frames left out of the log
         ((Frame(f"{LIB}/socket.py", 294, "accept"),), "idle"),
-        ((MAIN, WAIT), "lock"),
-        ((MAIN, Frame(f"{LIB}/concurrent/futures/_base.py", 451, "result"), WAIT), "lock"),
-        ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "lock"),
+        ((MAIN, WAIT), "thread"),
+        ((user("with self.slots:"), WAIT), "lock"),  # a semaphore is written in Python
+        ((MAIN, Frame(f"{LIB}/concurrent/futures/_base.py", 451, "result"), WAIT), "thread"),
+        ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "thread"),
         ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2500, "all_reduce")), "ranks"),
         ((MAIN, Frame(f"{TORCH}/distributed/c10d_logger.py", 81, "wrapper")), "ranks"),
         # an operator is called in C: its caller in torch shows what it does, if that is not the program itself
@@ -61,14 +65,27 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((MAIN, Frame(f"{TORCH}/_inductor/cpp_builder.py", 696, "_run_compile_cmd"), COMMUNICATE), "compile"),
         ((MAIN, Frame(f"{TORCH}/_inductor/codecache.py", 3852, "load_fn"), WAIT), "compile"),
         ((Frame(f"{TORCH}/_inductor/compile_worker/subproc_pool.py", 9, "_read_thread"), WAIT), "idle"),
-        ((Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper"), MAIN, WAIT), "lock"),
+        ((Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper"), MAIN, WAIT), "thread"),
         ((MAIN, Frame("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed")), "import"),
         ((MAIN, Frame(f"{TORCH}/serialization.py", 850, "_save")), "io"),
-        ((MAIN, Frame(f"{LIB}/socket.py", 706, "readinto")), "io"),
+        ((MAIN, Frame(f"{LIB}/socket.py", 706, "readinto")), "network"),
         ((MAIN, Frame(f"{LIB}/json/decoder.py", 353, "raw_decode")), "python"),
         ((LOOP, Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")), "python"),
         ((LOOP, Frame(f"{TORCH}/utils/data/_utils/collate.py", 52, "collate")), "python"),
         ((LOOP, ITEMS, MAIN, Frame(f"{LIB}/multiprocessing/synchronize.py", 95, "__enter__")), "lock"),
+        # a wait of Python's own is for what its callers wait for
+        ((MAIN, Frame(f"{LIB}/multiprocessing/connection.py", 257, "poll"), SELECT), "message"),
+        ((MAIN, Frame(f"{LIB}/subprocess.py", 548, "run"), SELECT), "child"),
+        ((MAIN, Frame(f"{TORCH}/multiprocessing/spawn.py", 132, "join"), SELECT), "child"),
+        ((MAIN, Frame(f"{LIB}/asyncio/base_events.py", 604, "run_forever"), SELECT), "connection"),
+        # a data set of a library: the loader waits for nothing itself
+        ((MAIN, FETCH, ITEMS, READER, WAIT), "thread"),
+        ((MAIN, FETCH, ITEMS, READER, SOCKET), "network"),
+        ((LOOP, ITEMS, READER, WAIT), "thread"),
+        ((MAIN, SOCKET, SELECT), "network"),
+        ((SOCKET, MAIN, CONV), "torch"),  # a server that trains
+        ((MAIN, Frame(f"{LIB}/bdb.py", 90, "trace_dispatch"), Frame(f"{LIB}/cmd.py", 126, "cmdloop")), "prompt"),
+        ((MAIN, Frame(f"{LIB}/bdb.py", 90, "trace_dispatch")), "python"),  # a debugger slows each line
         ((), "python"),
         # a loop on a line that calls torch is Python
         ((MAIN, user(STACKED)), "torch"),
@@ -93,7 +110,11 @@ def test_places(stack, activity):
         ("x = x.to(device, non_blocking=True)", "transfer"),
         ("model.cuda()", "transfer"),
         ("lock.acquire()", "lock"),
-        ("thread.join()", "lock"),
+        ("thread.join()", "thread"),
+        ("answer = pipe.recv()", "message"),
+        ('os.system("pip install timm")', "child"),
+        ('name = input("run? ")', "prompt"),
+        ("x = self.to_input(x)", "python"),
         ('",".join(names)', "python"),
         ("with self._lock:", "lock"),
         ("img = Image.open(path)", "io"),

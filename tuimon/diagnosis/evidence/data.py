@@ -13,13 +13,14 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.code_origin import is_library_file, is_user_file
-from tuimon.diagnosis.evidence.process import OWN_WAITS, SLOW_RATIO, ProcessEvidence, awaits_thread, works
+from tuimon.diagnosis.evidence.process import SLOW_RATIO, ProcessEvidence, works
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.native_code import NativeUse
 from tuimon.records import UPDATE, Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView
+from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import StackNode, is_environment_step
 
@@ -128,7 +129,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
         Receiving a batch from a worker is such work, too, which faster data does not shorten. The rest is waiting.
         """
-        return self.samples.share(lambda node: node.activity not in OWN_WAITS and node.frame.kind != "fetch")
+        return self.samples.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
 
     # -- who makes it
 
@@ -202,7 +203,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         senders = [view.of(each.pid) for each in processes]
         threads = [sender.thread_figures for sender in senders if sender.thread_figures is not None]
         own = [sender.samples for sender in senders]
-        making = [each.where(lambda node: works(node) and not node.awaits_message) for each in own]
+        making = [each.where(works) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
         return Senders(len(senders), _core_use(threads)[0], Samples.joined(making), part)
 
@@ -212,7 +213,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
         A thread whose CPU time is unknown counts as a whole core.
         """
-        waiting = 0.0 if self.workers.number else self.samples.share(awaits_thread) or 0.0
+        waiting = 0.0 if self.workers.number else self.samples.share(doing="thread", below="fetch") or 0.0
         if waiting < MOST:
             return None
         others = self._own.others
@@ -331,7 +332,7 @@ def _takes(node: StackNode, is_busy: bool) -> bool:
     It waits for the worker meanwhile, which answers at once unless it keeps the GIL busy.
     """
     takes = node.calls("rebuild_")  # rebuild_storage_fd() and others take a tensor out of shared memory
-    return takes and not is_busy if node.activity in OWN_WAITS else takes or node.calls("__next__")
+    return takes and not is_busy if node.activity in WAITS else takes or node.calls("__next__")
 
 
 # -- its workers

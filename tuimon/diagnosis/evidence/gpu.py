@@ -17,7 +17,7 @@ from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpu_time import GpuShare, GpuTimeRow
 from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.series import WINDOW_S, mean_of_known, sampling_error, sum_of_all
-from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place
@@ -72,7 +72,7 @@ SMALL_PINNED_BYTES = Threshold(
     " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
 )
 #: Activities in which a thread calls nothing of CUDA.
-_CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
+_CALLS_NOTHING = WAITS - {"ranks", "sync", "io"} | {"import", "compile"}
 #: A call of a recurrent cell for each time step, or an operation on one time step's part of a tensor.
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.records import Place
 from tuimon.session.session import ProcessView
-from tuimon.session.stacks.activity import Activity, stands_in_wait
+from tuimon.session.stacks.activity import FOR_OTHERS, WAITS
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import ThreadRow
@@ -28,8 +28,6 @@ SLOW_RATIO = Threshold(
 #: The files of Python in which threads wait for each other, or for what other threads put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
-#: Waits of a thread itself, during which it does not hold the GIL.
-OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
 class Contention(NamedTuple):
@@ -96,7 +94,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         training = next((row for row in self.threads if row.tid == self.tid), None)
         if training is None or training.cpu_ratio is None or training.delay_ratio is None:
             return None
-        waits = self.samples.share(doing=OWN_WAITS)
+        waits = self.samples.share(doing=WAITS)
         if waits is None:
             return None
         holders = [(held, row) for row in self.threads if row is not training and (held := self._held(row))]
@@ -105,7 +103,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         culprit = max(holders, key=lambda holder: holder[0])[1]
         own, held = self._samples_of(culprit), sum(ratio for ratio, _ in holders)
         unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
-        hot = own.where(lambda node: node.activity not in OWN_WAITS).hottest()
+        hot = own.where(lambda node: node.activity not in WAITS).hottest()
         return Contention(
             others_hold=held,
             training_holds=training.gil_ratio,
@@ -128,17 +126,8 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         return self.others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES
 
 
-def awaits_thread(node: StackNode) -> bool:
-    """True if a fetch waits for another thread, even one that waits for a process."""
-    return node.has("fetch") and stands_in_wait(node.frames) and _is_queue(node.frame.file)
-
-
-def _is_queue(file: str) -> bool:
-    return _QUEUE_FILE.search(file) is not None
-
-
 def works(node: StackNode) -> bool:
-    return node.activity not in ("lock", "idle")
+    return node.activity not in FOR_OTHERS
 
 
 def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
@@ -149,7 +138,7 @@ def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
     has_queue, path = main.where(phase="data").part(_passes_queue) > 0, main.training_path
 
     def waits(node: StackNode) -> bool:
-        if node.activity == "lock" or _passes_queue(node):
+        if node.activity in ("lock", "thread") or _passes_queue(node):
             return True
         leaf = node.frame  # in no call: at the head of the training loop, or taking from a queue in it
         takes = leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
@@ -160,4 +149,4 @@ def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
 
 def _passes_queue(node: StackNode) -> bool:
     """True if a stack takes from a queue, or notifies the thread that fills it."""
-    return any(_is_queue(frame.file) for frame in node.frames)
+    return any(_QUEUE_FILE.search(frame.file) for frame in node.frames)

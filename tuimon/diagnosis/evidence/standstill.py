@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
@@ -14,21 +15,16 @@ from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.ranks import training_of
 from tuimon.session.session import ProcessView, SessionView
-from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
+from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing import (
-    Stuck,
-    is_at_exit,
-    outer_calls,
-    stands_at_lock,
-    waits_for_thread,
-    waits_for_work,
-)
+from tuimon.session.standing import Stuck, waits_for_thread, waits_for_work
 from tuimon.session.threads import thread_count
-from tuimon.torch_code import is_loader_code
+from tuimon.torch_code import is_checkpoint_io, is_loader_code
 
 #: Files read or written this long ago (s) still count as progress: they are measured every 5 s.
 MOVED_S = 12.0
+#: What a main thread does that serves while another one trains.
+_SERVES: tuple[Activity, ...] = ("io", "network", "connection", "message", "child", "idle")
 #: Time without a boundary (s) before anything is inspected: it costs 0.1 ms a rank, and steps are usually shorter.
 LEAST_S = 10.0
 #: A thread or process that ended at most this long before a standstill (s) may be its cause: our choice, a queue
@@ -36,15 +32,19 @@ LEAST_S = 10.0
 _GONE_S = 60.0
 #: Why a program is still there after its training: it sleeps, or waits for a thread of its own.
 Rest = Literal["sleep", "thread"]
-#: ``work``: waits to be given work, or for anything else once the training is over; ``unknown``: since it stands still,
-#: its stack has been neither sampled nor taken.
-Wait = Literal[OutsideWait, "work", "unknown"]
-_WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
+#: What a process waits for outside its training. ``prompt``: somebody at a debugger or a console; ``work``: to be given
+#: work, or for anything else once the training is over; ``slow``: what may rightly take long, as a checkpoint, the
+#: network, another program, a sleep; ``unknown``: since it stands still, its stack has been neither sampled nor taken;
+#: ``file``: a file that is opened or read.
+OutsideWait = Literal["prompt", "work", "slow", "unknown", "file"]
+_WAITS: tuple[OutsideWait, ...] = ("prompt", "work", "slow", "unknown", "file")
 #: One training process in its first step. ``stuck``: at a lock, or all its workers wait for a thread and have none;
 #: ``waits``: for a batch, a thread or a rank; ``may_go_on``: for all we know, as it imports, compiles or waits outside.
 First = Literal["stuck", "waits", "may_go_on"]
-#: C functions by which a user's own server receives its requests.
-_RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
+#: The text of a line that opens or reads a file.
+_READS = re.compile(
+    r"\bopen\(|\.(?:read|readlines?)\(|\bread_(?:csv|parquet)\(|\b(?:np|numpy|pickle|json)\.(?:load|loadtxt)\("
+)
 
 
 class Gone(NamedTuple):
@@ -160,14 +160,14 @@ class StandingRank(ProcessView, frozen=True, dict=True):
     # -- what it waits for
 
     @cached_property
-    def wait(self) -> Wait | None:
+    def wait(self) -> OutsideWait | None:
         """What the process or a worker waits for outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
         for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.workers)):
             if self.view.of(pid).disk_ratio == 1.0:
                 found.append("slow")
             stack, row = self._stack(pid, tid), self._process(pid)
-            wait: Wait | None = outside_wait(stack) if stack else None
+            wait = _outside_wait(stack)
             if not stack and pid == self.pid and self.taken is None:
                 wait = "unknown"
             if wait == "slow" and row is not None and row.peers:
@@ -177,7 +177,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
             found.append(wait)
         return next((kind for kind in _WAITS if kind in found), None)
 
-    def _work_wait(self) -> Wait | None:
+    def _work_wait(self) -> OutsideWait | None:
         """``work`` if the training thread has nothing to train just now, so that its wait is no hang; None if it has.
 
         - Its stack has left all loops in which it trained, and waits or sleeps: ``work``.
@@ -187,10 +187,8 @@ class StandingRank(ProcessView, frozen=True, dict=True):
           outside its loop while the main thread serves.
         """
         own, row = self._own, self._process(self.pid)
-        if row is not None and row.has_left and own and innermost_wait(own) is None:
-            receives = own[-1].user and not _RECEIVES.isdisjoint(outer_calls(own[-1].source))
-            if waits_for_work(own) or receives:  # for something that need not come: no batch, rank or lock
-                return "work"
+        if row is not None and row.has_left and waits_for_work(own):  # for what need not come: no batch, rank or lock
+            return "work"
         is_outside = waits_for_work(own) and self.stacks.calls_backward(own) is False
         if self.tid == self.pid:
             return "unknown" if self.taken is None and is_outside else None
@@ -201,9 +199,9 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         if activity_of(own) == "idle":
             return "work"
         main = self._stack(self.pid, self.pid)
-        if waits_for_work(own) and outside_wait(main) == "prompt":
+        if waits_for_work(own) and activity_of(main) == "prompt":
             return "prompt"
-        return "work" if is_outside and activity_of(main) in ("io", "idle") else None
+        return "work" if is_outside and activity_of(main) in _SERVES else None
 
     def _thread_has_ended(self) -> bool:
         """True if the thread has ended for sure: a full list of threads lacks it, or its stack could not be taken."""
@@ -221,8 +219,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         stack = self._taken_stack(self.pid, self.tid)
         if activity_of(stack) == "sleep":
             return "sleep"
-        waits = stack and innermost_wait(stack) is None and waits_for_work(stack) and waits_for_thread(stack)
-        return "thread" if waits else None
+        return "thread" if standing_activity(stack) == "thread" else None
 
     @cached_property
     def others(self) -> tuple[Place, ...]:
@@ -237,7 +234,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
             others = [(pid, each) for each in self.stacks.tids(now=True) if each != self.tid]
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
-        if innermost_wait(stack) == "batch":
+        if standing_activity(stack) == "data":
             others = [(worker.pid, worker.pid) for worker in self.workers]
         stacks = [self._sampled_stack(each, thread) for each, thread in others]
         places = (user_place(stack) for stack in stacks if at_exit or not waits_for_work(stack))
@@ -250,25 +247,26 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         """What is known of a process in its first step; None once a whole step has ended."""
         if self.stats.total:
             return None
-        waits_for = innermost_wait(self._own) or ("thread" if _waits_inside(self._own) else None)
+        waits_for = standing_activity(self._own)
         others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self._workers)}
         for group in self.taken.groups if self.taken is not None else []:  # of all other threads
             for pid in others.keys() & {pid for pid, tid in group.threads if tid not in (pid, self.tid)}:
                 others[pid].append(group.frames)
         stacks = (self._own, *self._workers.values(), *(stack for each in others.values() for stack in each))
         for stack in map(_in_data_set, stacks):
-            if activity_of(stack) in ("import", "compile") or outside_wait(stack) is not None:
+            if activity_of(stack) in ("import", "compile") or _outside_wait(stack) is not None:
                 return "may_go_on"
         threads = self._threads_of_waiting()
-        if waits_for is None or any(number is None or number > len(others[pid]) for pid, number in threads.items()):
+        is_waiting = waits_for in ("data", "ranks") or _waits_inside(self._own)
+        if not is_waiting or any(number is None or number > len(others[pid]) for pid, number in threads.items()):
             return "may_go_on"
-        is_stuck = self._workers_have_none() if waits_for == "batch" else stands_at_lock(self._own)
+        is_stuck = self._workers_have_none() if waits_for == "data" else waits_for == "lock"
         return "stuck" if is_stuck else "waits"
 
     @property
     def forked_in_vain(self) -> bool:
         """True if it waits for a batch whose workers all wait for a thread that a fork did not bring along."""
-        if innermost_wait(self._own) != "batch":
+        if standing_activity(self._own) != "data":
             return False
         return any(loader.facts.context == "fork" for loader in self.loaders) and self._workers_have_none()
 
@@ -345,7 +343,20 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
     """True if a stack waits for another thread of its process."""
     inside = _in_data_set(stack)
-    return waits_for_thread(inside) and not awaits_process(inside)
+    return waits_for_thread(inside) and "/multiprocessing/" not in inside[-1].file
+
+
+def _outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
+    """What a stack (root first) waits for outside the training; None where it waits for nothing there."""
+    match activity_of(stack):
+        case "prompt":
+            return "prompt"
+        case "sleep" | "network" | "connection" | "message" | "child":
+            return "slow"
+        case "io":
+            reads = stack[-1].user and _READS.search(stack[-1].source) is not None
+            return "file" if reads and not any(is_checkpoint_io(frame.file) for frame in stack) else "slow"
+    return None
 
 
 def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
@@ -378,7 +389,7 @@ def _gone(own: ProcessView, stack: Sequence[Frame], begun_s: float) -> Gone | No
     if stack and stack[-1].user:
         calls.update(outer_calls(stack[-1].source))
     queue: Literal["full", "empty"] | None = "full" if "put" in calls else "empty" if "get" in calls else None
-    if awaits_process(stack) or any("/multiprocessing/" in frame.file for frame in inner):
+    if standing_activity(stack) == "message" or any("/multiprocessing/" in frame.file for frame in inner):
         ended = [each for each in session.run_processes.known.values() if each.ended and each.ppid == own.pid]
         last = max(ended, key=lambda each: each.t, default=None)
         if last is None or last.t < begun_s - _GONE_S:

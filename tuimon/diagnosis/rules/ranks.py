@@ -28,7 +28,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow
 from tuimon.session.series import sampling_error
-from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
@@ -40,7 +40,6 @@ _FEWER_RANKS = (
     "divide layers over fewer ranks, and the batch over the others (a mesh of two dimensions): each layer that ranks"
     " share exchanges in forward and in backward"
 )
-_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
 class Communication(Struct, frozen=True, gc=False):
@@ -141,7 +140,7 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
             return None
         exchange, in_backward = None, row.waits.get("backward", 0.0)
         called = row.wait_ratio - in_backward
-    error = sampling_error(called + main.part(doing=_WAITS), main.total)
+    error = sampling_error(called + main.part(doing=WAITS - {"ranks"}), main.total)
     hot = calls.hottest() if called >= in_backward else None
     return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
 

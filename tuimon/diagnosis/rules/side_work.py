@@ -30,9 +30,9 @@ from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
 from tuimon.records import UPDATE
 from tuimon.session.phase_table import PhaseRow
+from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Role, user_place
-from tuimon.session.standing import outer_calls
 
 SideWorkKind = Literal["checkpoint", "network"]
 #: Calls that training makes at every update beside the optimizer's step: they cannot be made less often. (A function of
@@ -131,7 +131,7 @@ class _Work(Struct, frozen=True):
     def wait(self) -> str:
         """What to do about a line that waits for others; empty if it does work."""
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
-        return WAITS[wait].less.format(self.at) if wait in ("lock", "message", "network") else ""
+        return WAITS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
 
     def without(self, action: str, part: float) -> Fix:
         """The fix that saves this part of the function's work."""

@@ -9,18 +9,37 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, get_args
 
 from tuimon import library_code, torch_code
 from tuimon.bounds import MANY_HELD
-from tuimon.code_origin import WITHIN, frame_test, is_agent_file, is_import_system, is_torch, package_of
+from tuimon.code_origin import (
+    WITHIN,
+    frame_test,
+    is_agent_file,
+    is_import_system,
+    is_library_file,
+    is_torch,
+    package_of,
+)
 from tuimon.records import Frame
 
-Activity = Literal[
-    "data", "idle", "lock", "ranks", "sync", "transfer", "torch", "compile", "import", "io", "sleep", "python"
-]
+#: ``data``: for a batch of a DataLoader; ``idle``: for work; ``thread``: for what another thread does, at a queue, an
+#: event, a future, its end; ``message``: for one of another process; ``child``: for the end of a process or program
+#: that it has started; ``connection``: for whatever comes first; ``sync``: for the GPU; ``prompt``: for somebody at a
+#: debugger or a console. ``io`` and ``network`` may be work as well.
+Wait = Literal[
+    "data", "idle", "lock", "thread", "message", "child", "connection", "ranks", "sync", "sleep", "prompt", "io",
+    "network",
+]  # fmt: skip
+Activity = Wait | Literal["transfer", "torch", "compile", "import", "python"]
+#: Activities during which a thread does not hold the GIL.
+WAITS: frozenset[Activity] = frozenset(get_args(Wait))
+#: Waits for other processes, even if a thread of this one hands over what they send.
+_OF_PROCESSES = ("message", "child")
+#: Waits for what others in the program do, or for work.
+FOR_OTHERS: frozenset[Activity] = frozenset(("idle", "lock", "thread", "message"))
 
-OutsideWait = Literal["prompt", "file", "slow"]
 #: What a training thread does that markers do not show ...
 WorkBeside = Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch"]
 #: ... or what they divide.
@@ -29,15 +48,9 @@ Work = WorkBeside | Literal["none"]
 #: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
 _INSPECTED_FRAMES = 12
 
-#: A debugger or an interactive console.
-_PROMPT = re.compile(
-    r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ipykernel|ptpython|debugpy|pydevd)\w*/"
-)
-
-#: The text of a line that opens or reads a file.
-_READS = re.compile(
-    r"\bopen\(|\.(?:read|readlines?)\(|\bread_(?:csv|parquet)\(|\b(?:np|numpy|pickle|json)\.(?:load|loadtxt)\("
-)
+#: A debugger or an interactive console, and a line that reads from one.
+_PROMPT = re.compile(r"(^|/)(?:pdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ipykernel|ptpython|debugpy|pydevd)\w*/")
+_INPUT = re.compile(r"(?<![\w.])input\(")
 
 #: An activity, and whether a frame's file and function show it.
 _Rule = tuple[Activity, Callable[[str, str], bool]]
@@ -48,26 +61,20 @@ def _place(activity: Activity, file: str, function: str = "") -> _Rule:
     return activity, frame_test((file, function) if function else file)
 
 
-#: A frame in which nothing is computed: what it waits for is shown by its callers.
+#: A frame in which nothing is computed: what it waits for, unless a caller waits for more.
 _WAITS: tuple[_Rule, ...] = (
-    _place("lock", r"(^|/)threading\.py$", "wait|acquire|join|_wait_for_tstate_lock|__enter__|wait_for"),
-    _place("io", r"(^|/)selectors\.py$", "select|_select"),
-    _place("lock", r"(^|/)queue\.py$", "get|put|join"),
-    _place("io", r"multiprocessing/(connection|popen_\w+|forkserver)\.py$", r"wait|_?poll|_?recv(_bytes)?"),
-    _place("io", r"multiprocessing/reduction\.py$", "recvfds"),  # a busy worker's thread is slow to answer
-    _place("lock", r"multiprocessing/(queues|synchronize|process)\.py$", "get|put|acquire|__enter__|wait|join"),
-    _place("lock", r"concurrent/futures/", "result|wait|as_completed"),
-    _place("io", r"(^|/)socket\.py$", "accept"),
-    _place("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
+    _place("lock", r"(^|/)threading\.py$|multiprocessing/(queues|synchronize)\.py$", "acquire|__enter__"),
+    _place("thread", r"(^|/)threading\.py$", "wait|join|_wait_for_tstate_lock|wait_for"),
+    _place("thread", r"(^|/)queue\.py$", "get|put|join"),
+    _place("thread", r"concurrent/futures/", "result|wait|as_completed"),
+    _place("message", r"multiprocessing/connection\.py$", r"wait|_?poll|_?recv(_bytes)?"),
+    _place("message", r"multiprocessing/reduction\.py$", "recvfds"),  # a busy worker's thread is slow to answer
+    _place("message", r"multiprocessing/(queues|synchronize)\.py$", "get|put|wait|join"),
+    _place("child", r"multiprocessing/(process|popen_\w+|forkserver|spawn)\.py$", r"wait|_?poll|join|_?recv(_bytes)?"),
+    _place("child", r"(^|/)subprocess\.py$", r"_?wait|_try_wait|_?communicate|run|call|check_\w+"),
+    _place("connection", r"(^|/)selectors\.py$", "select|_select"),
+    _place("connection", r"(^|/)socket\.py$", "accept"),
 )
-
-#: Functions of such frames that wait for a lock.
-_LOCKS = frozenset({"acquire", "__enter__"})
-
-#: The modules in which one process waits for another's messages, or for its turn with it.
-_MESSAGES = re.compile(r"multiprocessing/(?:connection|reduction|queues|synchronize)\.py$")
-_RECEIVES = re.compile(r"\.recv\w*\(")
-_SUBPROCESS = re.compile(r"subprocess\.py$")
 
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS: tuple[_Rule, ...] = (
@@ -76,7 +83,6 @@ _WAITERS: tuple[_Rule, ...] = (
     ("ranks", torch_code.is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
     _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    ("io", library_code.is_network),
 )
 
 #: The work of the innermost frame that matches.
@@ -87,7 +93,7 @@ _WORK: tuple[_Rule, ...] = (
     ("ranks", torch_code.is_collective),
     ("compile", torch_code.is_compiler),
     ("io", torch_code.is_checkpoint_io),
-    ("io", library_code.is_network),
+    ("network", library_code.is_network),
     _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
     _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
     ("torch", lambda file, _: is_torch(file)),
@@ -95,142 +101,127 @@ _WORK: tuple[_Rule, ...] = (
 
 #: A line that imports, and what.
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
-#: The text of a line that waits for another program.
-_PROGRAMS = re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
+    ("message", re.compile(r"\.recv\w*\(")),
+    ("child", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")),
     ("sync", re.compile(r"\.(?:item|tolist|nonzero|synchronize|masked_select)\(|\.cpu\(|\.numpy\(|\.to\(['\"]cpu")),
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
-    ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
-    ("io", _PROGRAMS),
-    ("io", re.compile(r"\bopen\(|\.(?:recv|recvfrom|sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
+    ("lock", re.compile(r"\.acquire\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
+    ("thread", re.compile(r"\.(?:join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)")),
+    ("io", re.compile(r"\bopen\(|\.(?:sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
     ("torch", re.compile(r"\btorch\.|\bF\.\w+\(|\.backward\(|\bnn\.")),
 )  # fmt: skip
+#: A line that enters a lock's block, ``with self.lock:``, if a lock is all that the block's head names, or acquires it.
+_AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\])]\.acquire\s*\(")
+#: Calls into C at which a thread that does not move waits.
+_CALLS: dict[str, Activity] = {
+    **dict.fromkeys(("get", "put", "result", "wait", "join"), "thread"),
+    **dict.fromkeys(("accept", "select", "poll"), "connection"),
+}
 
 
 def activity_of(stack: Sequence[Frame]) -> Activity:
     """The activity that a stack (frames root first) shows; ``python`` where nothing shows otherwise."""
     if not stack:
         return "python"
-    inner = stack[: -_INSPECTED_FRAMES - 1 : -1]
-    leaf = inner[0]
-    wait = _wait(leaf.file, leaf.function)
-    if wait is not None:
-        waiter = _who_waits(inner) or wait
-        # If no code of the user's waits, it is a helper thread with nothing to do. Compilers are other processes.
-        if waiter not in ("lock", "io"):
-            return waiter
-        if not any(frame.user for frame in stack):
-            return "idle"
-        called = takewhile(lambda frame: not frame.user, inner)
-        return "compile" if any(torch_code.waits_for_compiler(frame.file) for frame in called) else waiter
+    leaf, called = stack[-1], [*takewhile(lambda frame: not frame.user, reversed(stack))]
+    if _INPUT.search(leaf.source) or any(_PROMPT.search(frame.file) for frame in called):
+        return "prompt"
     if leaf.user:
         shown: Activity = next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
         # the text is of the whole line: torch is called with the result of the comprehension or with the lambda
         return "python" if shown == "torch" and leaf.function in WITHIN else shown
+    works = [
+        work
+        for frame in called[:_INSPECTED_FRAMES]
+        if (work := _work(frame.file, frame.function)) is not None and not torch_code.is_operator_call(frame.file)
+    ]
+    if (at := _wait(leaf.file, leaf.function)) is not None:
+        waits = _waits(stack, called, at)
+        return "network" if "network" in works and waits not in ("data", "idle", "ranks") else waits
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
-    of_call: Activity | None = None
-    for frame in inner:
-        if frame.user:
-            break
-        work = _work(frame.file, frame.function)
-        if work is not None and not torch_code.is_operator_call(frame.file):
-            return work
-        of_call = of_call or work
-    return of_call or "python"
+    if "network" in works and "import" not in works:
+        return "network"
+    return works[0] if works else "torch" if any(is_torch(frame.file) for frame in called) else "python"
 
 
-def _who_waits(inner: Sequence[Frame]) -> Activity | None:
-    """The wait that the innermost frame to name one shows; a caller of user code neither idles nor awaits data."""
-    is_run = False
-    for frame in inner:
+def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Activity:
+    """What a stack waits for that stands ``at`` a wait of Python's own: the innermost frame that names it decides."""
+    by_user = by_library = False
+    for frame in stack[-2 : -_INSPECTED_FRAMES - 1 : -1]:
         who = _waiter(frame.file, frame.function)
-        if who is not None and not (who in ("idle", "data") and is_run):
+        if who == "data" and (by_user or by_library):
+            break  # the loader has called code that waits itself
+        if who is not None and not (who == "idle" and by_user):
             return who
-        is_run = is_run or frame.user
-    return None
+        by_user, by_library = by_user or frame.user, by_library or is_library_file(frame.file)
+    else:
+        if not any(frame.user for frame in stack):
+            return "idle"  # no code of the user's waits: it is a helper thread with nothing to do
+    if any(torch_code.waits_for_compiler(frame.file) for frame in called):  # compilers are other processes
+        return "compile"
+    if at == "lock" or _enters_lock(stack):
+        return "lock"
+    kinds = (_wait(frame.file, frame.function) for frame in reversed(called))
+    return next((kind for kind in kinds if kind in _OF_PROCESSES), at)
 
 
-def stands_in_wait(stack: Sequence[Frame]) -> bool:
-    """True if the innermost frame is Python's own that waits, for a queue, an event or a connection; for no lock."""
-    return bool(stack) and _wait(stack[-1].file, stack[-1].function) is not None and not takes_lock(stack)
-
-
-def takes_lock(stack: Sequence[Frame]) -> bool:
-    return bool(stack) and stack[-1].function.rpartition(".")[2] in _LOCKS
-
-
-def _awaits(stack: Sequence[Frame], text: re.Pattern[str], file: re.Pattern[str]) -> bool:
-    """True if the innermost line, of the user's, has such a text, or waits in such a file of Python's."""
-    leaf = stack[-1] if stack else None
-    if leaf is None or leaf.user:
-        return leaf is not None and text.search(leaf.source) is not None
-    return _wait(leaf.file, leaf.function) is not None and file.search(leaf.file) is not None
-
-
-def awaits_process(stack: Sequence[Frame]) -> bool:
-    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
-    return _awaits(stack, _RECEIVES, _MESSAGES)
-
-
-def awaits_program(stack: Sequence[Frame]) -> bool:
-    """True if a stack (root first) waits for the end of another program that it has started, such as ``pip``."""
-    return _awaits(stack, _PROGRAMS, _SUBPROCESS)
-
-
-#: Where Python's multiprocessing, and torch's, waits for a process that it has started.
-_ENDS_OF_PROCESSES = (("multiprocessing/process.py", "join"), ("torch/multiprocessing/spawn.py", "join"))
-
-
-def awaits_own_process(stack: Sequence[Frame]) -> bool:
-    """True if a stack (root first) waits for the end of a program, or of a process, that it has started."""
-    if awaits_program(stack):
-        return True
-    return any(
-        frame.file.endswith(file) and frame.function == join for frame in stack for file, join in _ENDS_OF_PROCESSES
-    )
-
-
-def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
-    """True if a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
-    for frame in reversed(frames):
-        if frame.user:
-            return None
+def standing_activity(stack: Sequence[Frame]) -> Activity:
+    """The activity of a thread that does not move: whatever may wait at its line does, and backward waits for ranks."""
+    activity = "thread" if is_at_exit(stack) else activity_of(stack)
+    if not stack or (activity in WAITS and activity != "sync"):
+        return activity
+    for frame in takewhile(lambda frame: not frame.user, reversed(stack)):
         code = frame.file, frame.function
         if torch_code.is_collective(*code) or torch_code.is_backward_entry(*code):
             return "ranks"
         if torch_code.is_fetch(*code):
-            return "batch"
-    return None
+            return "data"
+    if _enters_lock(stack):
+        return "lock"
+    calls = outer_calls(stack[-1].source) if stack[-1].user else []
+    return next((_CALLS[name] for name in calls if name in _CALLS), activity)
 
 
-def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
-    """The wait of a stack (root first) for something outside the training; None where it waits for nothing there.
+def _enters_lock(stack: Sequence[Frame]) -> bool:
+    """True if a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
+    inner = next((frame for frame in reversed(stack) if not frame.file.endswith("threading.py")), None)
+    return inner is not None and inner.user and _AT_LOCK.search(inner.source) is not None
 
-    ``prompt``: somebody at a debugger or a console; ``file``: a file that is opened or read; ``slow``: what may rightly
-    take long: a checkpoint, a file that is written, the network, another program, a sleep.
+
+def is_at_exit(stack: Sequence[Frame]) -> bool:
+    """True if a program has come to its end, and Python waits for its threads that are not daemons."""
+    return bool(stack) and stack[0].function == "_shutdown" and stack[0].file.endswith("threading.py")
+
+
+_CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(")
+_DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
+
+
+def outer_calls(source: str) -> list[str]:
+    """The bare names of the calls that no other encloses: ``["open"]`` of ``with io.open(join(a, b)) as f:``.
+
+    Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
     """
-    if not stack:
-        return None
-    if _is_at_prompt(stack):
-        return "prompt"
-    activity = activity_of(stack)
-    if activity == "sleep":
-        return "slow"
-    if activity != "io":
-        return None
-    reads = stack[-1].user and _READS.search(stack[-1].source) is not None
-    return "file" if reads and not any(torch_code.is_checkpoint_io(frame.file) for frame in stack) else "slow"
+    return [name.rpartition(".")[2] for name in outer_call_names(source)]
 
 
-def _is_at_prompt(stack: Sequence[Frame]) -> bool:
-    """True if a debugger or a console runs inside the user's code; a notebook's and a debugger's own run outside it."""
-    inside = takewhile(lambda frame: not frame.user, reversed(stack))
-    return "input(" in stack[-1].source or any(_PROMPT.search(frame.file) for frame in inside)
+def outer_call_names(source: str) -> list[str]:
+    """The calls that no other encloses, as they are written: ``["io.open"]``."""
+    if _DEFINES.match(source):
+        return []
+    depth, outer, until = 0, [], 0
+    for found in _CALL.finditer(source):
+        depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
+        until = found.start()
+        if depth <= 0:
+            outer.append(found[1])
+    return outer
 
 
 def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tuimon.bounds import has_room
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import BETWEEN, Frame, RangePlace
-from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, LoopPlace, Position, Seen
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import UPDATES, Block, Function, StackNode
@@ -31,7 +31,7 @@ ENOUGH_SAMPLES = 150
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
 _FORWARD_TIMES = 4.0
 #: Activities that never occur in the forward pass of a model without modules.
-_WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
+_WAITS = WAITS - {"data", "idle", "ranks", "sync"}
 #: Activities that bring a batch to the device; before the forward pass they belong to it, and may wait there for the
 #: GPU's queue.
 _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})

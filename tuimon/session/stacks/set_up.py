@@ -18,7 +18,6 @@ from tuimon.session.stacks.activity import (
     Activity,
     Work,
     WorkBeside,
-    awaits_own_process,
     imported_by,
     imported_for_compiler,
 )
@@ -79,9 +78,14 @@ AWAITS_PROCESSES = "waiting for its processes"
 #: Words for activities that no phase of a loop explains; for all others "computing".
 _WORDS: dict[Activity, str] = {
     "io": "reading or writing",
+    "network": "reading or writing",
+    "connection": "reading or writing",
+    "message": "waiting for another process",
     "lock": "waiting",
+    "thread": "waiting",
     "ranks": "waiting for other ranks",
     "sleep": "sleeping",
+    "prompt": "at a prompt",
     "transfer": "moving tensors",
 }
 RUNS_MODEL = "running the model"
@@ -187,7 +191,7 @@ def _doing(node: StackNode) -> tuple[str, Place | None]:
     activity: Activity = node.activity if imported is None else "compile"
     if activity == "compile":
         return COMPILING, place_of(node.frames)
-    if awaits_own_process(node.frames):
+    if activity == "child":
         return AWAITS_PROCESSES, place_of(node.frames)
     return _PHASES.get(node.boundary) or _WORDS.get(activity) or "computing", place_of(node.frames)
 

@@ -45,11 +45,8 @@ from tuimon.session.stacks.activity import (
     Activity,
     Work,
     activity_of,
-    awaits_process,
-    awaits_program,
     imported_by,
     imported_for_compiler,
-    outside_wait,
 )
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
@@ -339,7 +336,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """The work that markers do not show; ``none`` if it is in what they divide."""
         if self.has("saves"):
             return "checkpoint"
-        if outside_wait(self.frames) == "prompt":
+        if self.activity == "prompt":
             return "prompt"
         if self.has("compile"):
             return "compile"
@@ -347,9 +344,9 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
             return "compile" if imported_for_compiler(self.frames) else "import"
         if self.boundary == "data":
             return "first batch"
-        if self.has("network"):
+        if self.activity == "network":
             return "network"
-        return "program" if awaits_program(self.frames) else "none"
+        return "program" if self.activity == "child" else "none"
 
     @cached_property
     def called(self) -> Stack:
@@ -366,11 +363,6 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """True if the user's code is in a library's own optimizer."""
         file = next((frame.file for frame in self.called if "library" in frame.roles), "")
         return library_code.is_optimizer_module(file)
-
-    @property
-    def awaits_message(self) -> bool:
-        """True if it waits for a message of another process, and not for one of a loader's worker."""
-        return not self.has("fetch") and awaits_process(self.frames)
 
 
 class Window(Struct, frozen=True):

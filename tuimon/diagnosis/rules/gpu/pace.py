@@ -36,7 +36,9 @@ AUTOCAST_TAKES = Threshold(
 #: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
 _TIMES = 2
 #: What the CPU does while it launches nothing, and whose cost other rules claim.
-_WAITS: tuple[Doing, ...] = ("sync", "gc", "rank", "exchange", "io", "network", "lock", "sleep", "prompt")
+_WAITS: tuple[Doing, ...] = (
+    "sync", "gc", "rank", "exchange", "io", "network", "lock", "thread", "message", "sleep", "prompt",
+)  # fmt: skip
 
 
 @partial(

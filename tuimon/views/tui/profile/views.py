@@ -41,6 +41,12 @@ _CODE_FROM = 16
 _ACTIVITIES: dict[Activity, tuple[str, str]] = {
     "data": ("waits for data", "data"),
     "lock": ("waits for lock", "warning"),
+    "thread": ("waits for thread", "warning"),
+    "message": ("awaits message", "warning"),
+    "child": ("awaits program", "warning"),
+    "connection": ("I/O", "warning"),
+    "network": ("network", "warning"),
+    "prompt": ("at a prompt", "dim"),
     "ranks": ("waits for ranks", "warning"),
     "sync": ("GPU sync", "critical"),
     "transfer": ("transfer", "warning"),
