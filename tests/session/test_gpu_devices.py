@@ -34,7 +34,7 @@ def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
     assert used(session) == ["GPU-1", "MIG-Ab"]  # with what it is cut from: its power, its clocks
     session.add(gpu(2, 1, uuid="MIG-Ab", parent_uuid="GPU-1", util_ratio=0.5, processes=[GpuProcess(100, 7)]))
     session.add(TorchMemory(t=2.0, pid=100, device=0, reserved_bytes=5))
-    (row,) = with_utilisation(now := session.over("recent"), rows_of(now, [session.process(100)]))
+    (row,) = with_utilisation(now := session.over("recent"), rows_of([now.of(100)]))
     assert (row.memory_bytes, row.gpu_ratio, session.over("recent").of(100).torch_memory[0].uuid) == (7, 0.5, "MIG-Ab")
 
 

@@ -136,21 +136,21 @@ PAIR, OTHERS = [rank(n, 10 + n) for n in (0, 1)], [rank(n, 20 + n, ppid=60) for 
 
 
 @pytest.mark.parametrize(
-    ("processes", "focus", "words", "of_rank_1", "rows"),
+    ("processes", "focus", "words", "of_rank", "rows"),
     [
         ([], None, "", "", []),
         ([alone(0)], None, "", "", [(1, 100)]),
-        (PAIR, None, "2 ranks", "rank 1 of 2", [(2, 10)]),
+        (PAIR, None, "2 ranks", "rank 0 of 2", [(2, 10)]),
         # processes that are no ranks, two groups of one command, a launcher for each rank
         ([alone(n) for n in range(3)], 101, *["training 2 of 3"] * 2, [(1, 100), (1, 101), (1, 102)]),
         ([*PAIR, *OTHERS], 21, *[f"{of}, training 2 of 2" for of in ("2 ranks", "rank 1 of 2")], [(2, 10), (2, 20)]),
         ([rank(0, 10 + n, of=1, ppid=50 + n) for n in (0, 1)], None, *["training 1 of 2"] * 2, [(1, 10), (1, 11)]),
     ],
 )
-def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank_1, rows):
+def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank, rows):
     session = trained(*processes, focus=focus)
     which = which_training(session)
-    assert (which.text, which.text_of_rank(1)) == (words, of_rank_1)
+    assert (which.text, which.text_of_rank) == (words, of_rank)
     found = training_rows(session)
     assert [(row.ranks, row.first.pid) for row in found] == rows
     assert [row.number for row in found if row.in_focus] == ([which.number] if rows else [])

@@ -510,7 +510,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
-    delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
+    delays = [row.main.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
     for_core = min(1.0, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
     for_core = min(1.0 - late_part, for_core)
     for cell in cells:

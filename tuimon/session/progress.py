@@ -52,10 +52,9 @@ class Rates(NamedTuple):
 
 def run_progress(own: ProcessView) -> Progress:
     """The progress of a process, with samples and tokens of all ranks of its training."""
-    run = own.view
     # of a pipeline, for instance, only the first rank loads data
-    ranks = [rank.pid for rank in training_of(run, own.pid) if run.session.exit or not rank.ended] or [own.pid]
-    of_ranks = [rates for rank in ranks if (rates := rates_in(run.of(rank))) != Rates()]
+    ranks = [rank for rank in training_of(own) if own.view.session.exit or not rank.process.ended] or [own]
+    of_ranks = [rates for rank in ranks if (rates := rates_in(rank)) != Rates()]
     return structs.replace(
         progress_of(own),
         samples_per_s=sum_of_all([rates.samples for rates in of_ranks if rates.samples is not None]),

@@ -23,8 +23,8 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Place, Process
-from tuimon.session.processes import LAST_MOMENT_S, ranks_of, superseded
-from tuimon.session.series import mean_of_known, sum_of_all
+from tuimon.session.processes import LAST_MOMENT_S, superseded
+from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView, once
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.steps import StepStats, StepStretch
@@ -43,16 +43,19 @@ class RankTimes(Struct, frozen=True, gc=False):
     """Measurements of one rank over some steps."""
 
     ms: Mapping[str, float]  # of a step, by phase; if its length is unknown, shares of the step
-    main: MainThread
-    samples: Mapping[tuple[str, Activity], int]  # of the main thread, by phase and by what it was doing
-    on_gpu: bool  # where the CPU does not wait for collectives, and spins where it waits for the GPU
-    gc_ms: float = 0.0
-    error: float = 0.0  # how far off the shares of its phases may be
+    main: MainThread = MainThread()
+    samples: Mapping[tuple[str, Activity], int] = {}  # of the main thread, by phase and by what it was doing
+    on_gpu: bool = False  # where the CPU does not wait for collectives, and spins where it waits for the GPU
 
     @property
     def step_ms(self) -> float:
         """All phases."""
         return sum(self.ms.values())
+
+    def shares(self, ms: Mapping[str, float]) -> dict[str, float]:
+        """Times by phase as shares of its step."""
+        step_ms = self.step_ms
+        return {phase: each / step_ms for phase, each in ms.items()}
 
     def count(self, *activities: Activity, phases: Container[str] | None = None) -> int:
         """Its samples in some activities (without any: in all), in some phases (None: in all)."""
@@ -63,21 +66,11 @@ class RankTimes(Struct, frozen=True, gc=False):
         )
 
 
-class RankSplit(Struct, frozen=True, gc=False):
-    """The part of a rank's step, in ms by phase, in which it waits in collectives; None if unknown."""
+class RankSplit(NamedTuple):
+    """How a rank waits for the others, and holds them up: by phase, in ms of its step."""
 
-    wait_ms: Mapping[str, float | None]
-    excess_ms: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
-
-    @property
-    def waits_ms(self) -> float | None:
-        """The wait in all phases; None if that in backward is unknown."""
-        return sum_of_all(self.wait_ms.values())
-
-    @property
-    def late_ms(self) -> float:
-        """How long it holds the others up: its own time beyond theirs."""
-        return sum(self.excess_ms.values())
+    waits: Mapping[str, float]  # in collectives; lacks backward where that is unknown
+    excess: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
 
 
 def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
@@ -88,17 +81,21 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     one is, but for the error of that sleep.
     """
     shared = _pooled(ranks)
-    parts = [_split(rank, shared) for rank in ranks]
+    all_waits = [_waits(rank, shared) for rank in ranks]
+    parts = [
+        ({phase: ms - waits.get(phase, 0.0) for phase, ms in rank.ms.items()}, waits)
+        for rank, waits in zip(ranks, all_waits, strict=True)
+    ]
     phases = dict.fromkeys(phase for rank in ranks for phase in rank.ms)
     typical = {phase: _median_of_others([own.get(phase, 0.0) for own, _ in parts]) for phase in phases}
-    backward = _median_of_others([own["backward"] for own, waits in parts if waits.get("backward") is not None])
+    backward = _median_of_others([own["backward"] for own, waits in parts if "backward" in waits])
     errors_ms = [_asleep_error_ms(rank) for rank in ranks]
     typical_ms = _median_of_others(errors_ms)
     found = []
     for (own, waits), error_ms in zip(parts, errors_ms, strict=True):
         excess = {phase: own.get(phase, 0.0) - others(own.get(phase, 0.0)) for phase, others in typical.items()}
         if "backward" in own:
-            longer_ms = own["backward"] - backward(own["backward"]) if waits["backward"] is not None else 0.0
+            longer_ms = own["backward"] - backward(own["backward"]) if "backward" in waits else 0.0
             excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms(error_ms))
         found.append(RankSplit(waits, excess))
     return found
@@ -119,25 +116,29 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
     return {phase: sum(found) / len(found) for phase, found in shares.items() if seen[phase] >= _LEAST_SAMPLES}
 
 
-def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float | None]]:
-    waits: dict[str, float | None] = dict.fromkeys(rank.ms, 0.0)
+def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:
+    waits = dict.fromkeys(rank.ms, 0.0)
     for phase, prior in shared.items():  # by its own samples, or by all ranks' where it has few
         if phase in waits:
             collective = rank.samples.get((phase, "ranks"), 0) + _PRIOR_SAMPLES * prior
             waits[phase] = rank.ms[phase] * collective / (rank.count(phases=(phase,)) + _PRIOR_SAMPLES)
     if "backward" in waits:
-        asleep, shown = _asleep_in_backward(rank, waits), waits["backward"] or 0.0
-        waits["backward"] = max(shown, asleep) if asleep is not None else shown or None
-    return {phase: ms - (waits[phase] or 0.0) for phase, ms in rank.ms.items()}, waits
+        shown = waits.pop("backward")
+        asleep = _asleep_in_backward(rank, sum(waits.values()))
+        if asleep is not None or shown:
+            waits["backward"] = max(shown, asleep or 0.0)
+    return waits
 
 
-def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> float | None:
-    """Ms of a step in which the main thread sleeps in backward; None where that is not known, and on GPUs."""
+def _asleep_in_backward(rank: RankTimes, elsewhere_ms: float) -> float | None:
+    """Ms of a step in which the main thread sleeps in backward; None where that is not known, and on GPUs.
+
+    ``elsewhere_ms``: in which it waits for ranks in other phases.
+    """
     busy, total = rank.main.busy_ratio, rank.count()
     if rank.on_gpu or busy is None:
         return None
     asleep_ms = (1.0 - busy - rank.main.stopped_ratio) * rank.step_ms
-    elsewhere_ms = sum(ms or 0.0 for phase, ms in waits.items() if phase != "backward")
     for phase in dict.fromkeys(phase for phase, _ in rank.samples):
         waiting = rank.count(*_WAITS, phases=(phase,))
         elsewhere_ms += min(waiting / total * rank.step_ms, rank.ms.get(phase, 0.0))
@@ -193,19 +194,25 @@ class RankRow(NamedTuple):
     step_ms: float | None = None  # None without markers, which its shares do not need
     phases: Mapping[str, float] = {}  # their shares of the step
     error: float = 0.0  # how far off these shares may be if they rest on samples alone
-    wait_ratio: float | None = None  # ~ share of the step that it waits in collectives
-    waits: Mapping[str, float] = {}  # ~ ``wait_ratio`` by phase
-    late_ratio: float | None = None  # ~ share of the step by which its own work is longer than the others'
+    waits: Mapping[str, float] = {}  # ~ ``wait_ratio`` by phase, as far as it is known
     excess: Mapping[str, float] = {}  # ~ ``late_ratio`` by phase
     gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
     gc_ratio: float = 0.0  # share of the step in the garbage collector
-    stopped_ratio: float = 0.0  # share of time that its process was stopped
-    cpu_ratio: float | None = None  # of its main thread
-    delay_ratio: float | None = None  # share of time that its main thread waited for a core
+    main: MainThread = MainThread()
     on_gpu: bool = False
     history: Callable[[int | None], Sequence[StepStretch]] = no_history  # its last windows; None: those of all time
+
+    @property
+    def wait_ratio(self) -> float | None:
+        """~ Share of the step that it waits in collectives."""
+        return sum(self.waits.values()) if self.waits and self.phases.keys() <= self.waits.keys() else None
+
+    @property
+    def late_ratio(self) -> float | None:
+        """~ Share of the step by which its own work is longer than the others'; None if it is not compared."""
+        return sum(self.excess.values()) if self.excess else None
 
     @property
     def wait_ms(self) -> float | None:
@@ -225,8 +232,8 @@ class RankRow(NamedTuple):
 @once
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
-    ranks = training_of(view, view.session.trainer())
-    return rows_of(view, ranks) if len(ranks) > 1 else []
+    ranks = training_of(view.focus)
+    return rows_of(ranks) if len(ranks) > 1 else []
 
 
 def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
@@ -235,19 +242,10 @@ def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow
     return [row._replace(gpu_ratio=mean_of_known(own)) for row, own in zip(rows, utils, strict=True)]
 
 
-def training_of(view: SessionView, pid: int) -> list[Process]:
+def training_of(own: ProcessView) -> list[ProcessView]:
     """The processes of a training, by rank; without ranks, the process alone."""
-    session, groups = view.session, view.session.held.groups
-    if pid not in groups:
-        known = session.run_processes.known
-        ranks = ranks_of(pid, known, set(session.trainers()))
-        groups[pid] = [process.pid for process in ranks] or [pid]
-    return [view.of(each).process for each in groups[pid] if each in session.run_processes.known]
-
-
-def ranks_in_focus(session: Session) -> list[Process]:
-    """The processes of the training in focus, by rank; empty before there is one."""
-    return training_of(session.over("recent"), session.trainer())
+    session = own.view.session
+    return [own.view.of(pid) for pid in session.group_of(own.pid) if pid in session.run_processes.known]
 
 
 def ranks_end(session: Session) -> bool:
@@ -255,90 +253,63 @@ def ranks_end(session: Session) -> bool:
 
     Then the ranks end one after another: what is left of them is no training that can be compared or judged.
     """
-    ranks = ranks_in_focus(session)
-    ended_s = max((process.t for process in ranks if process.ended), default=None)
+    ranks = training_of(session.over("recent").focus)
+    ended_s = max((rank.process.t for rank in ranks if rank.process.ended), default=None)
     if ended_s is None or len(ranks) < 2:
         return False
-    return not any(session.step_stats[rank.pid].has_stepped_since(ended_s) for rank in ranks if not rank.ended)
+    return not any(rank.stats.has_stepped_since(ended_s) for rank in ranks if not rank.process.ended)
 
 
-def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
+def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
-    session, times = view.session, {}
-    # else only ranks with markers are compared
-    inferred = all(table.inferred for rank in ranks if (table := view.of(rank.pid).phases))
-    for process in ranks:
-        one = view.of(process.pid)
-        if not one.phases or one.phases.inferred is not inferred:
-            continue
-        totals, rows = one.totals, [row for row in one.phases.rows if row.name != "eval"]
-        found = RankTimes(
-            ms={row.name: row.share if inferred else row.ms_per_step or 0.0 for row in rows},
-            main=one.training,
-            samples=one.samples.counted(lambda row: ((row.phase, row.node.activity),)),
-            on_gpu=bool(process.gpu_uuids),
-            gc_ms=totals.sums.gc_ns / max(1, totals.steps) / 1e6,
-            error=max(row.error or 0.0 for row in rows) if inferred else 0.0,
-        )
-        if found.step_ms:
-            times[one.pid] = found
-    first = max((session.step_stats[rank.pid] for rank in ranks), key=lambda stats: stats.total)
-    behind = {rank.pid: _behind(first, session.step_stats[rank.pid]) for rank in ranks}
-    is_over = session.exit is not None or all(process.ended for process in ranks)
-    restarts = Counter(process.rank for process in superseded(ranks, view.processes()))
-    found_rows = []
-    for process in ranks:
-        pid, one = process.pid, view.of(process.pid)
-        own, threads = times.get(pid), one.thread_figures
-        held = [each.memory_bytes for gpu in one.devices for each in gpu.processes if each.pid == pid]
+    view, processes = ranks[0].view, [own.process for own in ranks]
+    inferred = all(own.phases.inferred for own in ranks if own.phases)  # else only ranks with markers are compared
+    first = max((own.stats for own in ranks), key=lambda stats: stats.total)
+    is_over = view.session.exit is not None or all(process.ended for process in processes)
+    restarts = Counter(process.rank for process in superseded(processes, view.processes()))
+    rows, times = list[RankRow](), dict[int, RankTimes]()
+    for own in ranks:
+        rank, threads, sums = own.process.rank, own.thread_figures, own.totals.sums
+        held = [each.memory_bytes for gpu in own.devices for each in gpu.processes if each.pid == own.pid]
         on_gpus = [held_bytes for held_bytes in held if held_bytes is not None]
         row = RankRow(
-            rank=process.rank or 0,
-            pid=pid,
-            host=one.host,
-            state=_state(one, is_over=is_over),
-            restarts=restarts[process.rank],
-            steps=one.stats.total,
-            behind=behind[pid],
-            step_ms=own.step_ms if own is not None and not inferred else None,
-            phases=_shares(own.ms, own) if own is not None else {},
+            rank=rank or 0,
+            pid=own.pid,
+            host=own.host,
+            state=_state(own, is_over=is_over),
+            restarts=restarts[rank],
+            steps=own.stats.total,
+            behind=_behind(first, own.stats),
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
-            place=one.stacks.threads.place_of(one.stacks.tid),
-            on_gpu=bool(process.gpu_uuids),
-            history=one.stats.windows,
+            place=own.stacks.threads.place_of(own.tid),
+            on_gpu=bool(own.process.gpu_uuids),
+            history=own.stats.windows,
         )
-        if own is not None:
+        phases = [phase for phase in own.phases.rows if phase.name != "eval"]
+        ms = {phase.name: phase.share if inferred else phase.ms_per_step or 0.0 for phase in phases}
+        if own.phases.inferred is inferred and (step_ms := sum(ms.values())):
+            samples = own.samples.counted(lambda row: ((row.phase, row.node.activity),))
+            measured = RankTimes(ms, own.training, samples, row.on_gpu)
             row = row._replace(
-                error=own.error,
-                gc_ratio=own.gc_ms / own.step_ms,
-                stopped_ratio=own.main.stopped_ratio,
-                cpu_ratio=own.main.cpu_ratio,
-                delay_ratio=own.main.delay_ratio,
+                step_ms=None if inferred else step_ms,
+                phases=measured.shares(ms),
+                error=max(phase.error or 0.0 for phase in phases) if inferred else 0.0,
+                gc_ratio=sums.gc_ns / max(1.0, sums.steps) / 1e6 / step_ms,
+                main=own.training,
             )
-        found_rows.append(row)
-    # one at the end of its data waits for the others outside steps
-    return beside_each_other(found_rows, {pid: found for pid, found in times.items() if not behind[pid]})
+            if not row.behind:  # one at the end of its data waits for the others outside steps
+                times[own.pid] = measured
+        rows.append(row)
+    return beside_each_other(rows, times)
 
 
 def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -> list[RankRow]:
     """The rows, those with times (by process) with what these show of them beside each other."""
-    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
-    return [
-        row._replace(
-            phases=_shares(own.ms, own),
-            wait_ratio=split.waits_ms / own.step_ms if split.waits_ms is not None else None,
-            waits=_shares(split.wait_ms, own),
-            late_ratio=split.late_ms / own.step_ms,
-            excess=_shares(split.excess_ms, own),
-        )
-        if (own := times.get(row.pid)) is not None and (split := splits[row.pid])
-        else row
-        for row in rows
-    ]
-
-
-def _shares(ms: Mapping[str, float | None], of: RankTimes) -> dict[str, float]:
-    return {name: (each or 0.0) / of.step_ms for name, each in ms.items()}
+    found = {row.pid: row for row in rows}
+    for (pid, own), split in zip(times.items(), split_ranks(list(times.values())), strict=True):
+        phases, waits, excess = map(own.shares, (own.ms, *split))
+        found[pid] = found[pid]._replace(phases=phases, waits=waits, excess=excess)
+    return list(found.values())
 
 
 def _behind(first: StepStats, stats: StepStats) -> int:
@@ -377,15 +348,17 @@ class Which(NamedTuple):
     ranks: int = 1  # of that training
     number: int = 1
     trainings: int = 1
+    rank: int | None = None
 
     @property
     def text(self) -> str:
         """``4 ranks``, ``training 2 of 4``, ``2 ranks, training 1 of 2``; empty for the only process."""
         return self._joined(f"{self.ranks} ranks")
 
-    def text_of_rank(self, rank: int | None) -> str:
+    @property
+    def text_of_rank(self) -> str:
         """``rank 3 of 4``, ``training 2 of 4``, ``rank 0 of 2, training 1 of 2``; empty for the only process."""
-        return self._joined(f"rank {rank} of {self.ranks}")
+        return self._joined(f"rank {self.rank} of {self.ranks}")
 
     def _joined(self, ranks: str) -> str:
         training = f"training {self.number} of {self.trainings}" if self.trainings > 1 else ""
@@ -403,16 +376,17 @@ class TrainingRow(NamedTuple):
 
 
 def which_training(session: Session) -> Which:
-    number = training_numbers(session).get(session.trainer(), 1)
-    return Which(max(1, len(ranks_in_focus(session))), number, max(1, len(_trainings(session))))
+    focus = session.over("recent").focus
+    number = training_numbers(session).get(focus.pid, 1)
+    return Which(len(session.group_of(focus.pid)), number, max(1, len(_trainings(session))), focus.process.rank)
 
 
 def training_rows(session: Session) -> list[TrainingRow]:
     """All trainings that go on, in the order in which they began; once all have ended, those that ended last."""
-    rows, focus = [], which_training(session).number
+    rows, view, focus = [], session.over("recent"), which_training(session).number
     for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])
-        (row,) = rows_of(session.over("recent"), [first])
+        (row,) = rows_of([view.of(first.pid)])
         rows.append(TrainingRow(number, len(members), tuple(first.command), row, in_focus=number == focus))
     return rows
 
@@ -432,7 +406,8 @@ def _trainings(session: Session) -> list[list[Process]]:
     found: list[list[Process]] = []
     seen: set[int] = set()
     for pid in session.trainers():
-        members = training_of(session.over("recent"), pid) if pid not in seen else []
+        ranks = training_of(session.over("recent").of(pid)) if pid not in seen else []
+        members = [rank.process for rank in ranks]
         if members and not seen.intersection(process.pid for process in members):
             found.append(members)  # else an earlier start of the same ranks
         seen.update((pid, *(process.pid for process in members)))

@@ -55,7 +55,6 @@ class Held(Struct):
     trainers: list[int] | None = None  # by rank
     groups: dict[int, list[int]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[records.Process]] | None = None
-    last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
 
 
@@ -157,10 +156,15 @@ class Tables:
             return live or self.chosen
         if not trainers:
             return self.header.pid if self.header is not None else 0
-        if self.held.last is None:  # the first of them; of a rank that was restarted the last
-            ranks = ranks_of(trainers[0], self.run_processes.known, set(trainers))
-            self.held.last = ranks[0].pid if ranks else trainers[0]
-        return self.held.last
+        return self.group_of(trainers[0])[0]  # the first of them; of a rank that was restarted the last
+
+    def group_of(self, pid: int) -> list[int]:
+        """The processes of a training, by rank; without ranks, the process alone."""
+        groups = self.held.groups
+        if pid not in groups:
+            ranks = ranks_of(pid, self.run_processes.known, set(self.trainers()))
+            groups[pid] = [process.pid for process in ranks] or [pid]
+        return groups[pid]
 
     # -- folding
 

@@ -108,10 +108,10 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """
         rows = tuple(rank_rows(self.view))
         if not rows and self.world_size > 1:  # the other ranks are not seen
-            rows = tuple(rows_of(self.view, [self.process]))
+            rows = tuple(rows_of([self]))
         if not rows or self.gpu.is_used is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self.view.of(row.pid).gpu_time for row in rows})
+        return on_gpu_clock(rows, self.view)
 
     def of_rank(self, pid: int) -> Evidence | None:
         """The evidence of one rank; None if it does not train."""

@@ -20,10 +20,10 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES
-from tuimon.session.gpu_time import GpuTimeRow, TimedExchange
+from tuimon.session.gpu_time import TimedExchange
 from tuimon.session.ranks import RankRow, RankTimes, beside_each_other, no_history
+from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
-from tuimon.session.threads import MainThread
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -101,7 +101,9 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     if phase == "backward" and grow_together(forward, backward, update, TimeGrowth(0.0, lateness)):
         phase = "forward"  # backward takes longer because forward did more
     why = _why(late, others)
-    if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
+    if why == "no core" and (late.main.delay_ratio or 0.0) < _STARVED * median(
+        row.main.delay_ratio or 0.0 for row in others
+    ):
         return None
     waits = [row.wait_ratio for row in others if row.wait_ratio is not None]
     if waits:
@@ -125,14 +127,15 @@ def _lateness(row: RankRow) -> float:
 
 
 def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
-    if late.stopped_ratio >= REPORTED:
+    if late.main.stopped_ratio >= REPORTED:
         return "stopped"
     if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):
         return "collections"
-    ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
-    if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
+    own, mains = late.main, [row.main for row in others]
+    ratios = [main.delay_ratio / main.cpu_ratio for main in mains if main.cpu_ratio and main.delay_ratio is not None]
+    if own.cpu_ratio is None or own.delay_ratio is None or not ratios:
         return None
-    beyond = late.delay_ratio - late.cpu_ratio * median(ratios)  # than as much work waits in other ranks
+    beyond = own.delay_ratio - own.cpu_ratio * median(ratios)  # than as much work waits in other ranks
     return "no core" if beyond >= MOST * _lateness(late) else None
 
 
@@ -393,23 +396,16 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, f
     return {node: median(differences_s) for node, differences_s in found.items()}
 
 
-def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None]) -> tuple[RankRow, ...]:
-    """The rows with GPU times, if all measured ranks have them; else the rows unchanged."""
+def on_gpu_clock(rows: Sequence[RankRow], view: SessionView) -> tuple[RankRow, ...]:
+    """The rows with GPU times, if all compared ranks have them, of enough steps; else the rows unchanged."""
     times: dict[int, RankTimes] = {}
     for row in rows:
         if row.late_ratio is not None:
-            known = _times(row, gpus.get(row.pid))
-            if known is None:
+            gpu = view.of(row.pid).gpu_time
+            spans = {name: share.span * (row.step_ms or 0.0) for name, share in gpu.phases.items()} if gpu else {}
+            if gpu is None or not has_enough_steps(gpu.steps, gpu.timed_s) or not sum(spans.values()):
                 return tuple(rows)
-            times[row.pid] = known
+            times[row.pid] = RankTimes(spans, on_gpu=True)
     steps_ms = {pid: found.step_ms for pid, found in times.items()}
     clocked = [row._replace(step_ms=steps_ms.get(row.pid, row.step_ms), history=no_history) for row in rows]
     return tuple(beside_each_other(clocked, times))
-
-
-def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:
-    """The GPU times of a rank; None if too few steps were timed."""
-    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.timed_s):
-        return None
-    ms = {name: share.span * row.step_ms for name, share in gpu.phases.items()}
-    return RankTimes(ms, MainThread(), {}, on_gpu=True) if sum(ms.values()) > 0 else None

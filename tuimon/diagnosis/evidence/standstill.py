@@ -13,7 +13,6 @@ from msgspec import Struct
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Standstill
-from tuimon.session.ranks import training_of
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
@@ -299,11 +298,12 @@ class QuietRanks(Struct, frozen=True, gc=False):
 
 def standstills(view: SessionView, focus: int) -> Iterator[QuietRanks]:
     """The standstills of the training in focus, then of others of several ranks; only if no rank makes progress."""
-    seen, trainers = set[int](), view.session.trainers()
-    for pid in (focus, *trainers):
+    session, seen = view.session, set[int]()
+    trainers = dict.fromkeys((focus, *session.trainers()))
+    for pid in trainers:
         if pid in seen:
             continue
-        members = [pid, *(each.pid for each in training_of(view, pid) if each.pid != pid and each.pid in trainers)]
+        members = [pid, *(each for each in session.group_of(pid) if each != pid and each in trainers)]
         if pid != focus and len(members) < 2:
             continue
         seen.update(members)

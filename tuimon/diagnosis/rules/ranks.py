@@ -206,8 +206,8 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         "by": f"{ms_text(longer_ms)} " if longer_ms is not None else "",
         "phase": late.phase,
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
-        "stopped": percent(row.stopped_ratio),
-        "delay": percent(row.delay_ratio or 0.0),
+        "stopped": percent(row.main.stopped_ratio),
+        "delay": percent(row.main.delay_ratio or 0.0),
         "active": percent(active[0]),
         "others_active": percent(median(active[1:])),
     }
@@ -245,7 +245,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     if median([row.wait_ratio for row in evidence.ranks if row.wait_ratio is not None] or [0.0]) < REPORTED:
         return None  # spares comparing single steps, which takes longer
     turns = late_turns(evidence.ranks, lambda pid: evidence.view.of(pid).shared_steps)
-    waits = median([row.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
+    waits = median([row.main.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
     # the phase with most samples of all ranks: they run the same code, and each of them is late now and then

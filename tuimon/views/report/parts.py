@@ -19,7 +19,7 @@ from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import RangeRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
-from tuimon.session.ranks import RankRow, rank_rows, ranks_in_focus, training_numbers, which_training
+from tuimon.session.ranks import RankRow, rank_rows, training_numbers, training_of, which_training
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView, once
 from tuimon.session.standing import Past, group_json, standing
@@ -199,7 +199,7 @@ class Parts:
     @cached_property
     def phases_of(self) -> str:
         """Which rank or training it is, if there are several."""
-        return which_training(self.session).text_of_rank(self.own.process.rank)
+        return which_training(self.session).text_of_rank
 
     @cached_property
     def progress(self) -> types.ProgressJson | None:
@@ -227,7 +227,7 @@ class Parts:
         """All training processes, and earlier starts of the ranks in focus."""
         session, pids = self.session, self.session.trainers()
         rows = {row.pid: row for row in compared_ranks(self.view)} if len(pids) > 1 else {}
-        gone = superseded(ranks_in_focus(session), session.processes()) if rows else ()
+        gone = superseded((rank.process for rank in training_of(self.own)), session.processes()) if rows else ()
         earlier, numbers = {process.pid for process in gone}, training_numbers(session)
         return [
             _rank(self.view.of(each), rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
@@ -292,12 +292,11 @@ def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None
 
 def compared_ranks(view: SessionView) -> tuple[RankRow, ...]:
     """The ranks of the training in focus as rules compare them: by their GPUs' clocks, if all have times there."""
-    rows, focus = tuple(rank_rows(view)), view.session.trainer()
-    if not rows:
-        return rows
+    if not rank_rows(view):
+        return ()
     from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (as above)
 
-    return evidence_of(view, focus).ranks
+    return evidence_of(view, view.session.trainer()).ranks
 
 
 def marked(steps: StepSummary | None) -> StepSummary:

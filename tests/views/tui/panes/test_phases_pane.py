@@ -149,7 +149,7 @@ def test_the_clock_that_limits_the_step_comes_first(row, heads, backward):
 def test_the_latest_ranks_stand_below_the_phases_and_waiting_is_hatched():
     waits = {"backward": 0.12}
     ranks = tuple(
-        RankRow(rank, rank, "here", "training", 0, 9, 0, 67.0, waits=waits, late_ratio=late, wait_ratio=0.12)
+        RankRow(rank, rank, "here", "training", 0, 9, 0, 67.0, waits=waits, excess={"data": late})
         for rank, late in ((2, 0.4), (0, 0.0))
     )
     state = PICTURE._replace(ranks=ranks, waits=waits)

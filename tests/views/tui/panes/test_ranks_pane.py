@@ -14,8 +14,8 @@ from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_l
 PHASES = {"data": 0.1, "forward": 0.3, "backward": 0.6}
 ROW = RankRow(
     5, 105, "here", "training", 0, 900, 0,
-    step_ms=100.0, phases=PHASES, wait_ratio=0.4, waits={"data": 0.0, "forward": 0.0, "backward": 0.4},
-    late_ratio=0.125, excess={"forward": 0.125}, memory_bytes=21 * 1024**3,
+    step_ms=100.0, phases=PHASES, waits={"data": 0.0, "forward": 0.0, "backward": 0.4},
+    excess={"forward": 0.125}, memory_bytes=21 * 1024**3,
 )  # fmt: skip
 CALM = {105: (0.0, 0.2, 0.5)}
 
@@ -34,7 +34,7 @@ def row_text(row=ROW, *others, width=120):
 
 @pytest.mark.parametrize("width", [56, 76, 96, 116, 196])
 def test_every_line_fits_its_width(width):
-    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ratio=None, step_ms=None, phases={})]
+    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, excess={}, step_ms=None, phases={})]
     cols = columns(rows, width, ROW.pid)
     lines = [head_line(cols, "late"), *(row_line(cols, row) for row in rows)]
     lines += ranks_lines(rows, width, ROW.pid)
@@ -48,7 +48,7 @@ def test_own_work_is_solid_and_waiting_is_hatched():
 
 
 def test_what_was_not_measured_is_absent():
-    row = ROW._replace(late_ratio=None, wait_ratio=None, step_ms=None, phases={}, memory_bytes=None)
+    row = ROW._replace(excess={}, waits={}, step_ms=None, phases={}, memory_bytes=None)
     shown = row_text(row, ROW)
     assert shown.count("–") == 4 and "0" not in shown
 
