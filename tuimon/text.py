@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 # CSI, OSC (ended by BEL or ST), other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
@@ -77,7 +78,40 @@ def kernel_name(name: str, most: int = 100) -> str:
     return kept + "…" if opened <= 0 else kept[: max(kept.rfind("<"), kept.rfind(", ") + 1) + 1] + "…" + ">" * opened
 
 
-def code_place(file: str, line: int) -> str:
+class CodeLine(Protocol):
+    """A line of code: a place, a frame, or any record that names one."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def function(self) -> str: ...
+
+
+class SourceLine(CodeLine, Protocol):
+    """A line of code with its text."""
+
+    @property
+    def source(self) -> str: ...
+
+
+def code_place(at: CodeLine) -> str:
     """``train.py:44``: the file's name without its folders; no line where it is unknown."""
-    name = plain(file.rsplit("/", 1)[-1]) or "?"
-    return f"{name}:{line}" if line > 0 else name
+    name = plain(at.file.rsplit("/", 1)[-1]) or "?"
+    return f"{name}:{at.line}" if at.line > 0 else name
+
+
+def full_place(at: CodeLine) -> str:
+    """``/home/me/train.py:44``."""
+    return f"{plain(at.file)}:{at.line}"
+
+
+def function_text(function: str) -> str:
+    """``main()``; code that is in no function as Python calls it: ``<module>``."""
+    return f"{plain(function)}()" if function and not function.startswith("<") else plain(function)
+
+
+def at(place: CodeLine) -> str:
+    """``main() train.py:44``; of code that is in no function ``train.py:44``."""
+    return f"{'' if place.function.startswith('<') else function_text(place.function)} {code_place(place)}".lstrip()

@@ -20,7 +20,7 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
 from tuimon.session.steps import StepSummary
-from tuimon.text import code_place, kernel_name, plain, whole_number
+from tuimon.text import at, code_place, kernel_name, plain, whole_number
 from tuimon.views import format as people
 from tuimon.views.finding_text import (
     NO_FINDING,
@@ -251,8 +251,10 @@ def test_text_that_is_no_number(text: str) -> None:
 
 
 def test_places() -> None:
-    assert code_place("/a/b/train.py", 44) == "train.py:44"
-    assert code_place("/a/\x1b[31mx.py", 0) == "x.py"
+    assert code_place(Place("/a/b/train.py", 44, "main")) == "train.py:44"
+    assert code_place(Place("/a/\x1b[31mx.py", 0, "main")) == "x.py"
+    assert at(Place("/a/b/train.py", 44, "main")) == "main() train.py:44"
+    assert at(Place("/a/b/train.py", 44, "<module>")) == "train.py:44"
 
 
 # -- plain text in lines

@@ -11,7 +11,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
-from tuimon.text import code_place, plain
+from tuimon.text import at
 
 K = TypeVar("K")
 #: Added to fixes, such as larger batches, that change more than the time of a step.
@@ -56,12 +56,6 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Sta
 def wait_of(place: Place | None, *several: Samples) -> str | None:
     """The wait that most samples at a line show; None if they show it computing."""
     return most_at(place, several, lambda node: node.activity if node.activity in WAITS else None)
-
-
-def at(place: Place) -> str:
-    """``function() file.py:31`` for people."""
-    function = "" if place.function.startswith("<") else f"{plain(place.function)}() "
-    return f"{function}{code_place(place.file, place.line)}"
 
 
 def at_hot(hot: HotLine) -> str:

@@ -14,7 +14,7 @@ from tuimon.proc.numa import core_list
 from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
 from tuimon.session.stacks.activity import Activity, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
-from tuimon.text import code_place, plain
+from tuimon.text import code_place, function_text, plain
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop
 
 #: The state of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by
@@ -147,7 +147,7 @@ def _doing(frames: Sequence[Frame]) -> str:
             return "the DataLoader"
     frame = next((frame for frame in reversed(frames) if frame.user), frames[-1])
     calls = outer_calls(frame.source) if frame.user else []
-    return f"{calls[0] if len(calls) == 1 else frame.function}()"
+    return function_text(calls[0] if len(calls) == 1 else frame.function)
 
 
 #: Waits that may last for ever with nothing wrong: for work, an event, a connection. Not for a lock: in the worst case
@@ -256,7 +256,7 @@ def who_text(group: Standing) -> str:
 def what_text(group: Standing) -> str:
     """``in open() data.py:40``, ``is stopped at train.py:9``, ``has an unknown stack: ...``."""
     verb = "are" if group.number > 1 else "is"
-    spot = f" {code_place(group.place.file, group.place.line)}" if group.place is not None else ""
+    spot = f" {code_place(group.place)}" if group.place is not None else ""
     if group.kind == "stopped":
         return f"{verb} stopped" + (f" at{spot}" if spot else "")
     if group.kind == "ended":

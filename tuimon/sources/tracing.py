@@ -24,13 +24,14 @@ from tuimon.errors import TraceError
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import decoded, read_side_file, ring_facts
 from tuimon.proc.target_files import TargetFiles
+from tuimon.records import Place
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.source_facts import ProcessCode, SourceFacts
 from tuimon.sources.stacks.loop_reports import path_to_backward, program_of
 from tuimon.sources.trace_records import leave_record
-from tuimon.text import code_place, plain
+from tuimon.text import at, plain
 from tuimon.trace.events import TakenBy, TracedStretch
 from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, read_trace
 from tuimon.trace.summary import Summary, record_of, summarize
@@ -239,9 +240,9 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
         return []
     most_ns = int(_MOST_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
     found: list[TracedStretch] = []
-    for at, (time_ns, line) in enumerate(known):
-        before_ns = (time_ns - known[at - 1][0]) // 2 if at else most_ns
-        after_ns = (known[at + 1][0] - time_ns) // 2 if at + 1 < len(known) else most_ns
+    for i, (time_ns, line) in enumerate(known):
+        before_ns = (time_ns - known[i - 1][0]) // 2 if i else most_ns
+        after_ns = (known[i + 1][0] - time_ns) // 2 if i + 1 < len(known) else most_ns
         begin_ns, end_ns = time_ns - min(before_ns, most_ns), time_ns + min(after_ns, most_ns)
         if found and found[-1].name == line and begin_ns - found[-1].end_ns <= 1:
             found[-1] = found[-1]._replace(end_ns=end_ns)
@@ -254,9 +255,9 @@ def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame], code: Proces
     """The innermost line of the user's code: ``main() train.py:44``; "" where there is none."""
     for number in reversed(stack):
         if 0 <= number < len(frames) and code.is_user(frames[number].file):
-            at = frames[number]
-            file, function = code.named(at.file, at.name)
-            return f"{plain(function)}() {code_place(file, at.line)}"[:_NAME_CHARACTERS]
+            frame = frames[number]
+            file, function = code.named(frame.file, frame.name)
+            return at(Place(file, frame.line, function))[:_NAME_CHARACTERS]
     return ""
 
 

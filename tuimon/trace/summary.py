@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
-from tuimon.text import kernel_name, plain
+from tuimon.text import at, kernel_name, plain
 from tuimon.trace.events import Events, Kind, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
@@ -247,10 +247,7 @@ def sync_rows(
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
         place = place_of(events.name_of(nesting.python[i])) if nesting.python[i] >= 0 else None
-        if place is not None:
-            where = f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}"
-        else:
-            where = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+        where = at(place) if place is not None else lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
         name, phase = events.name_of(operator) if operator >= 0 else "", phases.name_at(events.begin_ns[i])
         sums[events.name_of(i), name, phase, where].add(wait.waited_ns)
     rows = [TracedSync(*key, s.count, s.total_ns) for key, s in sums.items()]

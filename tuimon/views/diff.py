@@ -16,7 +16,7 @@ from tuimon.views.comparison.compare import compare, factor
 from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.views.comparison.runs import Run, run_of
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, shorten, size, wrap
+from tuimon.views.format import ABSENT, code, count, duration, ms, number, percent, plain, shorten, size, wrap
 
 #: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
 WIDTH, MOST_WIDTH = 78, 120
@@ -192,8 +192,7 @@ def _line(change: LineChange, width: int) -> str:
     kind = [change.phase, *(_VIA[each] for each in change.via), _DOING.get(change.doing, "")]
     where = ", ".join(filter(None, kind))
     if change.file:
-        code = plain(change.source).strip() or f"{plain(change.function)}()"
-        where += f": {code_place(change.file, change.line)} {code}"
+        where += f": {code_place(change)} {code(change)}"
     sign = "" if change.significant else "~"
     difference = f"{sign}{change.difference_ms:+.2f} ms"
     where = shorten(where, width)

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.threshold import SMALL
-from tuimon.diagnosis.words import at
-from tuimon.records import Place
-from tuimon.text import code_place
+from tuimon.text import at, code_place
 from tuimon.views.format import (
     NOTHING,
     celsius,
@@ -56,8 +54,7 @@ def verdict_name(name: str | None) -> str:
 
 def headline_text(finding: Finding | FindingJson) -> str:
     """``GPU idle 84 % of each step: ..., at forward() net.py:16``: the headline with the first place, once."""
-    places = (Place(where.file, where.line, where.function) for where in finding.where[:1])
-    unnamed = (f", at {at(place)}" for place in places if code_place(*place[:2]) not in finding.headline)
+    unnamed = (f", at {at(place)}" for place in finding.where[:1] if code_place(place) not in finding.headline)
     return plain(finding.headline + "".join(unnamed))
 
 
@@ -126,7 +123,7 @@ def markdown_lines(finding: Finding | FindingJson) -> list[str]:
     lines = [f"{rule_title(finding.rule)}: {plain(finding.headline)}"]
     for where in finding.where[:1]:
         source = f": `{plain(where.source).strip()}`" if where.source else ""
-        lines.append(f"- at `{at(Place(where.file, where.line, where.function))}`{source}")
+        lines.append(f"- at `{at(where)}`{source}")
     fixes = [fix_text(fix) for fix in finding.fixes[:MOST_FIXES] if fix.action]
     return lines + [f"- {'or' if number else 'fix'}: {text}" for number, text in enumerate(fixes)]
 

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tuimon.text import ms_text, number_text, size_text
+from tuimon.text import SourceLine, function_text, ms_text, number_text, size_text
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
@@ -146,9 +146,9 @@ def phase_name(name: str) -> str:
     return "data+forward" if name == "between" else name
 
 
-def code(source: str, function: str) -> str:
+def code(at: SourceLine) -> str:
     """A line of code without its indent; if its text is unknown, its function: ``main()``."""
-    return plain(source).strip() or f"{plain(function)}()"
+    return plain(at.source).strip() or function_text(at.function)
 
 
 def advice(message: str, hint: str | None, source: str = "") -> str:

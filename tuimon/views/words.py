@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
@@ -22,7 +21,7 @@ from tuimon.session.session import ProcessView, Session
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
 from tuimon.session.steps import StepSummary
-from tuimon.text import code_place, kernel_name
+from tuimon.text import at, code_place, function_text, kernel_name
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
@@ -296,8 +295,7 @@ def memory_lines(history: MemoryHistory) -> list[str]:
     shown = dict.fromkeys((*growing[:_FEW], *history.lines[:_FEW]))
     lines = [memory_head(history)]
     for line in shown:
-        at_line = f"{code_place(line.file, line.line)} {plain(line.function)}()"
-        where = at_line if line.file else "a line that is not known"
+        where = f"{code_place(line)} {function_text(line.function)}" if line.file else "a line that is not known"
         blocks = "1 block" if line.blocks == 1 else f"{line.blocks} blocks"
         growth = f", +{size(line.growth_bytes)} a step" if line.growth_bytes else ""
         lines.append(f"  {where}: {size(line.live_bytes)} in {blocks}{growth}")

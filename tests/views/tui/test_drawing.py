@@ -6,6 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.views.tui.running_app import texts
+from tuimon.records import Place
 from tuimon.views.scale import Axis, ceiling, mean, on_axis, spread
 from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
@@ -104,7 +105,7 @@ def test_which_characters_a_terminal_gets(environ, encoding, glyphs):
 
 @pytest.mark.parametrize("width", range(9, 60, 3))
 def test_a_place_fills_its_column_and_keeps_its_line(width):
-    shown = text_of(place_column(*LONG, width))
+    shown = text_of(place_column(Place(*LONG, ""), width))
     assert len(shown) == width and shown.endswith("  ")
     assert shown.rstrip().endswith(":1234")
 

@@ -205,9 +205,9 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
         The trace's lines were sampled at most a thousand times a second: a short call may count at the next line.
         """
-        line = code_place(place.file, place.line)
+        line = code_place(place)
         syncs = self.trace.syncs if self.trace is not None else []
-        rows = [row for row in syncs if row.where.partition("() ")[2] == line]  # of "main() train.py:44"
+        rows = [row for row in syncs if row.where.rpartition("() ")[2] == line]  # of "main() train.py:44"
         if self.trace is None or not rows:
             return {}
         steps = self.trace.steps or 1

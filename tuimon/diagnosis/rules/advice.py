@@ -12,9 +12,9 @@ from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import Owner
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.words import CHANGES_TRAINING, at
+from tuimon.diagnosis.words import CHANGES_TRAINING
 from tuimon.records import Place
-from tuimon.text import code_place
+from tuimon.text import at, code_place
 
 ANOMALY = (
     "anomaly_detection",
@@ -191,8 +191,8 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
     for warned in evidence.process.warnings:
         if warned.text in ROWS:
             action, rules = ROWS[warned.text]
-            see = f"{action} (see the warning at {code_place(warned.file, warned.line)})"
-            yield see, rules.split(), Place(warned.file, warned.line, "")
+            place = Place(warned.file, warned.line, "")
+            yield f"{action} (see the warning at {code_place(place)})", rules.split(), place
 
 
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:

@@ -23,13 +23,13 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
-from tuimon.diagnosis.words import after, at, percent
+from tuimon.diagnosis.words import after, percent
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.session.state import goodput
-from tuimon.text import ms_text, size_text
+from tuimon.text import at, ms_text, size_text
 
 FRESH_S = Threshold(
     3.0,

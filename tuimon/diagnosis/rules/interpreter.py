@@ -102,7 +102,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             " in arrays: the collector then scans less"
         )
     elif call.library is None:
-        action = f"remove gc.collect() ({code_place(call.place.file, call.place.line)}), or call it once per epoch"
+        action = f"remove gc.collect() ({code_place(call.place)}), or call it once per epoch"
     else:
         action = f"call {at_hot(call)} less often, or not at all"
     model, part = host_model(evidence), Interval.around(share)

@@ -13,12 +13,12 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
 from tuimon.diagnosis.rule import Rest, is_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
-from tuimon.diagnosis.words import WAITS, at, percent
+from tuimon.diagnosis.words import WAITS, percent
 from tuimon.native_code import Kind
 from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.text import code_place, plain
+from tuimon.text import at, code_place, function_text, plain
 from tuimon.torch_code import multiplies
 
 #: Functions that only lead to work: their time belongs to whatever they call.
@@ -136,7 +136,7 @@ def pass_in_words(evidence: Evidence, phase: str) -> str:
     (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))
     if samples.total >= MIN_SAMPLES and count >= MOST * samples.total and not _LEADS.fullmatch(function):
         where = plain(file.rpartition("-packages/")[2])
-        words += f", {percent(count / samples.total)} of it in {plain(function)}() of {where}"
+        words += f", {percent(count / samples.total)} of it in {function_text(function)} of {where}"
     return words
 
 
@@ -148,7 +148,7 @@ def _lines_that_run(samples: Samples) -> list[str]:
         outside = row.node.before("module")
         inner = next((frame for frame in row.node.frames[len(outside) :] if frame.user), None)
         if outside and outside[-1].user and inner is not None:
-            line = code_place(outside[-1].file, outside[-1].line)
+            line = code_place(outside[-1])
             within.setdefault(line, set()).add((inner.file, inner.line))
             lines[line] += row.count
     large = [line for line, count in lines.items() if count >= LARGE * lines.total()]

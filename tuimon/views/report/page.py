@@ -171,7 +171,7 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
 
 
 def _box(box: FlameBox) -> dict[str, Any]:
-    at, share = code_place(box.file, box.line), percent(box.width)
+    at, share = code_place(box), percent(box.width)
     return {
         **asdict(box),
         "label": f"{box.function} {share}",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuimon.diagnosis.finding import CodePlace, FindingJson
 from tuimon.session.phase_table import RangeRow
+from tuimon.text import full_place
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
@@ -213,7 +214,7 @@ def _more_lines(finding: FindingJson) -> list[str]:
 def _places(where: Sequence[CodePlace]) -> list[str]:
     lines = []
     for place in where:
-        lines += _wrap(f"at {plain(place.file)}:{place.line} {plain(place.function)}", "  ")
+        lines += _wrap(f"at {full_place(place)} {plain(place.function)}", "  ")
         if place.source:
             lines.append(shorten(f"      {plain(place.source)}", _WIDTH))
     return lines

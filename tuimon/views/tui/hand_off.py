@@ -44,7 +44,7 @@ def open_place(app: App[Any], place: Place) -> None:  # Any: whatever the app re
     """Open a line of code in the user's editor, which has the terminal until it ends; the app's ticks go on."""
     command = editor_command(os.environ, place.file, place.line)
     if not os.path.isfile(place.file):
-        app.notify(f"{code_place(place.file, place.line)} is not on this machine", severity="warning", markup=False)
+        app.notify(f"{code_place(place)} is not on this machine", severity="warning", markup=False)
     elif command is None:
         app.notify("no editor found: set EDITOR", severity="warning", markup=False)
     else:

@@ -17,6 +17,7 @@ from tuimon.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Node, Place
 from tuimon.session.progress import Progress
 from tuimon.session.state import RunState, run_state, unseen_trainings
+from tuimon.text import at
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
@@ -63,6 +64,13 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
     rows = texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 60))
     words = f"{rows[0].partition('INPUT-BOUND')[2].strip()} {rows[1].removeprefix(' ┃ ')}"
     assert " ".join(words.split()) == FOUND.headline
+
+
+@pytest.mark.parametrize("function", ["augment", "<module>"])
+def test_the_fix_leaves_out_the_place_that_the_row_above_shows(function):
+    place = PLACE._replace(function=function)
+    found = structs.replace(FOUND, where=(place,), fixes=(Fix(f"replace x.item() at {at(place)}: keep x"),))
+    assert "replace x.item(): keep x" in texts(verdict_lines(VERDICT._replace(findings=(found,)), 120))[2]
 
 
 def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free():

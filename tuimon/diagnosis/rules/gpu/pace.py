@@ -17,12 +17,12 @@ from tuimon.diagnosis.rules.model import needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
-from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent
 from tuimon.interval import Interval
-from tuimon.records import MODEL, PASSES, Gpu, Place, TraceTaken
+from tuimon.records import MODEL, PASSES, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import ms_text, size_text
+from tuimon.text import at, ms_text, size_text
 
 #: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -165,8 +165,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
         at_once = gpu_idle_in(evidence, lambda cell: cell.phase in MODEL)  # without the update
         yield without_idling(evidence, options(evidence).compile, at_once)
     for each in evidence.of_run.compiler_events("graph_break")[:1]:
-        place = at(Place(each.file, each.line, each.function))
-        yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")
+        yield Fix(f"let torch.compile take the model whole: its graph breaks at {at(each)} ({each.reason})")
     for each in evidence.of_run.compiler_events("no_cuda_graphs")[:1]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({each.reason or 'TORCH_LOGS=cudagraphs'})")
     if found.loop is not None and not found.calls_cell:

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from tuimon.text import code_place
+from tuimon.text import CodeLine, code_place
 from tuimon.views.format import ABSENT, freed, kept_together
 
 #: Cells between a place and what follows it.
@@ -228,18 +228,18 @@ def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Li
     return [line(" " * indent, (row, role)) for row in wrapped(text, max(width - indent, 8))]
 
 
-def places_width(places: Iterable[tuple[str, int]], most: int) -> int:
-    """Cells of a column with these files and lines, including the gap behind it; at most ``most``."""
-    return min(max((cell_len(code_place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
+def places_width(places: Iterable[CodeLine], most: int) -> int:
+    """Cells of a column with these lines of code, including the gap behind it; at most ``most``."""
+    return min(max((cell_len(code_place(each)) for each in places), default=len(ABSENT)) + _GAP, most)
 
 
-def place_span(file: str, line: int, role: str, width: int | None = None) -> Span:
+def place_span(at: CodeLine, role: str, width: int | None = None) -> Span:
     """A line of code as ``train.py:44``, which the terminal may open; in ``width`` cells its end."""
-    place = code_place(file, line)
-    return Span(place if width is None else clipped_left(place, width), role, (file, line))
+    place = code_place(at)
+    return Span(place if width is None else clipped_left(place, width), role, (at.file, at.line))
 
 
-def place_column(file: str, line: int, width: int, role: str = "key") -> Line:
+def place_column(at: CodeLine, width: int, role: str = "key") -> Line:
     """A place in exactly ``width`` cells, including the gap behind it."""
-    span = place_span(file, line, role, max(width - _GAP, 0))
+    span = place_span(at, role, max(width - _GAP, 0))
     return (span, Span(" " * (width - cell_len(span.text))))

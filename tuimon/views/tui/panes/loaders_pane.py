@@ -200,7 +200,7 @@ def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[L
     gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
     rest = max(width - NAME - _MAKING - gauge - 2 - times * _TIME - 2, 0)
     known = [row.hot.place for row in rows if row.hot]
-    spot = places_width(((place.file, place.line) for place in known), min(max(30, rest // 2), rest))
+    spot = places_width(known, min(max(30, rest // 2), rest))
     spot = max(spot, min(14, rest))
     return columns_of(
         Column("", name, lambda row: (row.name, "faint" if row.ended else "text")),
@@ -232,8 +232,7 @@ def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
     if worker.hot is None:
         return line((column(ABSENT, spot + room), "faint"))
     place = worker.hot.place
-    source = column(code(place.source, place.function), room)
-    return (*place_column(place.file, place.line, spot), Span(source, "text"))
+    return (*place_column(place, spot), Span(column(code(place), room), "text"))
 
 
 def _waits_for(worker: LoaderWorkerRow) -> str:

@@ -172,7 +172,7 @@ def place_text(row: RankRow) -> str:
     """The line that a rank is at; empty if it is unknown."""
     if row.place is None:
         return ""
-    return plain(f"{code_place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
+    return plain(f"{code_place(row.place)} {row.place.source or row.place.function}")
 
 
 def _bar(row: RankRow, width: int, longest_ms: float) -> Line:

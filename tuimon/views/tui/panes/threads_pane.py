@@ -15,7 +15,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow, folded
-from tuimon.text import code_place, whole_number
+from tuimon.text import code_place, full_place, whole_number
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
@@ -61,7 +61,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     runs = 30 if width >= 130 and any(row.native for row in rows) else 0
     fixed = role + pid + tid + 7 + gauge + delay + bool(delay) + gil + bool(gil) + 10 + runs
     rest = max(width - fixed, 0)
-    spot = places_width(((row.place.file, row.place.line) for row in rows if row.place), min(42, rest))
+    spot = places_width((row.place for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
     spot = rest if rest - spot < _LEAST_CODE else spot
     return columns_of(
@@ -115,10 +115,7 @@ def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Li
         return line((column(runs, spot + room), "dim"))
     if row.place is None:
         return line((column(ABSENT, spot), "faint"), (column("", room), "dim"))
-    source = plain(row.place.source).strip()
-    function = f"{plain(row.place.function)}()" if row.place.function else ""
-    code = (column(source or function, room), "text" if source else "dim")
-    return (*place_column(row.place.file, row.place.line, spot), *line(code))
+    return (*place_column(row.place, spot), Span(column(code(row.place), room), "text" if row.place.source else "dim"))
 
 
 def role_text(row: ThreadRow) -> str:
@@ -152,7 +149,7 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
     if row.place is None:
         where = Span("no Python frame seen: a native thread, or not sampled yet", "dim")
     else:
-        path = clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10))
+        path = clipped_left(full_place(row.place), max(width - 10, 10))
         where = Span(path, "key", (row.place.file, row.place.line))
     lines += [line((column("where", 10), "dim"), where), *stack]
     if hot:
@@ -175,15 +172,14 @@ def _native_lines(native: NativeUse, width: int) -> list[Line]:
 
 def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
     """Lines by their share of samples, with a bar of ``gauge`` cells: share, place and code."""
-    places = [row.place for row in hot]
-    spot = places_width(((place.file, place.line) for place in places), max(width // 2, 20))
+    spot = places_width((row.place for row in hot), max(width // 2, 20))
     return [
         line(
             (column(percent(row.share), 5, ">"), "strong"),
             *(line(" ", (bar(row.share, gauge), "chart-edge")) if gauge else ()),
             "  ",
-            *place_column(row.place.file, row.place.line, spot),
-            (code(row.place.source, row.place.function), "text"),
+            *place_column(row.place, spot),
+            (code(row.place), "text"),
         )
         for row in hot
     ]
@@ -322,7 +318,7 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
     ("role", _by_role),
     ("cpu", lambda row: -(row.cpu_ratio or 0.0)),
     ("delay", lambda row: -(row.delay_ratio or 0.0)),
-    ("where", lambda row: code_place(row.place.file, row.place.line) if row.place else "\uffff"),
+    ("where", lambda row: code_place(row.place) if row.place else "\uffff"),
 )
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
-from tuimon.diagnosis.words import at
 from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
-from tuimon.text import code_place
+from tuimon.text import at, code_place, function_text
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
 from tuimon.views.format import plain
 from tuimon.views.tui.drawing.canvas import Pane
@@ -194,10 +193,10 @@ def where_line(finding: Finding, width: int) -> Line:
     if not finding.where:
         return ()
     where = finding.where[0]
-    left = line(place_span(where.file, where.line, "key bold", width))
-    unnamed = not where.function or where.function.startswith("<")
-    named = left if unnamed else (*left, Span(f"  {plain(where.function)}()"))
-    left = named if cells(named) <= width else left
+    left = line(place_span(where, "key bold", width))
+    if where.function and not where.function.startswith("<"):
+        named = (*left, Span(f"  {function_text(where.function)}"))
+        left = named if cells(named) <= width else left
     source = plain(where.source.strip())
     room = width - cells(left) - 4
     if not source or room < min(len(source), _LEAST_TEXT):
@@ -213,8 +212,7 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
         return (justified(line((text, "dim")), _others(first, others, short=False), width),)
     gain, action = line((gain_text(first.fixes[0]), "benign bold")), plain(first.action)
     for where in first.where[:1]:  # the row above shows it
-        spot = code_place(where.file, where.line)
-        action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
+        action = action.replace(f" at {at(where)}", "").replace(f" {code_place(where)}", "")
     dot = line((" · ", "faint")) if gain[0].text else ()
     long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
     for right in (long, short, gain):

@@ -10,6 +10,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.call_tree import Call, CallTree
 from tuimon.session.stacks.samples import LineShare, LineTable, Samples
+from tuimon.text import full_place, function_text
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import (
@@ -67,7 +68,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
-    spot = places_width((row.key[:2] for row in rows), max(rest - _LEAST_CODE, rest // 2))
+    spot = places_width((row.place for row in rows), max(rest - _LEAST_CODE, rest // 2))
 
     def own(row: LineShare) -> float:
         return row.own / samples if samples else 0.0
@@ -83,11 +84,11 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
         Column("", gauge, lambda row: (f" {bar(own(row), gauge - 2)}", activity(row).role if row.own else "track")),
         Column("total", 7, lambda row: (percent(row.total / samples if samples else 0.0), "dim"), ">", 1),
         Column("doing", doing, lambda row: activity(row)._replace(text=activity(row).text if row.own else "")),
-        Column("line", spot, lambda row: place_column(row.place.file, row.place.line, spot)),
+        Column("line", spot, lambda row: place_column(row.place, spot)),
         Column(
             "code",
             rest - spot,
-            lambda row: (code(row.place.source, row.place.function), weight(row) if row.user else "dim"),
+            lambda row: (code(row.place), weight(row) if row.user else "dim"),
         ),
     )
 
@@ -105,8 +106,8 @@ def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
 def detail_line(row: LineShare, samples: int, width: int) -> Line:
     """The line under the cursor in full."""
     share = f"{percent(row.own / samples, 1)} self, {percent(row.total / samples, 1)} total" if samples else ""
-    head = line((f"{plain(row.place.function)}()", "strong"), "  ", (share, "text"), "  ")
-    spot = clipped_left(f"{plain(row.place.file)}:{row.place.line}", width - cells(head))
+    head = line((function_text(row.place.function), "strong"), "  ", (share, "text"), "  ")
+    spot = clipped_left(full_place(row.place), width - cells(head))
     return (*head, Span(spot, "key"))
 
 
@@ -190,7 +191,7 @@ def _tree_columns(tree: CallTree, opened: AbstractSet[int], width: int) -> list[
             (("▾ " if node.id in opened else "▸ ") if node.children else "  ", "dim"),
             (plain(node.function), "strong" if node.user else "text"),
             "  ",
-            place_span(node.file, node.place().line, "key" if node.user else "dim"),
+            place_span(node.place(), "key" if node.user else "dim"),
             "  ",
             *_node_code(node),
         )
@@ -227,10 +228,10 @@ def _node_detail(tree: CallTree, node: Call, width: int) -> Line:
     """The node under the cursor in full: name, shares, place."""
     shares = f"{percent(tree.share(node.total), 1)} total, {percent(tree.share(node.own), 1)} self"
     here = node.place()
-    spot = f"{plain(node.file)}:{here.line}" if node.file else "all samples"
+    spot = full_place(here) if node.file else "all samples"
     phase, call = node.phase(), node.call()
     in_phase = line("  ", (phase, phase)) if phase else ()
-    caller = line(("  ← ", "faint"), place_span(call.file, call.line, "dim")) if call else ()
+    caller = line(("  ← ", "faint"), place_span(call, "dim")) if call else ()
     name = line((plain(node.function), "strong"), "  ", (shares, "text"))
     room = width - cells(name) - cells(in_phase) - 2
     caller = caller if cells(caller) + len(spot) <= room else ()

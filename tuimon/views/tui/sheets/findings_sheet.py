@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
+from tuimon.text import function_text
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, plain
 from tuimon.views.report.parts import parts_of
@@ -212,8 +213,8 @@ def _words(name: str, gap: str = " ") -> str:
 
 def _where(where: Place, code: Code, width: int) -> list[Line]:
     """A place with the lines around it, if these can be read; else with the line that samples have recorded."""
-    spot = place_span(where.file, where.line, "key bold", width - 1)
-    function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
+    spot = place_span(where, "key bold", width - 1)
+    function = "" if where.function.startswith("<") else function_text(where.function)
     rows: list[Line] = [(), line(" ", spot, "  ", (function, "text"))]
     if not code and where.source:
         code = [(where.line, plain(where.source).strip())]

@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, Notice
+from tuimon.text import function_text
 from tuimon.views.format import advice, plain, size
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_column, places_width
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -28,11 +29,11 @@ def memory_lines(
         return [*lines, (), line(("nothing has been recorded yet", "dim"))]
     lines += [(), *paragraph(memory_head(history), width, "strong"), ()]
     lines.append(line((f"{'live':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
-    spot = places_width(((each.file, each.line) for each in history.lines), width // 2)
+    spot = places_width(history.lines, width // 2)
     for each in history.lines:
         growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
         role, name = ("key", "strong") if each.user else ("dim", "dim")
-        where = place_column(each.file, each.line, spot, role) if each.file else line((column("not known", spot), role))
+        where = place_column(each, spot, role) if each.file else line((column("not known", spot), role))
         lines.append(
             line(
                 (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
@@ -40,7 +41,7 @@ def memory_lines(
                 (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
                 ("  ", ""),
                 *where,
-                (f"{plain(each.function)}()" if each.function else "", name),
+                (function_text(each.function), name),
                 (f"  {plain(each.source).strip()}", "text"),
             )
         )

@@ -15,6 +15,7 @@ from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
 from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
+from tuimon.text import function_text
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -52,8 +53,8 @@ def frame_line(frame: Frame, spot: int, before: Span) -> Line:
     at, name = ("key", "strong") if frame.user else ("dim", "dim")
     return line(
         before,
-        *place_column(frame.file, frame.line, spot, at),
-        (f"{plain(frame.function)}()", name),
+        *place_column(frame, spot, at),
+        (function_text(frame.function), name),
         (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
     )
 
@@ -144,7 +145,7 @@ def _stack(group: Standing, width: int) -> list[Line]:
     shown = inner[:most]
     if not any(frame.user for frame in shown):  # the innermost frame of the user's code lies further out
         shown += [frame for frame in inner[most:] if frame.user][:1]
-    spot = places_width(((frame.file, frame.line) for frame in shown), width // 2)
+    spot = places_width(shown, width // 2)
     rows = [clip(frame_line(frame, spot, Span("    ")), width) for frame in shown]
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
@@ -169,7 +170,7 @@ def stack_lines(stack: LatestStack, code_of: Callable[[Frame], Code], width: int
     lines: list[Line] = [(), tuple(head)]
     frames = program_part(stack.node.frames)[::-1]
     own = next((frame for frame in frames if frame.user), None)
-    spot = places_width(((frame.file, frame.line) for frame in frames), width // 2)
+    spot = places_width(frames, width // 2)
     shown: list[Frame] = [*frames[:FRAMES_SHOWN]]
     if own is not None and own not in shown:
         shown.append(own)
