@@ -1,4 +1,4 @@
-"""Syntax of single lines of the user's code, and what on them can be a tensor or a mask.
+"""Syntax of the user's code: of files and single lines, and what on a line can be a tensor or a mask.
 
 Loads Python's parser, so import it late.
 """
@@ -22,7 +22,11 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 def parsed_line(source: str) -> ast.Module | None:
     """A line's syntax tree; None for a part of a statement, or a line that was cut."""
-    text = source.removeprefix("el") + " pass" if _HEAD.match(source) else source
+    return parsed(source.removeprefix("el") + " pass" if _HEAD.match(source) else source)
+
+
+def parsed(text: str | bytes) -> ast.Module | None:
+    """The syntax tree of a text; None if it is no Python, or that of another version."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not ours to judge
@@ -41,6 +45,28 @@ def parsed_part(source: str) -> tuple[ast.Module, str] | None:
         if tree is not None:
             return tree, text.removeprefix("el") if _HEAD.match(text) else text
     return None
+
+
+def last_name(node: ast.AST) -> str:
+    """``d`` of ``a.b.d`` and of ``d``; empty for any other expression."""
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
+
+
+#: The argument with which each turns gradients off; a value known only at run time does not count.
+_OFF = {"no_grad": True, "inference_mode": True, "set_grad_enabled": False}
+
+
+def turns_off_gradients(expression: ast.expr) -> bool:
+    """True if it is ``torch.no_grad()`` or the like; as a decorator without its parentheses, too."""
+    arguments: list[ast.expr] = []
+    if isinstance(expression, ast.Call):
+        arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
+        expression = expression.func
+    name = last_name(expression)
+    if name not in _OFF:
+        return False
+    values = [argument.value if isinstance(argument, ast.Constant) else None for argument in arguments]
+    return values == [_OFF[name]] or (not values and name != "set_grad_enabled")
 
 
 def without_comment(source: str) -> str:

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tuimon.line_syntax import last_name, turns_off_gradients
 from tuimon.records import KeepingLine, Kept
-from tuimon.sources.source_text import SOURCE_CHARS, text_of
+from tuimon.sources.source_text import line_of
 
 #: A statement of a loop, its function, and the loops around it, the outermost first.
 _InLoop = tuple[ast.stmt, str, tuple[ast.AST, ...]]
@@ -34,7 +35,6 @@ _CUTTING = frozenset((
     "item", "detach", "tolist", "numpy", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt", "ge", "lt", "le",
     "backward", "type", "tensor", "as_tensor",
 ))  # fmt: skip
-_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 
 
 class _Found(NamedTuple):
@@ -65,10 +65,7 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
     except RecursionError:  # a sum of a thousand terms
         return []
     rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
-    return [
-        KeepingLine(row.line, row.function, text_of(lines[row.line - 1]).strip()[:SOURCE_CHARS], row.kept)
-        for row in rows[:_LIMIT]
-    ]
+    return [KeepingLine(row.line, row.function, line_of(lines, row.line), row.kept) for row in rows[:_LIMIT]]
 
 
 class _Program:
@@ -145,10 +142,10 @@ class _Program:
         """
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
-                if not any(map(_is_no_grad, child.decorator_list)):
+                if not any(map(turns_off_gradients, child.decorator_list)):
                     yield from self._in_loops(child, child.name, ())
             elif isinstance(child, (ast.With, ast.AsyncWith)):
-                if not any(_is_no_grad(item.context_expr) for item in child.items):
+                if not any(turns_off_gradients(item.context_expr) for item in child.items):
                     yield from self._in_loops(child, function, loops)
             elif isinstance(child, _LOOPS):
                 yield from self._in_loops(child, function, (*loops, child))
@@ -257,7 +254,7 @@ class _Program:
             case [ast.Dict(keys=[])]:
                 return True
             case [ast.Call(func=func) as made]:
-                return _dotted(func).rpartition(".")[2] in kinds and not _is_bounded(made)
+                return last_name(func) in kinds and not _is_bounded(made)
         return False
 
     def _is_plain(self, value: ast.expr, depth: int = 3) -> bool:
@@ -274,10 +271,6 @@ class _Program:
             case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
                 return name in _PLAIN
         return False
-
-
-def _is_no_grad(node: ast.expr) -> bool:
-    return _dotted(getattr(node, "func", node)).rpartition(".")[2] in _NO_GRADIENTS
 
 
 def _is_bounded(made: ast.expr) -> bool:
@@ -319,8 +312,7 @@ def _dotted(node: ast.AST) -> str:
 
 def _called(node: ast.AST) -> set[str]:
     """The last names of the functions that a node calls."""
-    called = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
-    return {str(getattr(func, "attr", None) or getattr(func, "id", "")) for func in called}
+    return {last_name(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 
 def _assigned(loop: ast.AST) -> set[str]:

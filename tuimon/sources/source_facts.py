@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tuimon.bounds import Latest
 from tuimon.code_origin import is_user_file
+from tuimon.line_syntax import last_name, parsed, turns_off_gradients
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
-from tuimon.sources.source_text import FILES_HELD, SOURCE_CHARS, SourceText, text_of
+from tuimon.sources.source_text import FILES_HELD, SourceText, line_of
 
 #: Longest name of a function in records; a file's may have four times as many characters.
 NAME_CHARS = 300
@@ -22,8 +21,6 @@ NAME_CHARS = 300
 _LARGEST_BYTES = 512 << 10
 #: Most lines that set counts, as reported of a file.
 _LIMIT = 4
-#: The argument with which each turns gradients off; a value known only at run time does not count.
-_OFF = {"no_grad": True, "inference_mode": True, "set_grad_enabled": False}
 _VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 #: A file without these has no line that keeps anything.
 _MAY_KEEP = re.compile(
@@ -60,7 +57,8 @@ class FileFacts:
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         """``lines`` of the file, without their ends."""
-        tree = parsed(b"\n".join(lines))
+        text = b"\n".join(lines)
+        tree = (parsed(text) if len(text) <= _LARGEST_BYTES else None) or ast.Module([], [])
         self._is_known = bool(tree.body)
         self._functions: list[_Function] = []
         self._withs: list[_With] = []
@@ -69,15 +67,12 @@ class FileFacts:
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
         settings: list[tuple[int, CountSetting]] = []
-        waiting: deque[ast.AST] = deque([tree])  # no recursion: each ``elif`` is nested in the one before
-        while waiting:
-            node = waiting.popleft()
-            waiting.extend(ast.iter_child_nodes(node))
+        for node in ast.walk(tree):  # which does not recurse: each ``elif`` is nested in the one before
             self._note(node)
             settings += _settings(node)
         #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
         self.counts = tuple(
-            CountSettings(what, line, self._function_at(line), text_of(lines[line - 1]).strip()[:SOURCE_CHARS])
+            CountSettings(what, line, self._function_at(line), line_of(lines, line))
             for line, what in sorted(set(settings))[:_LIMIT]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
@@ -137,14 +132,14 @@ class FileFacts:
                 self._comprehensions.append(_block(node))
             case ast.With() | ast.AsyncWith():
                 block, last = _block(node), max(item.context_expr.end_lineno or 0 for item in node.items)
-                no_grad = any(_turns_off(item.context_expr) for item in node.items)
+                no_grad = any(turns_off_gradients(item.context_expr) for item in node.items)
                 body = Block(node.body[0].lineno, block.last)
                 self._withs.append(_With(Block(node.lineno, last), block, body, no_grad))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 body = _block(node)
                 block = Block(first, body.last)
-                no_grad_block = block if any(map(_turns_off, node.decorator_list)) else None
+                no_grad_block = block if any(map(turns_off_gradients, node.decorator_list)) else None
                 self._functions.append(_Function(node.name, block, body, no_grad_block))
             case ast.Import(names=names):
                 for name in names:
@@ -208,45 +203,15 @@ class ProcessCode:
         return self._facts.of(file, self._files).in_one_loop(line, other)
 
 
-def parsed(text: bytes) -> ast.Module:
-    """A file's statements; none if it is large, or of another Python."""
-    if len(text) <= _LARGEST_BYTES:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about the user's code, which is not ours to judge
-                return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            pass
-    return ast.Module([], [])
-
-
 def _block(node: ast.stmt | ast.expr) -> Block:
     return Block(node.lineno, node.end_lineno or node.lineno)
-
-
-def _turns_off(expression: ast.expr) -> bool:
-    """True if it is ``torch.no_grad()`` or the like; as a decorator without its parentheses, too."""
-    arguments: list[ast.expr] = []
-    if isinstance(expression, ast.Call):
-        arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
-        expression = expression.func
-    name = _name(expression)
-    if name not in _OFF:
-        return False
-    values = [argument.value if isinstance(argument, ast.Constant) else None for argument in arguments]
-    return values == [_OFF[name]] or (not values and name != "set_grad_enabled")
-
-
-def _name(node: ast.expr) -> str:
-    """``d`` of ``a.b.d`` and of ``d``."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
     """The settings of a node, by line: ``torch.set_num_threads(8)``, ``num_workers=4``."""
     match node:
         case ast.Call(func=func, args=args):
-            match _name(func), args:
+            match last_name(func), args:
                 case "set_num_threads", _:
                     yield node.lineno, "threads"
                 case (("setdefault" | "putenv"), [ast.Constant(value=str(name)), *_]) if name in _VARIABLES:
@@ -261,7 +226,7 @@ def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
             for target in targets:
                 if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) in _VARIABLES:
                     yield node.lineno, "threads"
-                elif _name(target) == "num_workers":
+                elif last_name(target) == "num_workers":
                     yield node.lineno, "workers"
         case ast.arguments(args=args, defaults=defaults) if defaults:
             yield from ((each.lineno, "workers") for each in args[-len(defaults) :] if each.arg == "num_workers")

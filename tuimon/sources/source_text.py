@@ -28,23 +28,17 @@ class SourceText:
 
         A file changed after the start of its process may no longer be what runs: "".
         """
-        lines = self._of(file, files)
-        if not 0 < number <= len(lines):
-            return ""
-        return text_of(lines[number - 1]).strip()[:SOURCE_CHARS]
-
-    def lines(self, file: str, files: TargetFiles = _OURS) -> Sequence[bytes]:
-        return self._of(file, files)
+        return line_of(self.lines(file, files), number)
 
     def around(self, file: str, number: int, count: int, files: TargetFiles = _OURS) -> list[tuple[int, str]]:
         """The line and ``count`` before and after it, with their numbers and indentation; [] when it cannot be read."""
-        lines = self._of(file, files)
+        lines = self.lines(file, files)
         if not 0 < number <= len(lines):
             return []
         first = max(number - count, 1)
         return [(n, text_of(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
 
-    def _of(self, file: str, files: TargetFiles) -> list[bytes]:
+    def lines(self, file: str, files: TargetFiles = _OURS) -> list[bytes]:
         lines = self._lines.get((file, files.rights)) if files.rights else None
         if lines is not None:
             return lines
@@ -55,6 +49,11 @@ class SourceText:
         lines = cell.text.splitlines() if cell is not None else _read_lines(file, rights, files.not_after_unix_s)
         self._lines[file, rights] = lines
         return lines
+
+
+def line_of(lines: Sequence[bytes], number: int) -> str:
+    """Text of a line (from 1) without its indentation, cut; "" beyond the end."""
+    return text_of(lines[number - 1]).strip()[:SOURCE_CHARS] if 0 < number <= len(lines) else ""
 
 
 def text_of(line: bytes) -> str:
