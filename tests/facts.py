@@ -31,8 +31,7 @@ from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.source import read_log
 from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.snapshot import RankLabels, take
-from tuimon.views.report.page import as_html
-from tuimon.views.report.report import page_of
+from tuimon.views.report.page import as_html, page_of
 
 ROOT = Path(records.__file__).parent
 #: Those who write facts, or pass them on as they are.

@@ -16,8 +16,7 @@ from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.diagnosis.judging import diagnose
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import Gpu, Steps
-from tuimon.views.report.parts import compared_ranks
-from tuimon.views.report.report import report_of
+from tuimon.views.report.report import compared_ranks, report_of
 from tuimon.views.scale import Axis
 from tuimon.views.tui.panes.ranks_pane import strips
 

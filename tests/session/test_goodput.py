@@ -8,8 +8,7 @@ from msgspec import structs
 from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.state import Goodput, goodput
-from tuimon.views.report.page import as_html
-from tuimon.views.report.report import page_of
+from tuimon.views.report.page import as_html, page_of
 from tuimon.views.report_types import GoodputPart
 from tuimon.views.words import goodput_text
 

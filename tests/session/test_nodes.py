@@ -7,7 +7,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
 from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record
 from tuimon.session.machines import growth_going_on
-from tuimon.views.report.parts import parts_of
+from tuimon.views.report.report import parts_of
 
 PHASES = {"forward": 5.0, "backward": 5.0}
 FIRST, SECOND = 100, id_on_node(1, 100)

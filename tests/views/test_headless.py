@@ -25,7 +25,7 @@ from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
 from tuimon.views import headless
 from tuimon.views.headless import HeadlessView, summary_lines
-from tuimon.views.report.parts import parts_of
+from tuimon.views.report.report import parts_of
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 from tuimon.views.words import ended_text
 

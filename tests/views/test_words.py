@@ -35,8 +35,8 @@ from tuimon.views.format import wrap
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
-from tuimon.views.report.page import as_html
-from tuimon.views.report.report import page_of, report_of
+from tuimon.views.report.page import as_html, page_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.words import nodes_text, state_text

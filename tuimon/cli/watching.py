@@ -85,7 +85,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
     # print the verdict on the restored terminal; without one, the progress of a run that goes on
     from tuimon.views.format import wrap
     from tuimon.views.headless import first_finding, progress
-    from tuimon.views.report.parts import parts_of
+    from tuimon.views.report.report import parts_of
 
     columns = shutil.get_terminal_size().columns
     goes_on = [] if monitor.ended else [progress(parts_of(monitor.session.shown()))]

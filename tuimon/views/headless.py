@@ -17,7 +17,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import gpu_text, lead_progress
-from tuimon.views.report.parts import Parts, parts_of
+from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.words import (
     end_tip,
     ended_text,

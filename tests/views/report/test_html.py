@@ -24,10 +24,9 @@ from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import Exit, Gpu, Loader, LoaderFacts, Record, TracedSync, TracedWork, TraceTaken
-from tuimon.views.report import report as reporting
-from tuimon.views.report.page import chart_of
+from tuimon.views.report.page import MeanStep, chart_of
+from tuimon.views.report.page import mean_steps as mean_steps_of
 from tuimon.views.report.write import standalone_svg
-from tuimon.views.report_types import MeanStep
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -247,7 +246,7 @@ SLOW = {**USUAL, "data": 200}
 
 
 def mean_steps(*told: object) -> list[MeanStep]:
-    return reporting.page_of(one_process(*told), ()).mean_steps
+    return mean_steps_of(one_process(*told).over("whole").focus)
 
 
 def test_a_day_has_no_more_bars_and_the_same_steps():

@@ -20,11 +20,11 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.source import read_log
-from tuimon.views.report.page import as_html
-from tuimon.views.report.report import page_of, report_of
+from tuimon.views.report.page import Page, as_html, page_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.text import text_report
-from tuimon.views.report_types import Report, ReportPage
+from tuimon.views.report_types import Report
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
@@ -140,10 +140,15 @@ PHASES_OF_RULE = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def report(request: pytest.FixtureRequest) -> ReportPage:
+def page(request: pytest.FixtureRequest) -> Page:
     verdicts = Verdicts()
     session, findings = fold(read_log(str(request.param)), verdicts)
     return page_of(session, findings, "run.jsonl", verdicts.changes)
+
+
+@pytest.fixture
+def report(page: Page) -> Report:
+    return page.report
 
 
 def test_headline_share_and_evidence_are_those_of_the_phases_below(report: Report) -> None:
@@ -209,8 +214,9 @@ def test_phases_are_of_the_span_that_the_report_names(report: Report) -> None:
     assert sum(p.share for p in report.phases if p.name != "eval") == pytest.approx(1)
 
 
-def test_its_page_names_each_finding_and_worker(report: ReportPage) -> None:
-    text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([report])))
+def test_its_page_names_each_finding_and_worker(page: Page) -> None:
+    report = page.report
+    text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
     lines = {line.strip() for line in text.splitlines()}
     for finding in report.findings:
         assert finding.headline.lower() in text.lower()

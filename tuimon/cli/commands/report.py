@@ -16,7 +16,7 @@ from tuimon.sources.log.runs import Chosen, choose
 from tuimon.sources.log.source import LogSource
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
-from tuimon.views.report.report import page_of, report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.write import as_json, as_text
 from tuimon.views.report_types import Report
 
@@ -33,9 +33,10 @@ def main(argv: Sequence[str]) -> int:
     output = Output(parsed)
     reports: Sequence[Report]
     if parsed.format == "html":
-        from tuimon.views.report.page import as_html
+        from tuimon.views.report.page import as_html, page_of
 
-        reports = pages = [page_of(*_judged(log)) for log in logs]
+        pages = [page_of(*_judged(log)) for log in logs]
+        reports = [page.report for page in pages]
         output.write(as_html(pages))
     else:
         reports = [report_of(*_judged(log)) for log in logs]

@@ -13,7 +13,7 @@ from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.ranks import RankState
 from tuimon.session.session import Session
 from tuimon.views.metrics.table import GPU, METRICS, RANK, Distribution, Metric, MetricSample
-from tuimon.views.report.parts import Parts, parts_of
+from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.report_types import Rank, SinceStart
 
 #: Seconds that a scrape waits for a new snapshot before it gets the previous one: the monitor ticks at least twice a

@@ -214,8 +214,8 @@ METRICS: tuple[Metric, ...] = (
         "Step time now by step time with the best fix, as estimated."),
 
     # tuimon itself
-    Metric("tuimon_monitor_cpu_ratio", (), "cost.cpu_ratio", "CPU of tuimon with its samplers; 1 is one core."),
-    Metric("tuimon_monitor_memory_bytes", (), "cost.rss_bytes", "Resident memory of tuimon."),
-    Metric("tuimon_monitor_records_dropped_total", (), "cost.queue_dropped", "Records lost to a full queue."),
+    Metric("tuimon_monitor_cpu_ratio", (), "session.cost.cpu_ratio", "CPU of tuimon with its samplers; 1 is one core."),
+    Metric("tuimon_monitor_memory_bytes", (), "session.cost.rss_bytes", "Resident memory of tuimon."),
+    Metric("tuimon_monitor_records_dropped_total", (), "session.cost.queue_dropped", "Records lost to a full queue."),
 )
 # fmt: on

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from tuimon.diagnosis.finding import FindingJson
+from tuimon.diagnosis.finding import Finding, FindingJson, VerdictChange
 from tuimon.records import STEP
-from tuimon.session.gpus import figures_of
+from tuimon.session.gpus import GpuRow, figures_of
+from tuimon.session.session import ProcessView, Session, SessionView
+from tuimon.session.stacks.call_tree import CallTree
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Trie
+from tuimon.session.steps import joined
 from tuimon.text import code_place
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
@@ -29,9 +35,9 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, percent
 from tuimon.views.gpu_text import CHARTED, idle_text
-from tuimon.views.report.report import DRAWN_GPUS
+from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import FlameBox, GpuJson, MeanStep, Phase, Rank, ReportPage
+from tuimon.views.report_types import GpuJson, Phase, Rank, Report
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
@@ -40,6 +46,14 @@ WIDTH, HEIGHT = 1000, 100
 POINTS = 240
 #: Share of all samples from which a function's label fits, and the keyboard can reach it.
 _WIDE_SHARE = 0.04
+
+
+class MeanStep(NamedTuple):
+    """The mean step of a stretch of the run, in seconds from its start: ms by phase, in order of ``STEP``."""
+
+    begin_s: float
+    end_s: float
+    ms: Sequence[float]  # empty where no step ended
 
 
 def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
@@ -91,6 +105,71 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
     return "".join(path)
 
 
+#: Most GPUs whose counters are drawn.
+DRAWN_GPUS = 16
+#: Most stretches of the chart of steps: the page of a long run stays small.
+_BARS = 240
+#: Share of all samples from which a function is in a graph; its most callers; most functions of a graph.
+_LEAST_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
+#: Lines of code before and after that of a finding.
+_AROUND = 3
+
+
+class Page(NamedTuple):
+    """The report of a run, and what its section of the page draws."""
+
+    report: Report
+    section: dict[str, Any]  # Any: what the template is given, field by field
+
+
+def page_of(
+    session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[VerdictChange] = ()
+) -> Page:
+    """The report over the whole run with what its page draws."""
+    report = report_of(session, findings, log, changes)
+    return Page(report, _section(report, session.over("whole")))
+
+
+def mean_steps(own: ProcessView) -> list[MeanStep]:
+    """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
+    start_s, between, stretches = own.view.session.start_s, own.split.parts, own.stats.stretches()
+    together = -(-len(stretches) // _BARS) or 1
+    rows = [joined(stretches[at : at + together]) for at in range(0, len(stretches), together)]
+    return [MeanStep(row.begin_s - start_s, row.end_s - start_s, row.stacked_ms(between) or ()) for row in rows]
+
+
+def _flames(own: ProcessView) -> Iterator[dict[str, Any]]:
+    """What the training thread does, and the DataLoader workers together; nothing without samples."""
+    workers = [own.view.of(worker.pid) for worker in own.workers]
+    for title, of in (("What the training thread does", [own]), ("What the DataLoader workers do", workers)):
+        tree = Samples.joined(each.samples for each in of).tree()
+        if tree.samples:
+            yield {"title": title, "samples": tree.samples, "boxes": list(islice(_boxes(tree), _BOXES))}
+
+
+def _boxes(tree: CallTree) -> Iterator[dict[str, Any]]:
+    """The functions that are wide enough to see, parents first; left and width are shares (0..1) of all samples."""
+    waiting = deque([(tree.root, 0.0)])
+    while waiting:
+        parent, left = waiting.popleft()
+        for node in parent.ordered():
+            width, at = tree.share(node.total), node.place()
+            if width >= _LEAST_SHARE and node.depth <= _DEPTH:
+                where, share = code_place(at), percent(width)
+                yield {
+                    "depth": node.depth - 1,
+                    "left": left,
+                    "width": width,
+                    "phase": node.phase() or "other",
+                    "user": node.user,
+                    "label": f"{at.function} {share}",
+                    "title": f"{at.function} ({where}): {share}, {count(node.total)} samples",
+                    "is_wide": width >= _WIDE_SHARE,
+                }
+                waiting.append((node, left))
+            left += width
+
+
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 #: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
@@ -103,7 +182,7 @@ _RANK_TIMES = (
 )
 
 
-def as_html(reports: Sequence[ReportPage]) -> str:
+def as_html(pages: Sequence[Page]) -> str:
     """One page, with a section for each log."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (text and JSON do without)
     from markupsafe import Markup  # noqa: PLC0415
@@ -125,7 +204,7 @@ def as_html(reports: Sequence[ReportPage]) -> str:
     }
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
-        sections=[_section(report) for report in reports],
+        sections=[page.section for page in pages],
         style=Markup(_read(STYLE)),
         script=Markup(script),
         script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
@@ -143,9 +222,9 @@ def _written(value: object) -> object:
     return shown.plain(value) if type(value) is str else value  # Markup is escaped already
 
 
-def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
+def _section(report: Report, view: SessionView) -> dict[str, Any]:
     end = end_of(report.run)
-    gpus = [gpu for gpu in report.gpus if gpu.used_by_run]
+    gpus, courses = [gpu for gpu in report.gpus if gpu.used_by_run], {row.latest.uuid: row for row in view.all_gpus()}
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
     return {
@@ -155,32 +234,19 @@ def _section(report: ReportPage) -> dict[str, Any]:  # Any: what the template is
         "title": rule + sentence(verdict),  # of the browser's tab
         "command": " ".join(report.run.command) or "?",
         "ended": how_ended(end) if end is not None else NO_END,
-        "findings": [_finding(finding, report.code) for finding in report.findings],
+        "findings": [_finding(finding, view.session.trie) for finding in report.findings],
         "unjudged": rules_by_reason(report.unjudged),
         "bar": phase_bar(report.phases),
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
-        "chart": chart_of(report.mean_steps),
+        "chart": chart_of(mean_steps(view.focus)),
         "ranks": ranks_table(report.ranks),
-        "gpus": [_gpu(gpu, report.courses.get(gpu.latest.uuid, {})) for gpu in gpus[:DRAWN_GPUS]],
+        "gpus": [_gpu(gpu, courses[gpu.latest.uuid]) for gpu in gpus[:DRAWN_GPUS]],
         "gpus_left_out": max(0, len(gpus) - DRAWN_GPUS),
-        "flames": [
-            {"title": each.title, "samples": each.samples, "boxes": list(map(_box, each.boxes))}
-            for each in report.flames
-        ],
+        "flames": list(_flames(view.focus)),
     }
 
 
-def _box(box: FlameBox) -> dict[str, Any]:
-    at, share = code_place(box), percent(box.width)
-    return {
-        **asdict(box),
-        "label": f"{box.function} {share}",
-        "title": f"{box.function} ({at}): {share}, {count(box.samples)} samples",
-        "is_wide": box.width >= _WIDE_SHARE,
-    }
-
-
-def _finding(finding: FindingJson, code: dict[str, list[tuple[int, str]]]) -> dict[str, Any]:
+def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
     return {
         **asdict(finding),
         "gain": "".join(map(gain_text, finding.fixes[:1])),
@@ -188,7 +254,8 @@ def _finding(finding: FindingJson, code: dict[str, list[tuple[int, str]]]) -> di
         "evidence": evidence_rows(finding.evidence),
         "page": page_html(finding.rule, finding.cause),
         "where": [
-            {**asdict(at), "code": _around(code.get(f"{at.file}:{at.line}", ()), at.line)} for at in finding.where[:5]
+            {**asdict(at), "code": _around(trie.lines_near(at.file, at.line, _AROUND), at.line)}
+            for at in finding.where[:5]
         ],
     }
 
@@ -211,7 +278,7 @@ def _around(lines: Sequence[tuple[int, str]], line: int) -> list[tuple[int | Non
     return found
 
 
-def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
+def _gpu(gpu: GpuJson, row: GpuRow) -> dict[str, Any]:
     latest, figures = gpu.latest, figures_of(gpu.latest, gpu.means)
     named: list[tuple[str, str, float | None, Callable[[float | None], str], float | None]] = [
         *((name, counter, getattr(figures, counter), shown.percent, 1.0) for counter, name in CHARTED.items()),
@@ -220,7 +287,7 @@ def _gpu(gpu: GpuJson, course: dict[str, list[float | None]]) -> dict[str, Any]:
     ]
     curves = []
     for name, counter, figure, text, top in named:
-        values = course.get(counter, [])
+        values = row.history(counter)
         known = [value for value in values if value is not None]
         if known:
             ends = f"{text(min(known))} to {text(max(known))}"

@@ -30,7 +30,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.report import page_of, report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -344,7 +344,7 @@ def test_in_reports():
     assert one.text.endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
     assert not report_of(session_of(header()), (), "a.jsonl").standstills
-    from tuimon.views.report.page import as_html
+    from tuimon.views.report.page import as_html, page_of
 
     page = as_html([page_of(session, ())])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page

@@ -16,7 +16,7 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text
-from tuimon.views.report.parts import compared_ranks, parts_of
+from tuimon.views.report.report import compared_ranks, parts_of
 from tuimon.views.report_types import Phase
 from tuimon.views.scale import axis_of, ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane

@@ -14,7 +14,7 @@ from tuimon.session.ranks import RankRow, TrainingRow, training_rows, with_utili
 from tuimon.session.steps import StepStretch
 from tuimon.text import code_place
 from tuimon.views.format import ABSENT, ms, percent, plain, size
-from tuimon.views.report.parts import compared_ranks
+from tuimon.views.report.report import compared_ranks
 from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (

@@ -12,7 +12,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.gpu_text import gpu_text
-from tuimon.views.report.parts import Parts, parts_of
+from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.words import (

@@ -10,11 +10,12 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from tuimon.diagnosis.explain.page import page_of
+from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.text import function_text
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, plain
-from tuimon.views.report.parts import parts_of
+from tuimon.views.report.report import parts_of
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -95,7 +96,7 @@ class FindingsSheet(Sheet):
             findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
             goodput,
             changes_lines(monitor.verdicts.changes, width),
-            unjudged_lines(now.unjudged, width),
+            unjudged_lines(unjudged(now.session), width),
         )
         return apart(parts)
 
