@@ -105,9 +105,9 @@ def _causes() -> str:
     """As ``make truth KIND=causes ARGS=--record`` recorded them, in the order of the study."""
     found = causes.Causes().results().values()
     lines = [
-        f"**Told by name: {of(bool(row.told) for row in found)}. Line right: {of(row.place_right for row in found)}."
+        f"**Named: {of(bool(row.told) for row in found)}. Line right: {of(row.place_right for row in found)}."
         f" Silent without it: {of(None if row.false is None else not row.false for row in found)}.**\n",
-        "| cause | of the issues | told by name | as | line right | silent without it | evidence |",
+        "| cause | of the issues | named | as | line right | silent without it | evidence |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for cause, (percent, _) in causes.CAUSES.items():
@@ -121,7 +121,7 @@ def _causes() -> str:
         places = [row.place_right for row in rows if row.place_right is not None]
         line = of(places) if places else "–"
         lines.append(f"| {cause} | {percent:g} % | {told} | {names} | {line} | {silent} | {kinds} |")
-    missed = [f"- `{row.name}` is not told by name" for row in found if not row.told]
+    missed = [f"- `{row.name}` is not named" for row in found if not row.told]
     missed += [f"- `{row.name}` names another line: {row.place or 'none'}" for row in found if row.place_right is False]
     missed += [f"- `{row.name}` without its cause: {', '.join(row.false)}" for row in found if row.false]
     return "\n".join([*lines, *(["\nWrong:\n", *missed] if missed else [])]) + "\n"
@@ -168,9 +168,7 @@ def _sums(rows: Sequence[Judgement]) -> str:
         sums.append(f"Largest error of a phase: median {median(errors):.1f} points of {len(errors)} programs.")
     if gains := [gain for row in rows if (gain := row.promised_against_measured)]:
         more, less = gains.count("too low"), gains.count("too high")
-        sums.append(
-            f"The fix gained what was told: {of(gain == 'within' for gain in gains)}, more: {more}, less: {less}."
-        )
+        sums.append(f"Gain within the estimate: {of(gain == 'within' for gain in gains)}, more: {more}, less: {less}.")
     if attached := [row.attached for row in rows if row.attached is not None]:
         sums.append(f"After attach: verdict right {of(row.right for row in attached)}.")
     return " ".join(sums)
@@ -179,7 +177,7 @@ def _sums(rows: Sequence[Judgement]) -> str:
 def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
     """Programs that are wrong, and why as far as that is known; those that have not run yet."""
     if high := [f"`{row.name}`" for row in rows if row.promised_against_measured == "too high"]:
-        yield f"\nGain told too high: {', '.join(high)}."
+        yield f"\nGain estimated too high: {', '.join(high)}."
     if group != "scripts":
         return
     programs, found = labelled(experiment="scenarios"), {row.name for row in rows}

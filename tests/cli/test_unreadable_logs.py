@@ -33,7 +33,7 @@ def test_a_log_that_cannot_be_read(words, capsys):
     assert run(words, UNREADABLE) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "tuimon: the log /proc/self/mem cannot be read: Input/output error"
-    assert second.startswith("  The disk")
+    assert second.startswith("  Its disk")
 
 
 @pytest.mark.parametrize("words", COMMANDS)

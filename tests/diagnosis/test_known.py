@@ -29,7 +29,7 @@ def stack(*frames: str) -> StackNode:
 
 #: By row: stacks that it knows; stacks of which another row, or none, is true.
 CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
-    "parametrized weights, computed anew for each use": (
+    "parametrized weights, recomputed at each use": (
         [("y = model(x)", f"{SITE}/torch/nn/utils/parametrize.py get_parametrized", "return w / w.norm()")],
         [("y = model(x)", f"{SITE}/torch/nn/utils/rnn.py pad_sequence")],
     ),
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("y = a(x)", f"{SITE}/transformers/models/bert/modeling_bert.py eager_attention_forward")],
         [("y = a(x)", f"{SITE}/transformers/integrations/sdpa_attention.py sdpa_attention_forward")],
     ),
-    "a recurrent cell that is run position by position": (
+    "a recurrent cell run position by position": (
         [("h, c = self.cell(x[:, t], (h, c))", "i = torch.sigmoid(self.gate(x))")],
         [("x = self.blocks[i](x, masks[i])",)],
     ),
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [('y = torch.einsum("bi,bj,ir->br", a, b, u)', f"{SITE}/torch/functional.py einsum")],
         [('y = torch.einsum("bij,bjk->bik", a, b)', f"{SITE}/torch/functional.py einsum")],
     ),
-    "derivatives that are made row by row": (
+    "derivatives computed row by row": (
         [("j = jacobian(f, x)", f"{SITE}/torch/autograd/functional.py jacobian")],
         [("j = jacrev(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py wrapper_fn")],
     ),
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("y = model(x)", f"{SITE}/torch/nn/parallel/replicate.py replicate")],
         [("y = model(x)", f"{SITE}/torch/nn/parallel/distributed.py forward")],
     ),
-    "a function that is called row by row": (
+    "a function called row by row": (
         [
             ("f = table.apply(lambda row: score(row), axis=1)", f"{SITE}/pandas/core/frame.py apply", "return a * b"),
             ("y = np.vectorize(f)(x)", f"{SITE}/numpy/lib/function_base.py _vectorize_call", "return a * b"),
@@ -84,11 +84,11 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x = F.one_hot(items, self.n).float()",)],
         [("x = self.one_hot_embedding[items]",), ("x = rows @ w  # instead of F.one_hot(items)",)],
     ),
-    "sparse tensors that are built": (
+    "the construction of sparse tensors": (
         [("adj = adj.coalesce()",), ("a = torch.sparse_coo_tensor(i, v)",)],
         [("y = torch.sparse.mm(adj, x)",)],
     ),
-    "arrays that are copied whole to append to them": (
+    "arrays copied whole for each append": (
         [
             ("self.scores = torch.cat([self.scores, scores])",),
             ("xs = np.concatenate((xs, x))",),
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("keep = [k for k in keys]",),
         ],
     ),
-    "a loop that asks again and again": (
+    "a polling loop": (
         [("while not self.stopped:",), ("if len(self.ready) < 8:",), ("while queue.empty():",)],
         [("while not self.stopped:", "x = x.exp()"), ("while error > 1e-6:",), ("if mask.any():",)],
     ),
@@ -123,20 +123,20 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("x = self.queue.get()", f"{PYTHON}/multiprocessing/queues.py get")],
     ),
-    "counts that are made one by one": ([("self.matrix[t, p] += 1",)], [("x[mask] += noise",), ("step += 1",)]),
+    "counting one by one": ([("self.matrix[t, p] += 1",)], [("x[mask] += noise",), ("step += 1",)]),
     "sorts": (
         [("order = x.sort(dim=-1)[1]",), ("rank = np.argsort(scores)",), ("for a in sorted(found):",)],
         [("best = x.topk(16)",), ("self.sorted = True",), ("best = sorted(score(x) for x in found)",)],
     ),
-    "lists that are shifted": (
+    "shifts of whole lists": (
         [("self.items.pop(0)",), ("queue.insert(0, item)",), ("del self.items[0]",)],
         [("self.items.pop()",), ("table.insert(10, x)",), ("del self.items[-1]",)],
     ),
-    "draws that shuffle all there is to take a few": (
+    "shuffling everything to draw a few": (
         [("i = np.random.choice(self.size, size=64, replace=False)",), ("i = torch.randperm(n)[:64]",)],
         [("i = rng.choice(self.size, size=64, replace=False)",), ("order = torch.randperm(n)",)],
     ),
-    "draws by weights that are summed up each time": (
+    "weighted draws that sum the weights each time": (
         [
             ("i = np.random.choice(n, size=64, p=self.p)",),
             ("i = torch.multinomial(self.weights, 1)",),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("i = np.random.choice(n, size=64)",)],
     ),
-    "draws in Python, one by one": (
+    "random draws in Python, one by one": (
         [("batch = random.sample(self.memory, 64)", f"{PYTHON}/random.py sample")],
         [("batch = self.sample(64)", f"{SITE}/torch/random.py fork_rng")],
     ),
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x = torch.tensor(rows)",), ("x = np.array([r.values for r in rows])",), ("x = torch.FloatTensor(batch)",)],
         [("x = torch.from_numpy(rows)",), ("x = torch.tensor_split(x, 3)",), ("x = np.array_split(x, 3)",)],
     ),
-    "numbers that are taken one by one": (
+    "numbers read one by one": (
         [
             ("for p, t in zip(predicted, true):", f"{SITE}/torch/_tensor.py __iter__"),
             ("total += losses[i].item()",),
@@ -188,7 +188,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("row = self.table.iloc[i]", f"{SITE}/pandas/core/indexing.py __getitem__")],
         [("means = self.table.groupby('id').mean()", f"{SITE}/pandas/core/groupby/groupby.py mean")],
     ),
-    "text or objects that are parsed anew": (
+    "parsing text or objects again": (
         [
             ("item = json.loads(line)", f"{PYTHON}/json/__init__.py loads", f"{PYTHON}/json/decoder.py raw_decode"),
             (
@@ -207,7 +207,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("pickle.dump(state, file)",),
         ],
     ),
-    "texts that are searched or split into tokens": (
+    "searching texts or splitting them into tokens": (
         [
             ("text = re.sub('<.*?>', '', text)", f"{PYTHON}/re/__init__.py sub"),
             ("ids = tokenizer(text)", f"{SITE}/transformers/tokenization_utils.py tokenize"),
@@ -221,14 +221,14 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("torch.save(x, path)", f"{SITE}/torch/serialization.py save")],
     ),
-    "files that are opened for each item": (
+    "files opened for each item": (
         [
             ("z = ZipFile(path)", f"{PYTHON}/zipfile.py __init__", f"{PYTHON}/zipfile.py _RealGetContents"),
             ("f = h5py.File(path)", f"{SITE}/h5py/_hl/files.py make_fid"),
         ],
         [("data = self.zip.read(name)", f"{PYTHON}/zipfile.py read")],
     ),
-    "data that is decompressed": (
+    "decompressing data": (
         [("data = gzip.open(path).read()", f"{PYTHON}/gzip.py read"), ("data = zlib.decompress(blob)",)],
         [("blob = zlib.compress(data)",)],
     ),
@@ -236,21 +236,21 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x = self.file['x'][rows]", f"{SITE}/h5py/_hl/dataset.py __getitem__")],
         [("x = self.data['x'][rows]",)],
     ),
-    "pictures that are decoded in full": (
+    "decoding pictures in full": (
         [
             ("x = Image.open(path).resize((224, 224))", f"{SITE}/PIL/Image.py resize", f"{SITE}/PIL/ImageFile.py load"),
             ("x = cv2.imread(path)",),
         ],
         [("x.save(path)", f"{SITE}/PIL/ImageFile.py _encode_tile")],
     ),
-    "pictures that are resized or warped": (
+    "resizing or warping pictures": (
         [
             ("x = x.resize((224, 224))", f"{SITE}/PIL/Image.py resize"),
             ("x = ndimage.rotate(x, 9)", f"{SITE}/scipy/ndimage/_interpolation.py affine_transform"),
         ],
         [("x = ndimage.label(x)", f"{SITE}/scipy/ndimage/_measurements.py label")],
     ),
-    "signals that are resampled or analysed": (
+    "resampling or analysing signals": (
         [("x, _ = librosa.load(path)", f"{SITE}/librosa/core/audio.py load")],
         [("y = model(x)", f"{SITE}/torchaudio/models/conformer.py forward")],
     ),
@@ -258,7 +258,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x = self.matrix[i].toarray()", f"{SITE}/scipy/sparse/_index.py __getitem__")],
         [("v = eigsh(x)", f"{SITE}/scipy/sparse/linalg/_eigen/arpack.py eigsh")],
     ),
-    "graphs that are walked in Python": (
+    "graphs walked in Python": (
         [("d = nx.shortest_path_length(g)", f"{SITE}/networkx/algorithms/shortest_paths/generic.py shortest_path")],
         [("d = graph.distances()",)],
     ),
@@ -270,15 +270,15 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("row = self.db.execute(QUERY, (i,))",), ("r = requests.get(url)", f"{SITE}/requests/api.py get")],
         [("r = self.session.get(url)", f"{SITE}/requests/sessions.py get"), ("x = self.cache.get(key)",)],
     ),
-    "folders that are listed": (
+    "listing folders": (
         [("names = os.listdir(folder)",), ("names = glob.glob(p)", f"{PYTHON}/glob.py glob")],
         [("names = sorted_names[i]",)],
     ),
-    "programs that are started": (
+    "starting programs": (
         [("subprocess.run(['ffmpeg', path])", f"{PYTHON}/subprocess.py run")],
         [("run(path)",)],
     ),
-    "metrics that are computed in the loop": (
+    "metrics computed in the loop": (
         [("auc = roc_auc_score(y, p)", f"{SITE}/sklearn/metrics/_ranking.py roc_auc_score")],
         [("loss = ssim(x, y)", f"{SITE}/torchmetrics/functional/image/ssim.py ssim")],
     ),
@@ -304,18 +304,18 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("assert not torch.isnan(p).any()",), ("ok = ok and p.grad.isfinite().all()",)],
         [("x = torch.nan_to_num(x)",)],
     ),
-    "conversions of type": (
+    "type conversions": (
         [("x = x.astype(np.float32)",), ("return self.x[i].astype('f4') / 255",)],
         [("x = np.convolve(x, k).astype(np.float32)",)],
     ),
-    "figures and histograms that are drawn or logged": (
+    "drawing or logging figures and histograms": (
         [
             ("writer.add_histogram('w', w, step)", f"{SITE}/torch/utils/tensorboard/summary.py make_histogram"),
             ("fig.savefig(path)", f"{SITE}/matplotlib/figure.py savefig"),
         ],
         [("h = torch.histc(w)",)],
     ),
-    "text that is printed, logged or shown as a bar": (
+    "printing, logging or progress bars": (
         [
             ("print(step, loss)",),
             ("log.info('%s', x)", f"{PYTHON}/logging/__init__.py info", f"{SITE}/torch/_tensor.py __iter__"),
@@ -412,7 +412,7 @@ MADE, BACKWARD = ([3, 4, 30], 60), ([32, 33], 40)
 )
 def test_a_finding_says_what_is_known_of_its_line_and_what_to_do(phases, records, rule):
     finding = next(each for each in run(phases, DRAWS, *records) if each.rule == rule)
-    assert finding.headline.endswith("above all in draws that shuffle all there is to take a few")
+    assert finding.headline.endswith("above all in shuffling everything to draw a few")
     assert any("choice() of np.random.default_rng()" in fix.action for fix in finding.fixes)
 
 

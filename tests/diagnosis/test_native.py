@@ -38,7 +38,7 @@ SLOW = [
     ),
     ({"libpng": 45, "zlib": 30, "interpreter": 25}, "libpng", "decode once, and cache what is decoded at the size"),
     ({"Pillow": 25, "zlib": 60, "interpreter": 15}, "Pillow", "decode once, and cache what is decoded at the size"),
-    ({"zlib": 80, "interpreter": 20}, "zlib", "decompress once, before the training, or store it by lz4 or zstd"),
+    ({"zlib": 80, "interpreter": 20}, "zlib", "decompress once, before the training, or store it with lz4 or zstd"),
     ({"JSON parsers": 70, "interpreter": 30}, "JSON parsers", "parse by orjson, or once, before the training"),
     ({"pandas": 70, "interpreter": 30}, "pandas", "parse once, before the training, and keep arrays"),
     ({"NumPy": 90, "interpreter": 10}, "NumPy", "cache it, or compute less: it is vectorised: NumPy has 90 %"),
@@ -66,7 +66,7 @@ def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all
     assert first.headline.endswith(f", above all in {above_all}" if above_all else " busy")
     user = {name: share for name, share in shares.items() if name != "kernel"}
     library, samples = max(user.items(), key=lambda each: each[1])
-    assert ("that is not the kernel's" in cheaper) is (above_all == "libjpeg" and "kernel" in shares)
+    assert ("outside the kernel" in cheaper) is (above_all == "libjpeg" and "kernel" in shares)
     assert first.evidence["library"] == library
     assert first.evidence["library_share"] == pytest.approx(samples / sum(user.values()))
     assert first.evidence["kernel_share"] == (pytest.approx(shares["kernel"] / 100) if "kernel" in shares else None)

@@ -111,15 +111,16 @@ class Pace(StepCounter):
         if not thread:
             return
         writer, ended_ns, passed = self._writer, monotonic_ns(), self.updates - self.bucket.steps
-        if not kind:  # time after the loop, such as an upload, is no part of the gap
+        if not kind:  # time after the loop, such as an upload, does not belong to the gap
             ended_ns = min(ended_ns, self.looked_ns + 2 * LOOK_UPDATES * self.bucket.mean_ns)
         if runtime.emit == self.wake:
             runtime.emit = writer.emit
         writer.hold()
         counts = layout.pack_gap(self.fetches + self.begun, self.backwards, passed, self.steps + self.begun)
         writer.emit_of(ended_ns, thread, GAP_END, counts, kind or layout.GAP_IN_STEP[self.last + 1])
-        # What cut the gap short may come in every step, such as a user range; if not, the gap goes on with the next
-        # step. A long spell is random: were it as long as an epoch, each gap would begin right before an epoch's end.
+        # A gap may have been cut short by something that happens in every step, such as a user range; otherwise it
+        # resumes with the next step. A long spell has a random length: if it were as long as an epoch, each gap would
+        # begin right before an epoch's end.
         short = int(FIRST * (0.5 + writer.drawn())) if passed < SHORTEST else 0
         self._until = self.updates + (SPELL if kind else short)
 
@@ -130,7 +131,7 @@ class Pace(StepCounter):
         self._writer.emit(kind, value, flag)
 
     def _begin_step(self, kind: int) -> None:
-        """A step begins with this boundary; so does a gap, if a spell is over and timing has cost too much."""
+        """Begin a step at this boundary; begin a gap too, if a spell is over and timing has cost too much."""
         if self.counting:
             self.steps += kind == self._kind != BACKWARD_BEGIN
             if not self.going_on or kind != self._kind:

@@ -16,7 +16,7 @@ def refusal(directory: str) -> Optional[str]:
     """
     info = os.lstat(directory)  # not through a symbolic link, which any user may have put there
     if not stat.S_ISDIR(info.st_mode):
-        return "%s is no folder" % directory
+        return "%s is not a folder" % directory
     if info.st_uid != os.geteuid():
         return "%s belongs to user %d" % (directory, info.st_uid)
     if info.st_mode & 0o022:

@@ -63,12 +63,12 @@ unchecked_steps = 0
 
 #: After this many boundaries, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
-#: After this many, the optimizers that take turns are taken to be known.
+#: After this many boundaries, all optimizers that take turns are taken to be known.
 _GRADIENTS_BOUNDARIES = 16
 
 
 def emit_timed(kind: int, value: int = 0) -> None:
-    """Write a boundary's marker and, where the GPU clock times it, have its event recorded after it."""
+    """Write a boundary's marker; if the GPU clock times this boundary, record its event after the marker."""
     timing = clock
     number = 0 if timing is None else timing.event_number(kind, value)
     emit(kind, value, number)
@@ -77,7 +77,7 @@ def emit_timed(kind: int, value: int = 0) -> None:
 
 
 def pass_paused_backward() -> None:
-    """A backward begins in the GPU clock's pause."""
+    """Handle a backward that begins while the GPU clock pauses."""
     global paused_backwards
     paused_backwards -= 1
     if paused_backwards <= 0:

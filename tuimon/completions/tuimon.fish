@@ -55,7 +55,7 @@ complete -c tuimon -n __fish_use_subcommand -a report -d 'sum up a log as text, 
 complete -c tuimon -n '__fish_seen_subcommand_from report' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -l run -x -d 'choose this run of a folder, not the latest'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -l format -x -a 'text json html' -d 'text json html'
-complete -c tuimon -n '__fish_seen_subcommand_from report' -l brief -d 'cut JSON to 6 kB, for a language model: whole steps, phases and findings, of other lists the first rows'
+complete -c tuimon -n '__fish_seen_subcommand_from report' -l brief -d 'cut JSON to 6 kB, for a language model: all steps, phases and findings, the first rows of other lists'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -s o -l output -r -F -d 'write there instead of to stdout'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -l force -d 'let -o replace a file; a log is never replaced'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -l fail-on -x -d 'exit with code 1 when a finding has one of these rules (input_bound), causes (no_workers) or severities (critical, warning); the findings go to stderr'

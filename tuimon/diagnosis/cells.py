@@ -437,7 +437,9 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for a batch: for workers to start, the next in order, the hand-over; the rest by what its makers did."""
+    """Divides waits for a batch: workers that start, the next batch in order, the hand-over; the rest by the makers'
+    work.
+    """
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
         starting = evidence.data.epoch_starts * in_data
@@ -460,7 +462,8 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
-    """A wait for data of other threads or processes, divided by what they did; processes that send make nothing.
+    """A wait for data from other threads or processes, divided by their work; the share of senders is a wait for
+    messages.
 
     ``awaited``: share of the time in all such waits.
     """

@@ -20,12 +20,12 @@ Figure = float | int | str | None  # of the evidence
 WIDEST_RANGE = 2.0
 WARNING_GAIN = Threshold(
     1.05,
-    "least gain of the fix (step time now / then) from which a finding is a warning",
+    "least gain of the fix (step time before / after) for a finding to be a warning",
     "our choice: a gain of less than 5 % is hardly worth a change",
 )
 CRITICAL_GAIN = Threshold(
     1.20,
-    "least gain of the fix (step time now / then) from which a finding is critical",
+    "least gain of the fix (step time before / after) for a finding to be critical",
     "our choice: a fifth of the cost of a training is worth an interruption",
 )
 #: The severities by rank, the gravest first.

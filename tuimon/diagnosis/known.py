@@ -26,25 +26,26 @@ Table = dict[str, tuple[str, str]]
 
 #: Rows matched with any frame of a stack.
 THROUGH: Table = {
-    "parametrized weights, computed anew for each use": (
+    "parametrized weights, recomputed at each use": (
         r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
-        "compute them once a step (with nn.utils.parametrize.cached()), or make them plain (remove_parametrizations)",
+        "compute them once a step (with nn.utils.parametrize.cached()), or turn them into plain weights"
+        " (remove_parametrizations)",
     ),
     "hooks of modules": (
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",
-        "register hooks once, not anew in each step, and remove those that training does not need: handle.remove()",
+        "register hooks once, not in each step, and remove those that training does not need: handle.remove()",
     ),
     "attention that returns its weights": (
         r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
         "call nn.MultiheadAttention with need_weights=False: it then uses scaled_dot_product_attention",
     ),
     "attention written out": (r"eager_attention_forward ", "load the model with attn_implementation='sdpa'"),
-    "a recurrent cell that is run position by position": (
+    "a recurrent cell run position by position": (
         # the text of the latter: h, c = self.cell(x[:, t], (h, c))
         r"torch/nn/modules/rnn\.py forward .*_cell\("
         r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)(?:, ?[:.]+)?\], .*\b\1\b",
-        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; of another cell compute for all positions,"
-        " before the loop, what needs no state",
+        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
+        " does not depend on its state for all positions at once, before the loop",
     ),
     "forward passes made again, for activation checkpointing": (
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
@@ -52,14 +53,14 @@ THROUGH: Table = {
     ),
     "Jacobians": (
         r"torch/_functorch/eager_transforms\.py wrapper_fn ",
-        "take them of one sample, by vmap(jacrev(f)): of a whole batch they hold how each sample depends on all others",
+        "compute them per sample, by vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
+        " others",
     ),
     "products of three or more tensors": (
         r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
-        "multiply two at a time, those first whose result is small, or install opt_einsum: without it torch goes from"
-        " left to right",
+        "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
     ),
-    "derivatives that are made row by row": (
+    "derivatives computed row by row": (
         r"torch/autograd/functional\.py ",
         "set vectorize=True, or use torch.func",
     ),
@@ -68,7 +69,7 @@ THROUGH: Table = {
         "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
     ),
     "copies of the model for nn.DataParallel": (r"torch/nn/parallel/[rs]\w+\.py ", "use DistributedDataParallel"),
-    "a function that is called row by row": (
+    "a function called row by row": (
         r"/pandas/core/\S+ (?:apply\w*|iterrows|itertuples|map) |/numpy/lib/\S+ (?:_vectorize\w*|apply_along_axis) ",
         "compute on whole columns or arrays: apply() and np.vectorize() loop in Python",
     ),
@@ -79,11 +80,11 @@ BELOW: Table = {
         r"^ .*\bone_hot\(",
         "use the indices: nn.Embedding looks up what nn.Linear makes of one-hot vectors; most losses take indices",
     ),
-    "sparse tensors that are built": (
+    "the construction of sparse tensors": (
         r"^ .*\b(?:coalesce|to_sparse\w*|sparse_\w+_tensor)\(",
-        "build sparse tensors once, before the loop, if what they are made of does not change",
+        "build sparse tensors once, before the loop, if their entries do not change",
     ),
-    "arrays that are copied whole to append to them": (
+    "arrays copied whole for each append": (
         r"^ ((?:self\.)?\w+) = (?:np|numpy)\.(?:concatenate|append|[hv]?stack)\(\s*[\[(]*\s*\1\b"
         r"|^ (\w+[.\[]\S*) = torch\.(?:cat|concat|[hv]?stack)\(\s*[\[(]\s*\2|^ ([\w.]+) = \3 \+ \["
         r"|/numpy/lib/\S+ append |/pandas/core/reshape/concat\.py ",
@@ -94,44 +95,47 @@ BELOW: Table = {
         r"|^ .*\bfor \w+ in [\w.]+ if [^)]* == ",
         "keep a set, or a dict of positions or groups: lists and strings are compared item by item",
     ),
-    "a loop that asks again and again": (
+    "a polling loop": (
         r"^ while (?:not )?[\w.]+(?:\(\))?:$"
         r"|^ (?:while|if|elif) (?:not )?(?:len\([\w.]+\)|[\w.]+\.(?:empty|full|qsize|poll)\(\))",
         "let it wait: queue.Queue(maxsize), Event.wait(), Condition",
     ),
     "calls of a manager's process": (
         r"/multiprocessing/managers\.py |^<string> __(?:getitem|setitem|contains|len)__ ",
-        "keep a dict in each worker, or arrays in shared memory: a manager pickles all that is asked of it",
+        "keep a dict in each worker, or arrays in shared memory: a manager pickles every request and reply",
     ),
-    "counts that are made one by one": (
+    "counting one by one": (
         r"^ [\w.]+\[.*\] \+= 1$",
         "count whole arrays: torch.bincount(), np.bincount()",
     ),
     "sorts": (
         r"^ .*(?:\bsorted\((?!.*\bfor\b)|\.(?:arg)?sort\()",
-        "take the few first by topk() or np.argpartition(), and sort whole tensors at once",
+        "take the first few by topk() or np.argpartition(), and sort whole tensors at once",
     ),
-    "lists that are shifted": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
-    "draws that shuffle all there is to take a few": (
+    "shifts of whole lists": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
+    "shuffling everything to draw a few": (
         r"^ .*(?:\b(?:np|numpy)\.random\.choice\(.*replace=False|\b(?:permutation|randperm)\(.*\)\[:)",
         "draw with replacement (torch.randint()), or by choice() of np.random.default_rng(), fast where few are drawn",
     ),
-    "draws by weights that are summed up each time": (
+    "weighted draws that sum the weights each time": (
         r"^ .*(?:\.choice\(.*\bp=|\bmultinomial\()|/random\.py choices ",
         "draw many at once, or keep the cumulative sums (np.searchsorted), in a tree if weights change",
     ),
-    "draws in Python, one by one": (r"n[\d.]+/random\.py ", "draw arrays; of a deque sample() is slow: keep a list"),
+    "random draws in Python, one by one": (
+        r"n[\d.]+/random\.py ",
+        "draw whole arrays; sample() is slow on a deque: keep a list",
+    ),
     "conversions to arrays or tensors": (
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
     ),
-    "text that is printed, logged or shown as a bar": (
+    "printing, logging or progress bars": (
         r"torch/_tensor(?:_str\.py|\.py __(?:repr|format)__) |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)"
         r"|^ .*\b(?:print|flush|fsync)\(",
-        "log numbers (.item()) instead of tensors, in one of a hundred steps; give values to logger.debug() as"
-        " arguments, as an f-string is made even if nothing is written",
+        "log numbers (.item()) instead of tensors, every hundred steps; pass values to logger.debug() as arguments:"
+        " an f-string is built even if nothing is written",
     ),
-    "numbers that are taken one by one": (
+    "numbers read one by one": (
         r"torch/_tensor\.py (?:__iter__|__contains__) |^ .*(?:\]\.item\(\)|\b(?:float|int)\([\w.]+\[[^:\]]*\]\))",
         "compute on whole arrays or tensors, or take all values at once: .tolist()",
     ),
@@ -140,7 +144,7 @@ BELOW: Table = {
         "take a batch at once from an array (x[indices]); a deque walks to each item: keep a list, or a ring",
     ),
     "deep copies, made object by object": (r"/copy\.py ", "copy only what changes: tensors by .clone()"),
-    "text or objects that are parsed anew": (
+    "parsing text or objects again": (
         r"/(?:json/decoder|csv|ast|_strptime)\.py |/xml/etree/|-packages/(?:bs4|yaml|lxml)/|/pandas/io/|lib/\S+ \w+txt "
         r"|^ .*(?:\b(?:pickle|msgpack|joblib)\.(?:loads?|unpackb)\(|(?<![\w.])eval\(|\.split\((?:\)|['\"]))",
         "parse once, before the training, and keep arrays: np.save(), Arrow, a memory map",
@@ -149,7 +153,7 @@ BELOW: Table = {
         r"/pandas/core/(?:indexing|series|frame|generic|internals/\w+)\.py ",
         "take the columns out before the loop, as arrays (to_numpy()), and index these",
     ),
-    "texts that are searched or split into tokens": (
+    "searching texts or splitting them into tokens": (
         r"/re(?:/\w+)?\.py |/sre_\w+\.py |/transformers/\S*tokenization_\S+ |-packages/(?:nltk|spacy|jieba)/",
         "clean and tokenize texts once, before the training, in batches and by a fast tokenizer",
     ),
@@ -157,42 +161,42 @@ BELOW: Table = {
         r"torch/serialization\.py (?:_?load|_legacy_load) |/numpy/lib/\S+ (?:load|read_array) ",
         "load them once, or map them: np.load(mmap_mode='r'), torch.load(mmap=True); .npz files cannot be mapped",
     ),
-    "files that are opened for each item": (
+    "files opened for each item": (
         r"/h5py/_hl/files\.py |/(?:zipfile|tarfile)(?:/__init__)?\.py (?:_RealGetContents|next|_load|getmembers?) ",
         "open the file once in each worker, and keep it open; unpack a .tar, which has no index",
     ),
-    "data that is decompressed": (
+    "decompressing data": (
         r"/(?:gzip|bz2|lzma|_compression)\.py |^ .*\b(?:zlib|bz2|lzma|gzip|zstd\w*|blosc2?)\.(?:open|decompress)\(",
-        "decompress once, before the training, or store it by lz4 or zstd, which are faster to read",
+        "decompress once, before the training, or store it with lz4 or zstd, which are faster to read",
     ),
     "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of the size that is read; read slices"),
-    "pictures that are decoded in full": (
+    "decoding pictures in full": (
         r"/PIL/ImageFile\.py load|^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
     ),
-    "pictures that are resized or warped": (
+    "resizing or warping pictures": (
         r"/PIL/Image\.py (?:resize|rotate|transform) |/skimage/transform/|/ndimage/\S*interpol|\bcv2\.(?:resize|warp)",
         "store them at the size that is used, lower the order of interpolation, or warp whole batches as tensors",
     ),
-    "signals that are resampled or analysed": (
+    "resampling or analysing signals": (
         r"-packages/(?:librosa|torchaudio/(?:transforms|functional|compliance)|resampy|soxr|scipy/signal)/",
         "keep the files at the rate that is used, or their features; make a transform once, not its kernel each time",
     ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
-    "graphs that are walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
+    "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
     "a data set of Arrow tables": (
         r"-packages/datasets/",
         "take batches instead of rows, in with_format('torch'); flatten_indices() after shuffle() or select()",
     ),
     "queries and calls for one item each": (
         r"/requests/api\.py |/urllib/request\.py |^ .*(?:\.(?:execute|fetch(?:one|all))|\blmdb\.open|\btxn\.get)\(",
-        "ask for a batch at once, over one connection, session or client that stays open (of lmdb: readahead=False)",
+        "ask for a batch at once, over one connection, session or client that stays open (with lmdb: readahead=False)",
     ),
-    "folders that are listed": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
-    "programs that are started": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
-    "metrics that are computed in the loop": (
+    "listing folders": (r"/glob\.py |/os\.py _?walk |^ .*\bos\.(?:listdir|scandir)\(", "list them once"),
+    "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
+    "metrics computed in the loop": (
         r"-packages/(?:sklearn/metrics/(?!pairwise)|torchmetrics/(?:\w+\.py|(?:functional/)?(?:classification|text|retrieval)/))",
-        "keep what they need (of torchmetrics by update()), and compute them once, at the end of the epoch",
+        "collect their inputs (with torchmetrics, by update()), and compute them once, at the end of the epoch",
     ),
     "distances of all pairs": (
         r"/pairwise\.py |/spatial/distance\.py |, None\] - \w+\[",
@@ -203,11 +207,11 @@ BELOW: Table = {
         "use torch._foreach_copy_() or _foreach_lerp_() on lists of all tensors, made once",
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
-    "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check the loss alone, or in few steps"),
-    "conversions of type": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "store the type that is used"),
-    "figures and histograms that are drawn or logged": (
+    "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check only the loss, or every 100 steps"),
+    "type conversions": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "store data in the type that is used"),
+    "drawing or logging figures and histograms": (
         r"-packages/(?:matplotlib|seaborn|plotly|tensorboardX?|wandb|mlflow|neptune)/|torch/utils/tensorboard/",
-        "log numbers in one of many steps, histograms (add_histogram(), wandb.watch()) and pictures hardly ever",
+        "log numbers every hundred steps, histograms (add_histogram(), wandb.watch()) and pictures rarely",
     ),
 }
 #: Rows matched with the innermost frame.
@@ -225,14 +229,14 @@ BY_LIBRARY: dict[str, str] = {
     "FFmpeg": "decode by torchcodec, on a GPU or only the frames that are used, or keep these as pictures",
     "audio codecs": "keep the files as WAV at the rate that is used, or their features",
     "codec": "decode once, and cache what is decoded at the size that is used",
-    "zstd": "decompress once, before the training, or store it by lz4",
+    "zstd": "decompress once, before the training, or store it with lz4",
     "LZ4, Snappy, Blosc": "decompress once, before the training, and map the file",
     "OpenSSL": "download once, before the training",
-    "compression": BELOW["data that is decompressed"][1],
-    "HDF5": "store chunks of the size that is read, by lz4 or not compressed",
+    "compression": BELOW["decompressing data"][1],
+    "HDF5": "store chunks of the size that is read, with lz4 or not compressed",
     "JSON parsers": "parse by orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
     "tokenizers": "tokenize texts once, before the training, in batches",
-    "parser": BELOW["text or objects that are parsed anew"][1],
+    "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",
     "torch": "do it for all at once, by one operation over a dimension in place of a loop of small ones",
     "arrays": "cache it, or compute less: it is vectorised",
@@ -273,7 +277,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             large.sort(key=lambda name: kind_of(name) != kinds[0])
             faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
             has = " and ".join(f"{_the(name)} has {percent(shares[name])}" for name in large)
-            part = " that is not the kernel's" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
+            part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             return Known(_the(large[0]), f"{faster}: {has} of the CPU time there{part}")
     return of_samples
 

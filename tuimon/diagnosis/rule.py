@@ -104,7 +104,7 @@ def _where(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[E
 
 
 def _unless(is_known: Callable[[Evidence], bool], reason: str) -> Callable[[Evidence], str | None]:
-    """The same for a training that uses a GPU that is read, if ``is_known`` does not hold."""
+    """A need's ``missing`` that gives one reason if the training uses a GPU that is read, and ``is_known`` is False."""
     return _where(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each), reason)
 
 
@@ -186,43 +186,45 @@ NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need
 
 
 class Rest(NamedTuple):
-    """The part of a step that no finding holds."""
+    """The part of a step that no finding explains."""
 
     evidence: Evidence
     cells: Cells  # shares of a step
-    found: tuple[Finding, ...]  # the findings that contradict a loop in order
+    found: tuple[Finding, ...]  # the findings that show a fault of the loop
 
 
 class Rule(Struct, frozen=True):
-    """One rule: it abstains if any of ``needs`` is missing; ``judge`` returns None if it finds nothing."""
+    """One rule. It abstains if any of ``needs`` is missing; ``judge`` returns None if it finds nothing."""
 
     title: str  # for people, in a few words
     judge: Callable[[Evidence], Finding | None]
     needs: tuple[Need, ...]
     causes: tuple[str, ...] = ()
-    takes: Callable[[Cell, Finding], bool] | None = None  # the cells whose time its findings claim
-    of_rest: Callable[[Rest], Finding | None] | None = None  # the finding about time that no other finding holds
-    claims_first: bool = False  # its time is claimed before that of findings with longer claims
-    claims_rest: bool = False  # it claims what others leave: findings that explain half of that come before it
-    contradicts_order: bool = False  # while one of its findings holds, unless benign, the loop is not in order
-    only_in_order: bool = False  # its finding without a cause is kept only if nothing that contradicts order is found;
-    # a benign one comes before findings not worth a fix
-    from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
-    is_harm: bool = False  # it may end the run: grave whatever a fix gains, and first among findings of its severity
-    of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
+    takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
+    of_rest: Callable[[Rest], Finding | None] | None = None  # judges the time that no other explains
+    claims_first: bool = False  # its findings claim their time first, even if other claims are longer
+    #: Its findings claim the time that others leave; a finding that explains half of that is ranked before them.
+    claims_rest: bool = False
+    contradicts_order: bool = False  # any of its findings, unless benign, shows a fault of the loop
+    #: Its finding without a cause is dropped if another finding shows a fault of the loop; a benign one ranks before
+    #: findings that are not worth a fix.
+    only_in_order: bool = False
+    from_outside: bool = False  # its findings have causes outside the run, and are ranked after those inside it
+    is_harm: bool = False  # it may end the run: severe whatever a fix gains, and first among findings of its severity
+    of_moment: bool = False  # its findings are about a moment, such as full memory, not about steps
 
     @property
     def name(self) -> str:
-        """The name of ``judge``, as reports and ``--fail-on`` spell it."""
+        """The name of ``judge``, which is the rule's name in reports and in ``--fail-on``."""
         return self.judge.__name__
 
     @property
     def needs_no_step(self) -> bool:
-        """True if it is judged before the first step, and after the run's end, of which it may be the cause."""
+        """True if the rule is judged even before the first step and after the run's end, which it may have caused."""
         return self.is_harm and self.of_moment
 
 
-# -- how sure a rule must be of the time that it claims
+# -- how certain the time that a rule claims must be
 
 SETTLED_S = Threshold(
     4.0,
@@ -231,27 +233,28 @@ SETTLED_S = Threshold(
 )
 UNSURE = Threshold(
     0.10,
-    "how far off a share may be in those seconds, or by few looks at who holds the GIL",
-    "our choice: queues that fill or one collection make up less; 37 looks find 0.19 to 0.46 where five times as many"
-    " find 0.28",
+    "tolerance of a share in those first seconds, or of one from few readings of the GIL's holder",
+    "our choice: filling queues or one collection make up less; 37 readings gave 0.19 to 0.46 where five times as"
+    " many gave 0.28",
 )
 
 
 class Claim(NamedTuple):
-    """The time that something takes of a step."""
+    """A claim on a part of a step's time."""
 
-    share: float  # with GPU times, the most that the GPU may idle meanwhile
-    error: float | None  # how far off ``share`` may be, where samples divide the phases
-    lost: Interval  # how much of the step that costs
+    share: float  # if GPU times are known, the upper bound of the GPU's idle time meanwhile
+    error: float | None  # of ``share``, if samples divide the phases
+    lost: Interval  # the share of the step that this costs
     on_gpu: Interval | None
     ms_per_step: float | None  # of the training thread
 
 
 def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
-    """The claim of a phase, without what other rules claim: cells of ``others``, waits for the GIL and for ranks.
+    """The claim of a phase, without the cells of other rules: those of ``others``, and waits for the GIL and for ranks.
 
-    Measured time that no sample locates stays with its cause, as garbage does with the code that makes it, unless other
-    rules claim most of the phase. Time that is covered by launches running ahead costs the GPU nothing.
+    Measured time that no sample locates stays with the phase (garbage collections with the code that makes the
+    garbage), unless other rules claim most of the phase. Launches that run ahead cover time, which then costs the GPU
+    nothing.
     """
     step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms
 
@@ -286,7 +289,7 @@ def is_sure(
 ) -> bool:
     """True if a share of the step is at least ``least``, given its ``error`` and the seconds measured so far.
 
-    ``early``: also before the phase table has settled.
+    ``early``: a share well above ``least`` counts before the phase table has settled.
     """
     if not evidence.phases or share < least or (error is not None and share - error < least):
         return False

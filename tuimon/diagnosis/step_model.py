@@ -1,4 +1,4 @@
-"""The step of a loop as a model: its parameters as measured, fixes as edits of it, and what each gains.
+"""Models the step of a loop: its measured parameters, fixes as edits of it, and the gain of each.
 
 A fix is a text and a pure function from step to step; all gains come from ``StepModel.gain``.
 """
@@ -22,12 +22,12 @@ from tuimon.session.stacks.activity import WAITS
 
 HALF = Threshold(
     0.5,
-    "part of the time of a line, or of work beside the training, that a fix removes at least",
+    "least part of the time of a line, or of side work, that a fix removes",
     "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
 )
 TAKES_ERROR = Threshold(
     0.15,
-    "how far off a part of the time may be that a change was measured to take of other trainings",
+    "tolerance of a change's effect that was measured in other trainings",
     "measured in bench/fused_update.py: 0.10 to 0.47 for 0.30, 0.13 to 0.41 for 0.35; and in bench/cpu_settings.py",
 )
 
@@ -43,23 +43,23 @@ class ModelStep(Struct, frozen=True):
     own_running: float = 0.0  # share of ``own_ms`` on a core
     own_threads: float = 1.0  # cores that it uses while on a core
     fetches: int = 1  # batches per step
-    hand_over_ms: float = 0.0  # what taking over a ready batch from a worker costs the training thread
-    starts_ms: float = 0.0  # per step, for starting and ending the workers of an epoch; meanwhile nobody makes batches
+    hand_over_ms: float = 0.0  # cost to the training thread of taking over a ready batch
+    starts_ms: float = 0.0  # per step, for starting and ending an epoch's workers; no batches are made meanwhile
     workers: int = 0
     batch_ms: float = 0.0  # making one batch
     batch_running: float = 0.0  # share of ``batch_ms`` on a core
     cores: float = 1.0
-    drawing_ms: float = 0.0  # drawing the indices of a batch, in the training thread whoever makes the batch
+    drawing_ms: float = 0.0  # drawing the indices of a batch, always in the training thread
     held_ms: float = 0.0  # waiting for the next batch in order while workers that have made later ones idle
-    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; meanwhile nobody makes batches
+    evaluation_ms: float = 0.0  # the step's part of the evaluation between steps; no batches are made meanwhile
 
 
-#: The least effect of a fix on what it concerns: it removes half of it, or all, or slows down the rest.
+#: How the least effect of a fix is estimated: it removes half of the work, or all of it, or it slows down the rest.
 Least = Literal["half", "all", "slower"]
 
 
 class Edit(NamedTuple):
-    """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or a new number."""
+    """A kind of change; ``of`` takes a step and the part (0..1) of the work that is left, or a new number."""
 
     of: Callable[[ModelStep, float], ModelStep]
     least: Least = "half"
@@ -115,7 +115,7 @@ EDITS: dict[What, Edit] = {
 
 
 def changed(step: ModelStep, change: Change, part: float = 1.0) -> ModelStep:
-    """The step with a change; ``part``: the share of what it changes to which it applies."""
+    """The step with a change; ``part``: the share of the work to which the change applies."""
     return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))
 
 
@@ -129,10 +129,10 @@ _SHARED_CORES = 0.65
 #: A rearrangement that saves a share of the step slows down the rest by at most this part of that share: 0 to 0.4 were
 #: measured in tests/scenarios and tests/explain_pairs.
 REST = 0.4
-#: A removal of at least this share of the step has no upper end to its gain: our choice; beyond, each point of the
-#: share changes the gain by more than 7 %, and samples show shares only to within some points.
+#: The gain of removing at least this share of the step has no upper end: our choice; beyond, each point of the share
+#: changes the gain by more than 7 %, and samples show shares only to within some points.
 OPEN_SHARE = 0.85
-#: Most threads of a pool, beyond the first, for which all others wait if one is late: our choice; 1 was measured.
+#: At most this many further threads of a pool are taken to wait for a late one: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 #: Rounds after which the length of a step changes by less than a percent.
 _ROUNDS = 12
@@ -154,13 +154,13 @@ class StepModel(NamedTuple):
         return Fix.gaining(action, gained, change, likely=likely, changes_training=changes_training)
 
     def gain(self, change: Change, part: Interval = WHOLE) -> Interval | None:
-        """The speedup by a change, between two ends; ``part``: the share of what it changes to which it applies.
+        """The speedup by a change, between two ends; ``part``: the share of the work to which the change applies.
 
-        None if nothing is known of it; from 1 to 1 if nothing is gained.
+        None if the speedup is unknown; from 1 to 1 if nothing is gained.
 
-        - A removal saves at best all of the work. At least it saves half, as replacements seldom cost nothing, or as
-          little as is certain, whichever is less, but not half of that: removing 40 % +- 8 % gains at least 1.25 times,
-          by half of 40 %, and 40 % +- 24 % gains 1.19 times, by 16 %.
+        - A removal saves at best all of the work. At least it saves half of the likely work (replacements seldom cost
+          nothing) or all of the certain work, whichever is less: removing 40 % +- 8 % gains at least 1.25 times, by
+          half of 40 %, and 40 % +- 24 % gains 1.19 times, by 16 %.
         - The ends are at most ``WIDEST_RANGE`` apart; a wider range is cut to the part around the middle, but
           never begins above what is certain. Removing 75 % gains 2 to 4 times.
         - A removal of more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains at least 5 times.
@@ -192,7 +192,7 @@ class StepModel(NamedTuple):
 
     @property
     def _bound(self) -> float:
-        """The speedup without what is claimed: Amdahl's law."""
+        """The speedup if all of the claimed share is removed: Amdahl's law."""
         share = (self.claimed or WHOLE).high
         return 1.0 / (1.0 - share) if share < 1.0 else math.inf
 
@@ -204,7 +204,7 @@ class StepModel(NamedTuple):
         return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
 
     def _by_half(self, change: Change, part: float) -> float:
-        """The gain if half of what is to go stays; infinite if the change cannot be done by half."""
+        """The gain if only half of the work is removed; infinite if the change cannot be done by half."""
         if change.to != 0.0 or EDITS[change.what].least != "half":
             return math.inf
         return gain(self.likely, change._replace(to=HALF), part)
@@ -212,7 +212,7 @@ class StepModel(NamedTuple):
     def own_part(self, share: Interval) -> Interval:
         """This share of the measured step, as a part of the training thread's own work in the model.
 
-        The share has waits for a core in proportion to all of that work, while the model's step is without those waits.
+        The share includes waits for a core, in proportion to all of that work; the model's step excludes them.
         """
         own_ms = max(self.own_ms, self.likely.own_ms)
         scale = self.step_ms / own_ms if own_ms > 0 else 0.0
@@ -228,7 +228,7 @@ class StepModel(NamedTuple):
 
 
 def gain(step: ModelStep, change: Change, part: float = 1.0) -> float:
-    """The speedup by a change, with evaluation; ``part``: the share of what it changes to which it applies."""
+    """The speedup by a change, with evaluation; ``part``: the share of the work to which the change applies."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
 
@@ -240,13 +240,14 @@ def gain(step: ModelStep, change: Change, part: float = 1.0) -> float:
 def step_ms(step: ModelStep) -> float:
     """The length of a step, with its parts of the evaluation, of epoch starts and of waits for late batches.
 
-    The training thread and its workers go on side by side, so whoever takes longer sets the pace, or the cores do.
-    Worked example: one worker needs 10 ms for a batch, the training thread 4 ms for the rest of a step. While the
-    thread is at one batch the worker makes the next, so a step takes 10 ms. Two workers make one every 5 ms; three, one
-    every 3.3 ms, but then the thread's own 4 ms decide. On a single core a step takes 14 ms whatever their number.
+    The training thread and its workers run side by side, so the slower of them sets the pace, or the cores do. Worked
+    example: one worker needs 10 ms for a batch, the training thread 4 ms for the rest of a step. The worker makes a
+    batch while the thread trains on the one before, so a step takes 10 ms. Two workers make one every 5 ms; three, one
+    every 3.3 ms, but then the thread's own 4 ms decide. On a single core a step takes 14 ms whatever the number of
+    workers.
 
-    Where threads want more cores than there are, each has one for a share of the time. Who is slowed down wants its
-    cores for longer, so lengths and shares follow from each other, in rounds.
+    If threads want more cores than there are, each has one for a share of the time. A thread that is slowed down needs
+    its core for longer, so lengths and shares depend on each other and are computed in rounds.
     """
     beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
     running_ms, making_ms = step.own_ms * step.own_running, step.fetches * step.batch_ms
@@ -257,7 +258,7 @@ def step_ms(step: ModelStep) -> float:
     made_ms = making_ms * step.batch_running  # of that, on a core
     least_ms = (running_ms * step.own_threads + taking_ms + made_ms) / step.cores
     whole_ms = max(step.own_ms + taking_ms, making_ms / step.workers, least_ms)
-    own, taking, making = speeds = [1.0, 1.0, 1.0]  # as parts of those with a core for each thread
+    own, taking, making = speeds = [1.0, 1.0, 1.0]  # relative to a core for each thread
     for _ in range(_ROUNDS if whole_ms else 0):
         is_own, is_taking = running_ms / own / whole_ms, taking_ms / taking / whole_ms
         at_work = min(step.workers, made_ms / making / whole_ms)
@@ -272,14 +273,14 @@ def step_ms(step: ModelStep) -> float:
         own, taking, making = speeds = [(before + now) / 2 for before, now in zip(speeds, found, strict=True)]
         own_ms = step.own_ms + running_ms * (1.0 / own - 1.0) + taking_ms / taking
         whole_ms = max(own_ms, (making_ms + made_ms * (1.0 / making - 1.0)) / step.workers, least_ms)
-    return beside_ms + min(whole_ms, alone_ms + making_ms)  # all one after the other at most
+    return beside_ms + min(whole_ms, alone_ms + making_ms)  # at most as long as all work in sequence
 
 
 def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -> float:
-    """The speed of so many threads beside a mean number of others, as a part of that with a core for each.
+    """The speed of a number of threads beside a mean number of others, relative to a core for each.
 
-    Threads of a pool wait for each other: it goes on while all have a core, which is the share of the time that each
-    has one to the ``power`` of their number.
+    Threads of a pool wait for each other, so the pool runs only while all of them have a core: the share of the time in
+    which one has a core, to the ``power`` of their number.
     """
     fewest, part = divmod(others, 1.0)
     least, most = (min(1.0, step.cores / (threads + number)) for number in (fewest + 1.0, fewest))
@@ -288,12 +289,12 @@ def _speed(step: ModelStep, threads: float, others: float, power: float = 1.0) -
 
 # -- the step as measured
 
-#: Factor by which handing over may cost more than measured, with larger batches or busier machines: our choice.
+#: Handing over may cost up to this factor more than measured, with larger batches or busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
 
 
 def host_model(evidence: Evidence) -> StepModel:
-    """The model for the training thread's work beside its data."""
+    """The model for fixes of the training thread's own work, apart from its data."""
     model = measured_model(evidence, Interval.around(evidence.phases.share_of("data")))
     likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
@@ -313,7 +314,7 @@ def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_tr
 
 
 def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
-    """The fix that saves this share of each step; no estimate if one end is within its error, or the whole step."""
+    """The fix that saves this share of each step; without an estimate if the share may be nothing or the whole step."""
     if share.low >= TRACE and share.high < 1.0 - TRACE:
         return without_cost(evidence, action, share, changes_training=changes_training)
     most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
@@ -321,7 +322,7 @@ def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes
 
 
 def measured_model(evidence: Evidence, share: Interval) -> StepModel:
-    """The model of a training with phases, of whose step this share waits for data.
+    """The model of a training with phases, whose step waits for data for this share.
 
     The part of the data phase that a GPU's work covers does not count as a wait.
     """
@@ -347,9 +348,9 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
 
 
 def _with_late_batches(step: ModelStep, mean_ms: float, busy: float) -> ModelStep:
-    """A step whose batches come late, made as long as was measured: a batch takes as long as busy workers have for it.
+    """A step with late batches, stretched to its measured length: its batches take up to all of the workers' busy time.
 
-    At the beginning of an epoch no batch is ready. The step's length is nearly proportional to that time.
+    No batch is ready at the beginning of an epoch. The step's length is nearly proportional to the time of a batch.
     """
     longest = replace(step, batch_ms=step.batch_ms / busy)
     short_ms, long_ms = step_ms(step), step_ms(longest)
@@ -387,13 +388,13 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         fetching_ms = drawing_ms + hand_over_ms
     else:
         waits = evidence.data.samples.share(doing=WAITS) or 0.0
-        if training.cpu_ratio is not None and (data := evidence.phases.share_of("data")):  # its CPU time bounds them
+        if training.cpu_ratio is not None and (data := evidence.phases.share_of("data")):  # bounded by its CPU time
             waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
         batch_ms, batch_running = fetch_ms - drawing_ms, 1.0 - waits
         hand_over_ms = HAND_OVER_MS if evidence.phases.mean_ms else 0.0
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = training.cpu_ratio
-    if running is None:  # as far as others leave cores to it
+    if running is None:  # as far as others leave it a core
         running = min(1.0, max(0.0, evidence.here.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
@@ -417,8 +418,8 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
     ``each_ms``: the time from one batch to the next.
 
-    Workers that are never ahead make one batch each in the time of as many fetches as there are workers. The training
-    thread works for the part of a fetch in which it does not wait.
+    N workers that are never ahead make one batch each in the time of N fetches. The training thread works during the
+    part of a fetch in which it does not wait.
     """
     workers = evidence.data.workers
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0

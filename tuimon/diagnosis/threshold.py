@@ -31,33 +31,34 @@ TENSORBOARD = (
 TRACEML = "TraceML's step-time diagnosis: https://github.com/traceopt-ai/traceml"
 MIN_SAMPLES = Threshold(
     float(ENOUGH),
-    "samples of a thread from which a share of them is used at all",
+    "least samples of a thread for which a share of them is used",
     "our choice: with 10 samples a share is known to within 31 points (95 %), enough to tell most from few",
 )
 #: Shares with the same meaning in all rules.
 REPORTED = Threshold(
     0.10,
-    "share of the step in one claim, from which a rule reports it",
-    f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
+    "least share of the step that a rule reports",
+    f"our choice, between 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
 )
 #: Share of its time that the GPU may idle and still be the bottleneck: idling more is a finding of its own.
 BUSY_IDLE = REPORTED
-MOST = Threshold(0.5, "part of something from which it is most of it", "our choice: half, as most people would say")
-NEARLY_ALL = Threshold(
-    0.9, "part of something from which it is all of it", "our choice: shares of samples are hardly known better"
-)
+MOST = Threshold(0.5, "least part that counts as most", "our choice: half, the usual meaning")
+NEARLY_ALL = Threshold(0.9, "least part that counts as all", "our choice: shares of samples are seldom more exact")
 LARGE = Threshold(
     0.20,
-    "part of something from which it is large",
+    "least part that counts as large",
     "our choice: a fifth, as much as the fix of a critical finding gains",
 )
 UNUSUAL = Threshold(
     1 / 3,
-    "part from which it is unusual: of the time in the update or evaluation, or by which a clock is below its highest",
+    "least part that counts as unusual: time spent in the update or in evaluation, or how far a clock is below its"
+    " maximum",
     "our choice; measured in tests/scenarios for the update: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in"
-    " others (gradient_norms), 0.74 in huge_embedding; cards for workstations reach clocks up to a quarter below",
+    " others (gradient_norms), 0.74 in huge_embedding; workstation cards run up to a quarter below their maximum clock",
 )
-SMALL = Threshold(0.05, "part of something below which it is small", "our choice: less than the fix of a warning gains")
+SMALL = Threshold(
+    0.05, "part below which something counts as small", "our choice: less than the fix of a warning gains"
+)
 TRACE = Threshold(
-    0.01, "part of something below which it is none", "our choice: counters of GPUs come in whole percent"
+    0.01, "part below which something counts as absent", "our choice: counters of GPUs come in whole percent"
 )

@@ -41,7 +41,7 @@ WAITS = {
     "message": Wait("waits for another process", _KEPT_WAITING),
     "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
     "child": Wait("waits for a program that it has started,", "start {} once for all, or beside the training"),
-    "network": Wait("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
+    "network": Wait("calls other machines", "send the requests of {} in batches, or from a thread"),
     "import": Wait("imports modules", "import before the loop what is imported at {}"),
 }
 

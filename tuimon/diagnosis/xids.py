@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Severity
 
 RESET = "end what uses this GPU and reset it (nvidia-smi --gpu-reset); if it comes back, have the GPU replaced"
 REPLACE = "take this GPU out of use, and have it replaced"
-CONNECTION = "check how the card sits, its cables, power and heat (dmesg says more); have it tested if it comes back"
+CONNECTION = "check the card's seat, cables, power and cooling (dmesg says more); have it tested if it comes back"
 _KERNEL = (
     "find the kernel that fails: CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer python ...; if the program runs well on"
     " other GPUs, have this one tested"
@@ -30,7 +30,7 @@ class Xid(NamedTuple):
 
 _XIDS = {
     13: Xid("a kernel failed (out of bounds, illegal instruction)", _KERNEL, "warning"),
-    31: Xid("a kernel touched memory that is not its own", _KERNEL, "warning"),
+    31: Xid("a kernel accessed memory that it does not own", _KERNEL, "warning"),
     43: Xid("the GPU stopped a process's work", _KERNEL, "warning"),
     45: Xid("work was taken off the GPU: its process was ended", "change nothing if that was meant to end", "benign"),
     48: Xid("memory error that could not be corrected", RESET, "critical"),

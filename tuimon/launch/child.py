@@ -228,7 +228,7 @@ def _refused(program: str, error: OSError) -> LaunchError:
     match error.errno:
         case errno.ENOEXEC:
             return LaunchError(
-                f"{shown} is no program that this system can execute",
+                f"this system cannot execute {shown}",
                 f"If it is a script, name its interpreter: tuimon run bash {shown}",
             )
         case errno.ENOENT:

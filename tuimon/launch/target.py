@@ -123,7 +123,7 @@ _FOLDER = re.compile(r"/python3\.(\d+)t?/|\.cpython-3(\d+)t?-")
 _C_LIBRARY = re.compile(r"/(libc|libpthread)(\.so\.6|-[\d.]+\.so)$")
 #: The oldest Python that the agent runs in: 3.9.
 _OLDEST_MINOR = 9
-RUN_INSTEAD = "Or start it anew under tuimon run, which needs none of this."
+RUN_INSTEAD = "Or start it again under tuimon run, which needs none of this."
 
 
 class Target(Struct, frozen=True):
@@ -225,7 +225,7 @@ def shared(pid: int, folders: Iterable[str]) -> list[str]:
     if not found:
         own = " and ".join(map(_existing, folders))
         raise CannotInject(
-            f"process {pid} has its own {own}: what it writes there is not to be seen from here",
+            f"process {pid} has its own {own}: what it writes there cannot be seen from here",
             "Install tuimon where the training runs, and attach from there.",
         )
     return found

@@ -38,20 +38,21 @@ class Growth(NamedTuple):
 
 #: The time that a growth rate covers, in seconds.
 GROWTH_S = 120.0
-#: Least seconds between two readings that count: they come every second, or a little early.
+#: Least seconds between two readings that are used; readings come every second, or a little early.
 _EVERY_S = 0.75
-#: Least readings for a growth to be going on, and the part of it that the later half of them must hold: our choice.
+#: A growth goes on if there are at least this many readings, and their later half has this part of it: our choice.
 _GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
-#: Least readings for a growth to be steady, those of 8 s; or fewer within 16 s, after which it is sure.
+#: Least readings for a growth to be steady (8 s of them), and the seconds after which fewer are enough.
 _STEADY_READINGS, _SURE_S = 9, 16.0
-#: Of the rises a step from each quarter of the readings to the next, the part of the largest that every other must
-#: reach; and the part of the whole rate that the last quarter's must reach: our choice. Less is a cache that levels
-#: off, or a jump. Before ``_SURE_S`` a cache has levelled off less, so more is required.
+#: The readings are divided into quarters. In a steady growth the rise per step from one quarter to the next is always
+#: at least this part of the largest such rise, and the last one at least this part of the overall rate: our choice. A
+#: smaller part means a cache that levels off, or a jump. Before ``_SURE_S`` a cache has levelled off less, so more is
+#: required.
 _STEADY_PART = 0.6
 
 
 class Reading(NamedTuple):
-    """How much was held at a moment."""
+    """The amount held at a moment."""
 
     t: float
     held: float

@@ -195,7 +195,7 @@ class Stuck(Struct, frozen=True, gc=False):
         if self.missing:
             return f"{ranks_text(self.missing)} {_verb(self.missing, 'have')} not entered {what}, in which {wait}"
         if self.unknown:
-            return f"{wait} in {what}; of {ranks_text(self.unknown)} no flight recorder is known"
+            return f"{wait} in {what}; no flight recorder is known of {ranks_text(self.unknown)}"
         return f"all {len(self.waiting)} ranks are in {what}, and it does not end"
 
 

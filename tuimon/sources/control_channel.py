@@ -44,13 +44,13 @@ from tuimon.errors import TuimonError
 from tuimon.proc import procfs
 from tuimon.text import plain
 
-#: The name of each command's work in messages.
+#: Each command's work in messages, after "to" or "cannot".
 WORK = {
-    Command.SAMPLE: "stack samples inside the process",
-    Command.TRACE: "a trace of its steps",
-    Command.MEMORY: "the allocator's history",
-    Command.WITHDRAW: "the removal of the hooks",
-    Command.HOLD: "the hold on its hooks",
+    Command.SAMPLE: "sample its own stacks",
+    Command.TRACE: "trace its steps",
+    Command.MEMORY: "record the allocator's history",
+    Command.WITHDRAW: "remove its hooks",
+    Command.HOLD: "keep its hooks as long as tuimon runs",
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0
@@ -160,7 +160,7 @@ class Channel(RingReader):
         words = self.words()
         if words[VERSION_WORD] != CONTROL_VERSION:
             self.close()
-            raise RingError("it is of another version of tuimon")
+            raise RingError("it belongs to another version of tuimon")
         self._known = words[COMMANDS_WORD]
 
     def __enter__(self) -> Channel:
@@ -188,11 +188,9 @@ class Channel(RingReader):
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
         """Give an order. Raises ControlError, as where another monitor has given the same."""
         if not 0 <= argument < 1 << 64:
-            raise ValueError(f"{argument} is no argument of an order")
+            raise ValueError(f"{argument} is not a valid argument of an order")
         if not self.knows(command):
-            raise ControlError(
-                f"the agent in process {self.pid} is of an older tuimon and does not know {WORK[command]}"
-            )
+            raise ControlError(f"the agent in process {self.pid} is of an older tuimon and cannot {WORK[command]}")
         if not self.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
             raise ControlError(f"another tuimon is giving an order to process {self.pid}", "try again")
         try:
@@ -223,9 +221,7 @@ class Channel(RingReader):
         is_ours = instead_of is not None and instead_of.number == latest.number
         is_wanted = is_whole(latest, command) and is_alive(latest.alive_ns, self._clock_ns())
         if argument and is_open and is_wanted and not is_ours:
-            raise ControlError(
-                f"another tuimon has ordered {WORK[command]} from process {self.pid}", "wait for its end"
-            )
+            raise ControlError(f"another tuimon has ordered process {self.pid} to {WORK[command]}", "wait for its end")
         number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
         order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
         self.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
@@ -272,7 +268,7 @@ class Request:
         """Take the order back; what it has begun is undone at the training's next step. Raises nothing."""
         if self.is_over:
             return
-        self._lost = "it was taken back"
+        self._lost = "the order was withdrawn"
         try:
             self.channel.order(self.command, 0)
         except ControlError:  # it ends when the heartbeat stops
@@ -296,18 +292,18 @@ class Request:
         """The answer to an order that was carried out. Raises ControlError."""
         answer, work, pid = self.answer, WORK[self.command], self.channel.pid
         if answer is None or self._lost:
-            lost = self._lost or "there is no answer yet"
-            raise ControlError(f"{work}: nothing came from process {pid}: {lost}", _TRY_WHILE_IT_RUNS)
+            lost = self._lost or "it has not answered yet"
+            raise ControlError(f"process {pid} did not {work}: {lost}", _TRY_WHILE_IT_RUNS)
         reason = self.channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
             raise ControlError(
-                f"process {pid} refuses {work}: {reason}", "Try again once that is no longer so; nothing was changed"
+                f"process {pid} refuses to {work}: {reason}", "Nothing was changed; try again when that no longer holds"
             )
         if answer.state == State.STOPPED:
-            why = f"process {pid} ends or had no heartbeat of this monitor"
-            raise ControlError(f"{work}: stopped before the end, as {why}", _TRY_WHILE_IT_RUNS)
+            why = "it ends, or had no heartbeat from this monitor"
+            raise ControlError(f"process {pid} began to {work} but stopped early: {why}", _TRY_WHILE_IT_RUNS)
         if answer.state != State.DONE:
-            raise ControlError(f"{work} went wrong in process {pid}: {reason}")
+            raise ControlError(f"process {pid} failed to {work}: {reason}")
         return answer
 
     def no_answer(self) -> ControlError:
@@ -315,15 +311,15 @@ class Request:
         pid, work = self.channel.pid, WORK[self.command]
         if self.answer is None:
             return ControlError(
-                f"process {pid} has not come to {work}: no backward pass has ended since the order",
+                f"process {pid} has not begun to {work}: no backward pass has ended since the order",
                 "it may be in set-up, in a long evaluation, or stuck; the request ends with this tuimon",
             )
-        return ControlError(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
+        return ControlError(f"process {pid} has begun to {work} and has made no step since", "it may be stuck")
 
     def _go_on(self, order: Order) -> str:
         """Beat; returns why there will be no answer, if so."""
         if order.number != self.number:
-            return "another tuimon has ordered it as well"
+            return "another tuimon has given the same order"
         if not self.channel.is_running():
             return "it has ended"
         try:

@@ -77,7 +77,7 @@ def _target(path: str, *, force: bool) -> str:
             "Give -o the name of a file; report, diff and export write to stdout without -o",
         )
     if is_log(path):
-        raise UsageError(f"{plain(path)} is a tuimon log, which no output replaces", _OTHER_NAME)
+        raise UsageError(f"{plain(path)} is a tuimon log, and no output may replace a log", _OTHER_NAME)
     if not force:
         raise _exists(path)
     return os.path.realpath(path)

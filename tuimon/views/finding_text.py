@@ -66,7 +66,7 @@ def _range(low: float, high: float) -> tuple[str, str]:
 
 NO_FINDING = "No finding: no rule sees anything that holds this training back."
 TOO_FEW_STEPS = "Too few steps to say what holds this training back."
-NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or update that was seen."
+NO_TRAINING = "Only the pace is known: no batch, backward pass or update was seen in the steps."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 #: An unknown gain is not a small one.
 NONE_KNOWN = "No fix is known to gain 5 % or more; what the first one gains is unknown."

@@ -280,7 +280,7 @@ def limits_text(history: MemoryHistory) -> list[str]:
     """What the figures leave out, and how they were measured."""
     notes = ["the figures leave out what was allocated before the recording"]
     if history.trigger == "asked":
-        notes.append("steps are counted from backward to backward; growth is what most steps left behind")
+        notes.append("steps are counted from backward to backward; growth is what most steps leave allocated")
     if history.pause_ms:
         notes.append(f"recording the memory held the training up for {history.pause_ms:.0f} ms")
     return notes

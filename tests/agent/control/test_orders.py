@@ -54,7 +54,7 @@ def test_what_was_taken_back_has_brought_nothing(channel):
     request = channel.order(Command.MEMORY, 5)
     request.cancel()
     with pytest.raises(
-        ControlError, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"
+        ControlError, match=r"^process \d+ did not record the allocator's history: the order was withdrawn$"
     ) as lost:
         request.result()
     assert lost.value.hint == "Try again while the training runs, for less if it ends soon"
@@ -65,10 +65,10 @@ def test_a_refusal_has_its_reason(channel, step, command):
     request = channel.order(Command.TRACE, 5)
     step()
     request.poll()
-    with pytest.raises(ControlError, match="refuses a trace of its steps: a profiler is on") as refused:
+    with pytest.raises(ControlError, match="refuses to trace its steps: a profiler is on") as refused:
         request.result()
     assert "\x1b" not in refused.value.message
-    assert refused.value.hint == "Try again once that is no longer so; nothing was changed"
+    assert refused.value.hint == "Nothing was changed; try again when that no longer holds"
     assert not step()
 
 
@@ -82,7 +82,7 @@ def test_what_a_command_raises_is_its_answer(channel, step, command, place):
     step()
     step()
     request.poll()
-    with pytest.raises(ControlError, match=r"went wrong in process .*ValueError: no"):
+    with pytest.raises(ControlError, match=r"failed to .*ValueError: no"):
         request.result()
 
 
@@ -139,7 +139,7 @@ def test_a_ring_of_an_agent_without_orders(tmp_path):
 
 def test_an_unknown_command_is_not_even_sent(channel, writer):
     writer.control_words()[1] = 0
-    with Channel(writer.path) as other, pytest.raises(ControlError, match="does not know"):
+    with Channel(writer.path) as other, pytest.raises(ControlError, match="cannot trace its steps"):
         other.order(Command.TRACE, 5)
 
 

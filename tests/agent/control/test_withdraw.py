@@ -25,7 +25,7 @@ def test_a_process_without_an_agent(tmp_path, monkeypatch):
 
 def test_an_agent_of_another_version_takes_no_orders(own_channel):
     runtime.writer().control_words()[VERSION_WORD] += 1
-    with pytest.raises(ControlError, match=r"takes no orders: it is of another version"):
+    with pytest.raises(ControlError, match=r"takes no orders: it belongs to another version"):
         open_channel(os.getpid())
 
 

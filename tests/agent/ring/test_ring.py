@@ -397,7 +397,7 @@ def test_only_a_file_of_that_name_is_opened(writer, tmp_path):
     (tmp_path / "link.ring").symlink_to(writer.path)
     os.mkfifo(tmp_path / "pipe.ring")
     for name, error in (("link", OSError), ("none", FileNotFoundError), ("pipe", RingError)):
-        with pytest.raises(error, match="no file" if error is RingError else None):
+        with pytest.raises(error, match="not a file" if error is RingError else None):
             RingReader(str(tmp_path / f"{name}.ring"))
 
 

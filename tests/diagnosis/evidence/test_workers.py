@@ -132,7 +132,7 @@ def attached(waiting, *, anew):
 @pytest.mark.parametrize(("waiting", "anew", "told"), [(10, True, True), (30, True, False), (10, False, False)])
 def test_their_starts_are_the_cause_where_most_of_the_wait_is_there(waiting, anew, told):
     first = by_rule(attached(waiting, anew=anew))["input_bound"]
-    assert ("started anew for every epoch" in first.headline) == told
+    assert ("restarted for every epoch" in first.headline) == told
     assert any("persistent_workers=True: workers then stay" in fix.action for fix in first.fixes) == anew
 
 

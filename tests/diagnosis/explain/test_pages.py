@@ -51,7 +51,7 @@ def test_a_page_has_code_to_change_or_says_why_not(page: Page) -> None:
 
 def test_thresholds_are_those_of_the_rule() -> None:
     share = page_of("input_bound").thresholds[0]
-    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step in one claim")
+    assert (share.value, share.meaning.split(",")[0]) == (0.1, "least share of the step that a rule reports")
     assert "TraceML" in share.source
     assert {limit.value for limit in page_of("warmup").thresholds} == {FIRST_STEPS, FRESH_S, SLOW_RATIO}
     assert {limit.meaning for limit in page_of("queue_full").thresholds} >= {

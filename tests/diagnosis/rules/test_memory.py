@@ -408,8 +408,8 @@ def test_allocations_that_failed():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("OSError: [Errno 24] Too many open files: 'a.png'", "it had as many files open as it may (1,024): OSError"),
-        ("RuntimeError: received 0 items of ancdata", "it had as many files open as it may (1,024): RuntimeError"),
+        ("OSError: [Errno 24] Too many open files: 'a.png'", "it reached its limit of open files (1,024): OSError"),
+        ("RuntimeError: received 0 items of ancdata", "it reached its limit of open files (1,024): RuntimeError"),
         ("RuntimeError: can't start new thread", "no thread or process could be started (4,096): RuntimeError"),
         ("OSError: [Errno 28] No space left on device", "the disk was full (/scratch, 3 GiB): OSError"),
         (
@@ -427,7 +427,7 @@ def test_allocations_that_failed():
         ),
         (
             "RuntimeError: unable to open shared memory object </torch_7_9> in read-write mode: Too many open files",
-            "it had as many files open as it may (1,024): RuntimeError",
+            "it reached its limit of open files (1,024): RuntimeError",
         ),
         ("OSError: [Errno 2] No such file or directory: 'No_space.txt'", None),
         ("ValueError: too many values to unpack", None),

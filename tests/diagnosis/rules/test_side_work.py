@@ -164,7 +164,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     finding = found(QUARTER, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25)))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation")
-    assert finding.action == "run check() train.py:60 less often, or on a part of the data"
+    assert finding.action == "run check() train.py:60 less often, or on part of the data"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ SAVES = (
 @pytest.mark.parametrize(
     ("places", "cause", "kind", "action"),
     [
-        (POSTS, "network", "calls over the network", "collect what post() train.py:50"),
+        (POSTS, "network", "calls over the network", "send the requests of post() train.py:50"),
         (SAVES, "checkpoint", "saving checkpoints", "save less often at save() train.py"),
     ],
 )

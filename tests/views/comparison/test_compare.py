@@ -247,7 +247,7 @@ SLOWED = tuple(row._replace(steps=0.0, total_ns=0.0) for row in run(2).stretches
     [
         (run(1), run(2, number=5), r"AFTER .*too short: only 5 windows with steps after its warm-up, in 5 s"),
         (run(1), run(2, stretches=SLOWED), r"AFTER .*too short: only 0 windows"),  # all by a trace
-        (run(1, stretches=()), run(2), r"BEFORE .*has no step that was measured"),
+        (run(1, stretches=()), run(2), r"BEFORE .*has no measured step"),
     ],
 )
 def test_a_run_without_enough_steps_is_refused(before: Run, after: Run, says: str) -> None:

@@ -43,7 +43,7 @@ def test_all_ranks_are_listed_however_many(of_many: Report) -> None:
 
 def test_the_text_names_the_late_rank_and_fits_a_page(of_many: Report) -> None:
     lines = text_report(of_many).splitlines()
-    at = lines.index("Ranks, first those that are not well or hold the others up")
+    at = lines.index("Ranks; those in trouble, or holding the others up, come first")
     assert lines[1].startswith("node000 and 35 more nodes, started ")
     assert lines[at + 1].startswith("  rank 70 on node035: ")
     assert ", late by 39" in lines[at + 1]

@@ -105,7 +105,7 @@ class RingBytes:
             if info.st_uid != os.geteuid():
                 raise RingError("%s belongs to user %d" % (path, info.st_uid))
             if not stat.S_ISREG(info.st_mode):
-                raise RingError("%s is no file" % path)
+                raise RingError("%s is not a file" % path)
             if info.st_size < layout.SLOTS_OFFSET + layout.SLOT_BYTES:
                 raise RingError("%s is too short for a ring" % path)
             if writable and info.st_mode & 0o077:

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     if os.path.realpath(parsed.before) == os.path.realpath(parsed.after) and not parsed.anyway:
         raise NotComparable(
             f"BEFORE and AFTER are the same: {plain(parsed.after)}",
-            "Name the log of another run, or compare this one with itself by --anyway",
+            "Name the log of another run, or compare this one with itself with --anyway",
         )
     found = compare_logs(before, after, anyway=parsed.anyway)
     on_terminal = parsed.output is None and sys.stdout.isatty()

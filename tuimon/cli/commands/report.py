@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--brief",
         action="store_true",
-        help="cut JSON to 6 kB, for a language model: whole steps, phases and findings, of other lists the first rows",
+        help="cut JSON to 6 kB, for a language model: all steps, phases and findings, the first rows of other lists",
     )
     add_output(parser)
     parser.add_argument(

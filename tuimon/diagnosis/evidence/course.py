@@ -28,13 +28,13 @@ WARMUP_WINDOWS = 2
 COMPARABLE_WINDOWS = 16
 GROWTH_SIGMAS = Threshold(
     4.0,
-    "standard deviations by which the rank test must exceed what a series without a trend gives, to count as growth",
+    "standard deviations by which the rank test must exceed its mean over series without a trend, to count as growth",
     "our choice, by simulation (test_drift): at most 1 % of courses of 300 s (noise, warm-up, jumps, sawteeth) count as"
     " growth when tested every second",
 )
 DRIFT_RATIO = Threshold(
     1.15,
-    "growth of the median step time from which it is a drift",
+    "least growth of the median step time that counts as drift",
     "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
     " keeps noise out",
 )
@@ -45,7 +45,7 @@ JUMP_AT_ONCE = Threshold(
     " when tested every third second",
 )
 JUMP_LASTS = Threshold(
-    60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
+    60, "windows after which a jump counts as lasting", "our choice: most evaluations and checkpoints are shorter"
 )
 #: Fewest windows before a jump, and windows on each side of it that must already differ.
 _BEFORE, _NEAR = 20, 8

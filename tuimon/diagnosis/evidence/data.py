@@ -28,7 +28,7 @@ from tuimon.session.stacks.trie import StackNode, is_environment_step
 _DRAWS = "_next_index"
 HAND_OVER_MS = Threshold(
     2.0,
-    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
+    "ms that a worker's batch is assumed to cost the training thread if there are no workers yet",
     "measured in tests/scenarios where batches lie ready, two tensors each: 2.1 ms (healthy_trainer); 2.2 to 2.4 ms in"
     " other loops",
 )

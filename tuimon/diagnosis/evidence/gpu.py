@@ -25,12 +25,12 @@ from tuimon.torch_code import copies_nothing
 
 READINGS = Threshold(
     6,
-    "readings from which a GPU without a kernel does nothing, and a process stays on the NUMA node that it ran on",
+    "consecutive readings without a kernel that make a GPU unused, or on one NUMA node that tie a process to it",
     "our choice: 6 s of a GPU that the run uses, 24 s of any other, and 30 s of a process, which are read less often",
 )
 MIN_STEPS = Threshold(
     8,
-    "steps with GPU times, below which these are not used, unless they are long",
+    "least number of steps with GPU times for these to be used, unless steps are long",
     "our choice: the agent times bursts of eight steps, so one whole burst",
 )
 #: Seconds of timed steps from which even one step is enough: our choice, eight steps of 125 ms. A user whose steps take
@@ -43,7 +43,7 @@ GPU_CLOCK_WAIT_S = Threshold(
 )
 GAPS = Threshold(
     0.02,
-    "share of the time that lies between works that follow each other, which utilisation may count as idle",
+    "share of the time between consecutive pieces of work that utilisation may count as idle",
     "measured in tests/gpu_simulator: 0.1 to 1.7 % of recorded trainings on V100, RTX 2080 Ti and MI300X",
 )
 DEVICE_COPIES = Threshold(
@@ -54,7 +54,7 @@ DEVICE_COPIES = Threshold(
 )
 SLOW_PCIE = Threshold(
     1.3e9,
-    "bytes a second by NVML's PCIe counters, below which no copy goes",
+    "bytes a second by NVML's PCIe counters, below which no copy is under way",
     "a third of what pageable memory reaches on PCIe 3 (4 GB/s:"
     " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), as the counters showed 2.0 of 5.5 GB/s"
     " on an H100",
@@ -67,7 +67,7 @@ _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6:
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 SMALL_PINNED_BYTES = Threshold(
     float(1 << 20),
-    "bytes of pinned memory, up to which no copy of it takes long",
+    "bytes of pinned memory up to which a copy is short",
     "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
     " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
 )
@@ -468,5 +468,5 @@ def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], 
         if any(row.is_shared for row in gpus):
             reasons.append("NVML counts other processes as busy")
         if copying is None and not any(pcie_rates(row, row.latest) for row in gpus):
-            reasons.append("NVML counts no copies, so these may take all that no kernel does")
-    return f"{'; '.join(reasons or ['launches are hardly ahead'])}; tuimon trace measures it"
+            reasons.append("NVML does not count copies, which may take all the time without a kernel")
+    return f"{'; '.join(reasons or ['launches run hardly ahead'])}; tuimon trace measures it"

@@ -17,11 +17,11 @@ from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import ThreadRow
 
 FIRST_STEPS = Threshold(
-    3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
+    3, "steps up to which all figures count as those of the start", "our choice: the fewest steps that have a median"
 )
 SLOW_RATIO = Threshold(
     3.0,
-    "times the usual that a step, its side work or a batch takes to be an exception: compilation and caches",
+    "multiple of its usual time from which a step, its side work or a batch is an exception: compilation and caches",
     "measured in tests/scenarios: without warm-up the slowest of the first steps takes 1.4 to 2.4 medians (healthy_gan,"
     " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
 )

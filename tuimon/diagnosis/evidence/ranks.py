@@ -27,25 +27,25 @@ from tuimon.session.steps import SHARED_PARTS, SharedStep
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
-    "times as long as forward that backward takes on a GPU at most, without waiting for other ranks",
+    "longest that backward takes on a GPU without waiting for other ranks, as a multiple of forward",
     "twice the operations (https://epoch.ai/blog/backward-forward-FLOP-ratio), and once more where activation"
     " checkpointing recomputes the forward pass",
 )
 TOGETHER_MS = Threshold(
     1.0,
-    "ms within which all ranks come out of one exchange of gradients",
+    "ms within which all ranks leave one exchange of gradients",
     "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
 )
 NCCL_SMS = Threshold(
     0.5,
-    "share of a GPU's multiprocessors that kernels of NCCL keep busy at most",
+    "largest share of a GPU's multiprocessors that NCCL's kernels keep busy",
     "64 channels, each a block of its own (https://github.com/NVIDIA/nccl/blob/master/src/include/device.h), of the"
     " H100's 132 multiprocessors",
 )
 ALIKE_SMS = Threshold(
     1.25,
-    "times as many multiprocessors that the kernels of one rank keep busy as those of another at the same code",
-    "our choice: beyond it, work that differs keeps others busy",
+    "largest ratio between the multiprocessors that two ranks keep busy with the same code",
+    "our choice: beyond it, the ranks do different work",
 )
 #: Steps of two ranks that are further apart than this part of a step are not the same step.
 _SAME_STEP = 0.25

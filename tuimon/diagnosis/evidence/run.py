@@ -31,7 +31,7 @@ from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, Pro
 
 WANTED_RATIO = Threshold(
     1.3,
-    "times the cores there are that the run's threads want, from which these are too few",
+    "cores that the run's threads want, as a multiple of those there are, from which these are too few",
     "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
     " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
 )

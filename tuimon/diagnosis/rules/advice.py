@@ -169,17 +169,23 @@ def less_by_option(owner: Owner | None, function: Place) -> str:
 _MODEL = "compute_bound_cpu compute_bound launch_bound"
 #: By a part of the warning's text: what to do, and the rules whose findings it concerns, whatever its line.
 ROWS = {
-    "Using a target size": ("give target and output of a loss one shape: it computes each with each", _MODEL),
-    "Creating a tensor from a list of numpy": ("join a list of arrays before it becomes a tensor", "input_bound"),
-    "To copy construct from a tensor": ("use a tensor's clone() in the place of torch.tensor()", "input_bound"),
+    "Using a target size": (
+        "give the output and the target of the loss the same shape: now each element is compared with every other",
+        _MODEL,
+    ),
+    "Creating a tensor from a list of numpy": (
+        "stack the arrays (np.stack()) before making a tensor of them",
+        "input_bound",
+    ),
+    "To copy construct from a tensor": ("call clone() on the tensor instead of torch.tensor()", "input_bound"),
     "This DataLoader will create": ("lower num_workers to the number of cores", "cpu_oversubscribed"),
     "TensorFloat32 tensor cores": ("call torch.set_float32_matmul_precision('high')", "compute_bound"),
     "Torch was not compiled with flash attention": ("use a build of torch with flash attention", _MODEL),
     "RNN module weights are not part of": ("call flatten_parameters() of the recurrent layers", _MODEL),
-    "There is a performance drop because": ("leave the operation that it names out of torch.vmap", _MODEL),
+    "There is a performance drop because": ("keep the operation that it names out of torch.vmap", _MODEL),
     "None of the inputs have requires_grad=True": ("pass use_reentrant=False to checkpoint()", _MODEL),
     "does not support code generation for complex": (
-        "leave complex numbers out of torch.compile, or hold their two parts in real tensors",
+        "keep complex numbers out of torch.compile, or hold their real and imaginary parts in real tensors",
         f"{_MODEL} recompiles",
     ),
     "DataFrame is highly fragmented": ("join the columns at once: pd.concat(axis=1)", "input_bound side_work"),

@@ -26,21 +26,22 @@ from tuimon.torch_code import elementwise_update, multiplies
 
 FLOAT32_TAKES = Threshold(
     0.50,
-    "part of the time that float32 takes of computing on a CPU in float64, or in bfloat16 if it has AVX-512 but no"
-    " products of that",
-    "measured in bench/cpu_settings.py: 0.44 to 0.63 of float64, but 0.21 of convolutions; 0.41 to 0.62 of bfloat16",
+    "time that float32 takes on a CPU, as a part of float64's, or of bfloat16's if it has AVX-512 without bfloat16"
+    " products",
+    "measured in bench/cpu_settings.py: 0.44 to 0.63 of float64's (0.21 in convolutions), 0.41 to 0.62 of bfloat16's",
 )
 AVX2_TAKES = Threshold(
     0.15,
-    "part of the time that float32 takes of bfloat16 on a CPU without AVX-512, and of float16 without products of that",
-    "measured in bench/cpu_settings.py: 0.08 to 0.20, in float16 0.07 to 0.18",
+    "time that float32 takes, as a part of bfloat16's on a CPU without AVX-512, or of float16's without float16"
+    " products",
+    "measured in bench/cpu_settings.py: 0.08 to 0.20 of bfloat16's, 0.07 to 0.18 of float16's",
 )
 TRACED_TAKES = Threshold(
     0.45,
-    "part of the time of Python code under a profiler or tracer that it takes without",
+    "time that Python code takes without a profiler or tracer, as a part of its time under one",
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
-TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
+TRACED_ERROR = Threshold(0.25, "tolerance of that part", "measured in bench/cpu_settings.py")
 #: Least part of the work that is left: nothing vanishes whole, and checks still test a flag: our choice.
 _LEAST_LEFT = 0.05
 #: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.
@@ -179,7 +180,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
         (
             "anomaly",
             _notes_stack,
-            "autograd's anomaly detection notes the stack of each operation for {} of each step",
+            "autograd's anomaly detection records the stack of each operation for {} of each step",
             ANOMALY[1],
         ),
     ):
@@ -243,8 +244,8 @@ def _checks_arguments(node: StackNode) -> bool:
 
 FUSED_OF_SINGLE = Threshold(
     0.10,
-    "part of the time of an update that goes through tensors one by one that a fused one takes",
-    "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
+    "time of a fused update, as a part of one that goes through tensors one by one",
+    "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, with 800 tensors",
 )
 #: What is left of an update is at most this many times a fused update, and at least nothing: our choice.
 _FEWEST = 2.0
@@ -254,18 +255,20 @@ _ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
 _ON_CPU = frozenset({"adam", "adamw"})
 FUSED_TAKES = Threshold(
     0.30,
-    "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes, in one group",
-    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
-    " update; 0.39 to 0.84 with SGD, for which it is no fix; 0.26 to 0.41 of a fused one of small tensors, each a group"
-    " of its own",
+    "time of a fused update in one group, as a part of that of torch's Adam or AdamW with many tensors",
+    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, and less in longer"
+    " updates; 0.39 to 0.84 with SGD, for which it is not offered; 0.26 to 0.41 of a fused update of small tensors in"
+    " groups of one",
 )
 SMALL_TENSOR = Threshold(
-    10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
+    10_000.0,
+    "mean number of elements of a tensor up to which one group is the fix",
+    "measured in bench/fused_update.py",
 )
 SMALL_PART = Threshold(
     0.15,
-    "part of the time of an update by a function of the user's in which it holds the GIL, from which its operations are"
-    " so small that they are all overhead",
+    "share of a hand-written update that holds the GIL, from which its operations count as too small to be anything"
+    " but overhead",
     "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
     " of 10 µs and more",
 )

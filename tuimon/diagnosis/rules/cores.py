@@ -199,9 +199,9 @@ def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
     return verdict(
-        f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other:"
-        f" they wait {percent(max(delays))} of the time for a core",
-        "change nothing: each has a core of its own",
+        f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other down: they"
+        f" wait {percent(max(delays))} of the time for a core",
+        "change nothing: each has its own core",
         severity="benign",
         trainings=len(trainers),
         delay_ratio=max(delays),

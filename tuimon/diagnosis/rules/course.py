@@ -33,7 +33,7 @@ from tuimon.text import at, ms_text, size_text
 
 FRESH_S = Threshold(
     3.0,
-    "seconds after the first step for which a slow start is worth the verdict line",
+    "seconds after the first step during which a slow start may take the verdict line",
     "our choice: time to read the line; longer would hide the first real verdict",
 )
 _LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
@@ -148,7 +148,7 @@ def _longer(course: CourseEvidence) -> _Longer | None:
         return _Longer(jump, since, action, "jump")
     if (slower := course.slower_hour) is not None:
         ended = after(slower.now.span.end_s - slower.before.span.end_s)
-        action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
+        action = "check what has changed since then: what grows with the steps, other programs, clocks, the file system"
         return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
     return None
 
@@ -163,39 +163,39 @@ def is_drift(works_ms: Sequence[float]) -> bool:
 
 HANG_S = Threshold(
     15.0,
-    "seconds without a boundary in any rank, with every thread idle, from which a training may hang",
-    "our choice: evaluation, compilation and the start of workers use the CPU, and what waits for a disk, the network"
-    " or a person is given longer",
+    "seconds without a boundary in any rank, with every thread idle, after which a training counts as hung",
+    "our choice: evaluation, compilation and the start of workers use the CPU; waits for a disk, the network or a"
+    " person get longer",
 )
 SLOW_WAIT_S = Threshold(
     60.0,
-    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or for a file,"
-    " as long as it is not known whether that is read or written",
+    "the same, while the training waits for a checkpoint, a disk, the network, a sleep, or a file that it may be"
+    " reading or writing",
     "our choice: longer than checkpoints and downloads usually pause a loop",
 )
 STACKS_S = Threshold(
     25.0,
-    "seconds from which a training may hang whose stacks are not known",
+    "the same, while the stacks of the training are not known",
     "our choice: they are taken within ten seconds",
 )
 HANG_RATIO = Threshold(
     10.0,
-    "times the median step that nothing must have moved to count as a hang",
-    "our choice: it excuses loops whose steps are long",
+    "multiple of the median step for which nothing must have moved to count as a hang",
+    "our choice: it spares loops with long steps",
 )
 LONGEST_RATIO = Threshold(
     1.5,
-    "times the longest step so far that nothing must have moved, up to a minute, to count as a hang",
-    "our choice: it excuses loops that have stood still this long before",
+    "multiple of the longest step so far, up to a minute, for which nothing must have moved to count as a hang",
+    "our choice: it spares loops that have stood still this long before",
 )
 IDLE_S = Threshold(
     120.0,
-    "seconds since the stacks of a program showed it idle below its training loop, from which that is reported",
+    "seconds that a program must have been idle in the code after its training loop to be reported",
     "our choice: longer than files, trackers and ranks usually take to be closed",
 )
 LONG_S = Threshold(
     600.0,
-    "the same, from which it is a warning if the program holds a GPU",
+    "the same, for a warning if the program holds a GPU",
     "our choice: others could train for that long",
 )
 
@@ -213,7 +213,7 @@ _GONE = (
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
 #: By how a program rests after its training: what it does, and how to end it.
 _RESTS: dict[Rest, tuple[str, str]] = {
-    "sleep": ("sleeps", "leave out the sleep, or sys.exit() in place of it"),
+    "sleep": ("sleeps", "leave out the sleep, or call sys.exit() instead"),
     "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
 }
 

@@ -60,12 +60,12 @@ class Facts(Struct, frozen=True, dict=True):
     loader: LoaderRow | None
     rollout: Rollout  # empty if there is none
     samples: Samples  # of the training thread in the data phase
-    own: HotLine | None  # the function that the training thread is in most
+    own: HotLine | None  # the function with most samples of the training thread
     cells: tuple[Cell, ...]  # of the data phase, without what other rules claim
 
     @cached_property
     def cause(self) -> Cause:
-        """The row that takes most of the data phase; each row takes from what those before it have left."""
+        """The row that takes most of the data phase; each row takes cells that the rows before it have left."""
         taken, left = dict[int, float](), self.cells
         for number, row in enumerate(CAUSES):
             if row.when(self):
@@ -75,7 +75,7 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def lie_ready(self) -> bool:
-        """True if batches lie ready; also if fetches are hardly ever sampled, in which it may as well draw indices."""
+        """True if batches lie ready, and fetches have enough samples to exclude the drawing of indices."""
         return self.samples.total >= MIN_SAMPLES / 2 and self.evidence.data.lie_ready
 
     @cached_property
@@ -85,9 +85,9 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def part(self) -> Interval:
-        """The part of making or fetching a batch that this function takes; all of it if there is no function.
+        """The part of making or fetching a batch that the function to blame takes; all of it if there is none.
 
-        Samples of workers cover all their time, those of the training thread the data phase.
+        A worker's samples cover all of its time, the training thread's only the data phase.
         """
         if self.hot is None:
             return WHOLE
@@ -122,9 +122,9 @@ class Facts(Struct, frozen=True, dict=True):
             "spare": evidence.cores - 1,
             "option": options(evidence).workers,
             "vectorised": options(evidence).environments,
-            "starts": "its workers are started anew for every epoch"
+            "starts": "its workers are restarted for every epoch"
             if each is None
-            else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
+            else f"a new iterator is made for every {'batch' if each < 2 else f'{each} batches'}",
             "once": "make the iterator once, outside the loop, and " if each is not None else "",
             "preparers": f"{'threads of ' * threads}the training process prepare{'s' * (not threads)} it",
             "in_workers": " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
@@ -334,7 +334,7 @@ _KEEPING = (
         when=lambda f: f.model.likely.starts_ms > 0.0 and not (f.loader is not None and f.loader.facts.persistent),
     ),
     Remedy(
-        "set num_workers=0 (now {workers.number}): starting workers takes longer than to make the batches",
+        "set num_workers=0 (now {workers.number}): starting workers takes longer than making the batches",
         "workers",
         when=lambda f: f.model.likely.starts_ms > 0.0 and not f.lie_ready,
     ),
@@ -351,7 +351,8 @@ CAUSES = (
         ": {starts}",
         (
             Remedy(  # its workers make the first batch while the loop waits; more workers would not help
-                "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
+                "make the iterator once, outside the loop, and take all batches from it: the next ones are then"
+                " prefetched",
                 "starts",
                 when=lambda f: f.evidence.data.of_iterator is not None,
             ),
@@ -412,7 +413,7 @@ CAUSES = (
         ": the next batch is {late} late, later ones lie ready{at}",
         (
             Remedy(
-                "set in_order=False: batches then come as they are made, in another order",
+                "set in_order=False: batches then come as soon as they are made, in a different order",
                 "in_order",
                 to=lambda f: 1.0,
                 when=lambda f: f.loader is not None and bool(f.loader.facts.in_order),
@@ -427,11 +428,11 @@ CAUSES = (
         ": batches are ready, but each takes {fetch} to hand over",
         (
             Remedy(
-                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than to make it", "workers"
+                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than making it", "workers"
             ),
             Remedy(
                 "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
-                " each tensor is handed over by itself",
+                " each tensor is handed over separately",
                 "fetch",
                 to=lambda f: (
                     min(1.0, HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + _MOST_FIELDS / f.apart)

@@ -156,13 +156,14 @@ _GUARDS: dict[str, Guard] = {
         "call it in one mode: a version for training and one for evaluation is usual, more are not",
     ),
     r"(?P<x>[A-Za-z_][\w.\[\]'\"]*) (?:==|is|!=|<=?|>=?) ": Guard(
-        "{x} has another value", "pass {x} as a tensor: torch.tensor({x})"
+        "{x} has a different value", "pass {x} as a tensor: torch.tensor({x})"
     ),
 }
 _LOCAL = re.compile(r"L\[['\"](\w+)['\"]\]")
 _ANY = Guard(
     "something differs from what was compiled",
-    "keep the shapes and numbers that reach the compiled model alike: pad to few lengths, pass numbers as tensors, or"
+    "keep the shapes and numbers that reach the compiled model constant: pad to a few lengths, pass numbers as"
+    " tensors, or"
     " compile with dynamic=True; TORCH_LOGS=recompiles names what differs",
 )
 
@@ -201,7 +202,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     why = f": {guard.differs}" if again and again[0].reason else ""
     count, window_s = sum(event.count for event in again), evidence.phases.window_s
     return verdict(
-        f"{percent(share)} of each step compiles {_name(again)} anew{why}",
+        f"{percent(share)} of each step recompiles {_name(again)}{why}",
         without(evidence, "compiling", guard.fix, Interval.around(share)),
         share=share,
         at=hot,
@@ -237,7 +238,7 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
         return None
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
     return verdict(
-        f"torch.compile breaks the graph off: {breaks[0].reason}",
+        f"torch.compile breaks the graph: {breaks[0].reason}",
         "move what it cannot trace out of the compiled function, if its pieces are small",
         severity="info",
         cause="graph_breaks",

@@ -32,7 +32,7 @@ SOON_S = Threshold(
 )
 LATER_S = Threshold(
     3600.0,
-    "seconds until memory is full, below which it is mentioned",
+    "seconds until memory is full, below which that is mentioned",
     "our choice: growth over two minutes predicts no more than the next hour",
 )
 LATEST_S = Threshold(
@@ -43,7 +43,7 @@ LATEST_S = Threshold(
 LEAST_RISE = Threshold(
     16.0,
     "MiB, open files or threads by which a process must have grown since the first steps",
-    "our choice: more than what allocators keep for later, and loggers and pools open as they are first used; 1 MiB/s"
+    "our choice: more than allocators keep in reserve, and loggers and pools open at their first use; 1 MiB/s was"
     " seen within the first half minute",
 )
 _MIB = 1 << 20
@@ -120,8 +120,9 @@ _KINDS: dict[Resource, _Kind] = {
     ),
     "files": _Kind(
         r"Too many open files|received 0 items of ancdata",
-        "it had as many files open as it may",
-        "close what is opened: with open(...) as file. Tensors kept of workers' batches hold a file each: keep copies"
+        "it reached its limit of open files",
+        "close files after use: with open(...) as file. Each tensor kept from a worker's batch holds a file open:"
+        " keep copies"
         " (.clone()), or torch.multiprocessing.set_sharing_strategy('file_system')",
         unit="open file",
         left=" open files left",
@@ -284,7 +285,7 @@ def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     return verdict(
         f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
         f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
-        " each look at an object writes its reference count, and copies its page",
+        " each access to an object writes its reference count, which copies its page",
         severity="info" if full_s is None else _severity(full_s, is_doubtful=False),
         cause="copied",
         evidence={
@@ -418,7 +419,7 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
     )
 
 
-@partial(Rule, "GPU memory on its edge", needs=(ALLOCATOR,), is_harm=True)
+@partial(Rule, "GPU memory nearly full", needs=(ALLOCATOR,), is_harm=True)
 def allocator_retries(evidence: Evidence) -> Finding | None:
     """torch's allocator had to free its cache and try again: memory is nearly full, and each retry stops the GPU.
 
@@ -433,7 +434,7 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
     retries = worst.retries or 0
     return verdict(
         f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
-        " memory is on its edge",
+        f" memory is nearly full",
         "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
         " checkpointing; batches of similar length fragment memory less",
         retries=retries,

@@ -129,7 +129,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     mends.append(_to_gpu(evidence))
     fixes = [action for action in mends if action is not None]
     if not fixes and not against and is_in_order(rest):
-        fixes = ["leave it as it is: the loop is in order, and the time is the model's own work"]
+        fixes = ["leave it as it is: nothing holds the loop back, and the time is the model's own work"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
     return verdict(
@@ -212,11 +212,11 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
     by_positions = (
         batches.total_bytes <= most and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
     )
-    action = "pad each batch to its own longest text, and put texts of like length into one batch"
+    action = "pad each batch to its own longest text, and put texts of similar length into one batch"
     return _finding(
         evidence,
         "padding",
-        f"{percent(padding)} of the positions in its batches are padding, which the model computes as well",
+        f"{percent(padding)} of the positions in its batches are padding, on which the model computes too",
         action,
         share,
         is_known=by_positions,
@@ -239,7 +239,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     keeps = samples.part(lambda node: any("retain_graph" in frame.source for frame in node.frames))
     if samples.total >= MIN_SAMPLES and keeps < TRACE:
         return None
-    action = "add the losses of a batch, and call backward() once, unless the gradient of each is needed by itself"
+    action = "add the losses of a batch, and call backward() once, unless you need the gradient of each"
     return _finding(
         evidence,
         "repeated_backward",
@@ -263,7 +263,7 @@ def _unused(evidence: Evidence, computes: float) -> Finding | None:
     return _finding(
         evidence,
         "unused_gradients",
-        f"gradients of {unused.tensors} of {unused.of_tensors} parameters are computed, and no optimizer holds these",
+        f"gradients of {unused.tensors} of {unused.of_tensors} parameters are computed, but no optimizer updates these",
         action,
         share,
         unused_share=unused.inputs / unused.of_inputs,

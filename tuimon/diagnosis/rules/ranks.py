@@ -103,7 +103,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
         whom = f"for gradients of the other {ranks - 1} ranks"
         if exchange.is_uneven:
-            whom = f"mostly for later ranks: which of the {ranks} are late changes from step to step"
+            whom = f"mostly for late ranks, a different one of the {ranks} from step to step"
         headline = f"the GPU waits at least {share} of each step{phase}{',' * exchange.is_uneven} {whom}"
         fix = without_cost(evidence, cheaper, exchange.share, changes_training=True)
         if exchange.rests_on != "no_sync" or not whole:

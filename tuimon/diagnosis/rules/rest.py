@@ -21,16 +21,16 @@ from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, code_place, function_text, plain
 from tuimon.torch_code import multiplies
 
-#: Functions that only lead to work: their time belongs to whatever they call.
+#: Functions that only call others: their time belongs to the functions that they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 
 
-#: Time that is not in the model's passes, in words, and what to do about it; the first match counts.
+#: Time outside the model's passes: how to recognise it, its name, and the advice; the first match counts.
 _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (
         lambda cell: "core" in cell.via,
         "waits for a core",
-        "see what has the cores: other programs (top), or more threads than there are cores",
+        "see what uses the cores: other programs (top), or more threads than there are cores",
     ),
     (lambda cell: cell.doing == "gc", "garbage collections", None),
     (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),
@@ -39,15 +39,15 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 )
 
 
-#: Work below Python that is not the model's, by kind of library: the least part of the CPU time in the passes, in
-#: words, and what to do about it. Some of the kernel is in each model. Of 60 % in the kernel glibc's settings left 1 %
-#: (mallopt(3)), and steps of 270 ms took 91 ms.
+#: Work below Python that is not the model's, by kind of library: the least part of the CPU time in the passes, its
+#: name, and the advice. Every model spends some time in the kernel. In one training, glibc's settings (mallopt(3))
+#: reduced the kernel's part from 60 % to 1 %, and steps from 270 to 91 ms.
 _BELOW_PYTHON: tuple[tuple[Kind, float, str, str], ...] = (
     (
         "pool",
         0.0,
         "OpenMP, which waits for the other threads of an operation",
-        "try fewer threads (torch.set_num_threads): operations are small, or their shares uneven",
+        "try fewer threads (torch.set_num_threads): operations are small, or unevenly divided",
     ),
     (
         "kernel",

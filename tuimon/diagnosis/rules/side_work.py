@@ -75,7 +75,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     known = known_of(hot and hot.place, evidence.samples.where(phase="eval"))
-    less = host_model(evidence).fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0))
+    less = host_model(evidence).fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
     return verdict(
         f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
         less,
@@ -162,7 +162,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
         " (torch.distributed.checkpoint.async_save)",
     ),
     (lambda f: f.wait, "{f.wait}"),
-    (lambda f: f.runs_model, "run {f.at} less often, or on a part of the data"),
+    (lambda f: f.runs_model, "run {f.at} less often, or on part of the data"),
     (lambda f: True, "run {f.at} less often, asynchronously, or after the epoch"),
 )
 

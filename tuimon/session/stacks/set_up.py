@@ -1,6 +1,7 @@
-"""The work of a process beside its steps: before the first one, and during them what markers do not show.
+"""The work of a process outside its steps (import, set-up), and the work in them that markers do not show.
 
-That it compiles, and writes checkpoints."""
+Compilation and checkpoints are such work.
+"""
 
 from __future__ import annotations
 

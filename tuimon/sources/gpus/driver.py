@@ -130,7 +130,7 @@ class VendorLibrary:
     @classmethod
     def hangs(cls) -> Problem:
         """The problem of a call into the driver that does not return."""
-        hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
+        hint = "Figures are out of date until it does; dmesg shows whether a GPU is in trouble"
         return Problem(f"the {cls.vendor} driver does not answer", hint, passing=True)
 
 

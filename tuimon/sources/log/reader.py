@@ -86,9 +86,9 @@ LINE_LIMIT = 4 << 20
 
 #: The user's next step if the operating system refuses a log.
 _NEXT_STEPS = {
-    errno.EACCES: "Read it as the user who recorded it: a log is made for its owner alone",
-    errno.EPERM: "Read it as the user who recorded it: a log is made for its owner alone",
-    errno.EIO: "The disk or file system that it lies on fails: see dmesg, or read a copy of the log",
+    errno.EACCES: "Read it as the user who recorded it: only the owner of a log may read it",
+    errno.EPERM: "Read it as the user who recorded it: only the owner of a log may read it",
+    errno.EIO: "Its disk or file system fails: see dmesg, or read a copy of the log",
     errno.ESTALE: "The file server has another file there now: try again",
 }
 _LINE_END = b"\n"

@@ -39,7 +39,7 @@ class NodeLog(Lines):
         try:
             first = self.first()
             if not first:
-                raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
+                raise NotALog(f"{plain(path)} is empty", "Its run may not have started yet.")
             self.header = check_header(first, path)
         except NotALog:
             self.close()

@@ -244,7 +244,7 @@ class LogWriter:
             return None
         self._broken = False
         lost = f"; {self.lost} records were lost" if self.lost else ""
-        return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log is written again{lost}")
+        return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log can be written again{lost}")
 
     def close(self) -> None:
         """Write what is left, as far as there is room, and close the file."""
@@ -344,5 +344,5 @@ class LogWriter:
             source="log",
             level="warning",
             message=f"{plain(self.path)} cannot be written: {error.strerror}",
-            hint="The run goes on; writing is tried again every few seconds.",
+            hint="The run goes on; tuimon tries again every few seconds.",
         )

@@ -40,8 +40,8 @@ def refused_folders(now_s: float) -> list[Notice]:
 _DELETED = (
     "the ring of {process} was deleted from {folder}, as by a logout with RemoveIPC=yes or a cleaner of temporary"
     " files: its markers are still read, but DataLoader workers that start from now on are not timed",
-    "Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody empties in"
-    " TUIMON_RING_DIR before the next start.",
+    "Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or set TUIMON_RING_DIR to a folder that nobody"
+    " empties before the next start.",
 )
 #: Of those whose markers end before their processes do: a file was cut short, or its folder fails.
 _UNREADABLE = (

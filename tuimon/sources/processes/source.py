@@ -283,8 +283,8 @@ class ProcessSource(Source):
             if facts.tracer is not None:
                 tracer = plain(facts.tracer)
                 traced = f"process {pid} is being traced by {tracer}, at each call or line of its Python"
-                message = f"{traced}: times and verdicts are those of a slower program"
-                hint = f"Start it without {tracer} to see the training as it is otherwise"
+                message = f"{traced}: times and verdicts are those of the slowed program"
+                hint = f"Start it without {tracer} to see the training at its usual speed"
                 yield "tracer", self.name, message, hint
 
     # ---- what is reported of the processes

@@ -43,7 +43,7 @@ def explain(message: str, pid: int) -> Problem:
     if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
         return Problem(
             f"no stack samples: py-spy cannot read the Python of process {pid}",
-            f"It gives up where a thread is more than 4,000 calls deep; else upgrade py-spy: {_upgrade()}",
+            f"It gives up if a thread is more than 4,000 calls deep; otherwise upgrade py-spy: {_upgrade()}",
             passing=True,
         )
     if "failed to find python version" in text or "no python processes found" in text:

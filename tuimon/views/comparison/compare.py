@@ -101,8 +101,8 @@ def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
 def _check(run: Run, side: str) -> None:
     if not run.stretches:
         raise NotComparable(
-            f"{side} ({run.name}) has no step that was measured",
-            "Steps are measured by markers: record it by tuimon run, or attach --inject",
+            f"{side} ({run.name}) has no measured step",
+            "Steps are measured by markers: record it with tuimon run, or attach --inject",
         )
     number, seconds = len(run.steady), sum(row.span_s for row in run.steady)
     if number < LEAST_BATCHES:

@@ -185,7 +185,7 @@ class MetricsServer:
 def _cannot_listen(address: Address, error: OSError) -> Notice:
     where, hint = f"{address.host}:{address.port}", None
     if error.errno == errno.EADDRINUSE:
-        message, hint = f"{where} is in use, no metrics there yet", "Name another port: --prometheus PORT"
+        message, hint = f"{where} is in use, so no metrics are served yet", "Name another port: --prometheus PORT"
     elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         message, hint = f"{where} is not an address of this machine", "0.0.0.0:PORT listens on all of its addresses"
     elif error.errno in (errno.EACCES, errno.EPERM):

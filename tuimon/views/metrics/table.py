@@ -61,14 +61,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("tuimon_run_exit_code", (), "run.exit_code", "Exit code of the run, once it has ended and is known."),
     Metric(
         "tuimon_wall_time_seconds", ("part",), "seconds",
-        "How the time since monitoring began divides: training steps, import, evaluation, checkpoints and more."),
+        "How the time since monitoring began is divided: training steps, import, evaluation, checkpoints and more."),
     Metric("tuimon_ranks", (), "alive", "Training processes that are alive."),
 
     # steps and phases of each rank
     Metric("tuimon_steps_total", RANK, "since_start.steps", "Training steps that have ended."),
     Metric(
         "tuimon_step_seconds", RANK, HISTOGRAM,
-        "Length of the steps that were timed boundary by boundary, all of 13 ms or more, and a part of shorter ones."),
+        "Length of the steps timed boundary by boundary: all steps of 13 ms or more, and some of the shorter ones."),
     Metric(
         "tuimon_step_recent_seconds", (*RANK, "statistic"), {"median": "steps.median_ms", "p95": "steps.p95_ms"},
         "Length of a step over the last 30 s, exact within 0.5 %: median and p95."),
@@ -96,22 +96,22 @@ METRICS: tuple[Metric, ...] = (
     Metric("tuimon_mfu_ratio", RANK, "mfu_ratio", "FLOPs a second, as a share of the dense peak of the rank's GPUs."),
     Metric(
         "tuimon_time_left_seconds", RANK, "left_s",
-        "How long the run still takes at the pace of the last 30 s, where its Trainer says how many steps it makes."),
+        "How long the run still takes at the pace of the last 30 s, if its Trainer states the number of its steps."),
     Metric(
         "tuimon_checkpoints_total", RANK, "checkpoints.number",
-        "Checkpoints since the first steps, as bursts of writing; absent where they are too close to be told apart."),
+        "Checkpoints since the first steps, as bursts of writing; absent if they are too close together to separate."),
     Metric("tuimon_checkpoint_size_bytes_total", RANK, "checkpoints.size_bytes", "Bytes written by these checkpoints."),
     Metric(
         "tuimon_checkpoint_time_seconds_total", RANK, "checkpoints.seconds",
         "Time that the training thread spent saving checkpoints since the first steps, estimated from stack samples."),
     Metric(
         "tuimon_checkpoint_info", (*RANK, "file_system"), "",
-        "Always 1; the label is the type of file system that they go to."),
+        "Always 1; the label is the type of the checkpoints' file system."),
     Metric("tuimon_eval_iterations_total", RANK, "since_start.eval_count", "Evaluation iterations."),
     Metric(
         "tuimon_gc_seconds_total", RANK, "since_start.gc_s",
         "Pauses of Python's garbage collector of at least 0.5 ms."),
-    Metric("tuimon_markers", RANK, "markers", "1 where steps are measured by markers, 0 where phases are inferred."),
+    Metric("tuimon_markers", RANK, "markers", "1 if steps are measured by markers, 0 if phases are inferred."),
     Metric(
         "tuimon_markers_dropped_total", RANK, "since_start.dropped",
         "Markers that were overwritten before they were read."),
@@ -164,7 +164,7 @@ METRICS: tuple[Metric, ...] = (
 
     # GPUs, as the driver reports them
     Metric("tuimon_gpu_info", (*GPU, "model"), "", "Always 1; the labels describe the GPU."),
-    Metric("tuimon_gpu_used_by_run", GPU, "used_by_run", "1 where the run uses the GPU."),
+    Metric("tuimon_gpu_used_by_run", GPU, "used_by_run", "1 if the run uses the GPU."),
     Metric(
         "hw_gpu_utilization_ratio", GPU, "latest.util_ratio",
         "Share of time in which some kernel was running, as last read.", (("hw_gpu_task", "general"),)),
@@ -182,13 +182,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("tuimon_gpu_sm_ratio", GPU, "latest.sm_ratio", "Share of the multiprocessors that were busy, as last read."),
     Metric(
         "tuimon_gpu_occupancy_ratio", GPU, "latest.occupancy_ratio",
-        "Resident warps of the most possible, as last read."),
+        "Resident warps as a share of the most possible, as last read."),
     Metric(
         "tuimon_gpu_tensor_ratio", GPU, "latest.tensor_ratio",
         "Share of time in which the tensor pipes were busy, as last read."),
     Metric(
         "tuimon_gpu_dram_ratio", GPU, "latest.dram_ratio",
-        "Memory bandwidth in use of the most possible, as last read."),
+        "Memory bandwidth in use as a share of the peak, as last read."),
     Metric(
         "tuimon_gpu_pcie_bytes_per_second", (*GPU, "direction"),
         {"receive": "latest.pcie_rx_bytes_per_s", "transmit": "latest.pcie_tx_bytes_per_s"},
@@ -205,13 +205,13 @@ METRICS: tuple[Metric, ...] = (
         "Energy of a step: of all GPUs of the first rank, on the first of them."),
 
     # what the rules find
-    Metric("tuimon_finding", ("rule", "severity"), "", "1 for each rule that finds something now; absent otherwise."),
+    Metric("tuimon_finding", ("rule", "severity"), "", "1 for each rule with a finding now; absent otherwise."),
     Metric(
         "tuimon_finding_share_ratio", ("rule",), "share_of_step",
-        "Share of the step that a finding takes; where that is idle time of the GPU, at most."),
+        "Share of the step that a finding takes; an upper bound if that is idle time of the GPU."),
     Metric(
         "tuimon_finding_speedup_ratio", ("rule",), "estimated_speedup",
-        "Step time now by step time with the best fix, as estimated."),
+        "Step time now divided by the estimated step time with the best fix."),
 
     # tuimon itself
     Metric("tuimon_monitor_cpu_ratio", (), "session.cost.cpu_ratio", "CPU of tuimon with its samplers; 1 is one core."),

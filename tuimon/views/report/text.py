@@ -128,7 +128,7 @@ def _ranks(report: Report) -> list[list[str]]:
         return [[title, *(text for rank in ranks for text in _rank(rank))]]
     news = [rank for rank in ranks if not rank.is_well or _late_ms(rank)]
     worst = sorted(news, key=lambda rank: (rank.is_well, -_late_ms(rank)))[:_WORST]
-    lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
+    lines = ["Ranks; those in trouble, or holding the others up, come first" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
     parts = []
     if summary.steps:
@@ -147,7 +147,7 @@ def _trainings(report: Report) -> list[str]:
         ranks = f", {each.ranks} ranks" if each.ranks > 1 else f", pid {each.pid}"
         found = each.findings[0] if each.findings else None
         verdict = f"{rule_title(found.rule)}: {plain(found.headline)}" if found is not None else NO_FINDING
-        of = " (this report is of it)" if each.in_focus else ""
+        of = " (this report covers it)" if each.in_focus else ""
         steps = each.steps
         facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}"
         lines += _wrap(f"  training {each.number}{ranks}{of}: {facts}: {verdict}")

@@ -187,13 +187,17 @@ class TuimonApp(TerminalApp[Leave]):
         reasons = (
             ("ranks", not which_training(session).text, "one process trains here: there are no ranks to compare"),
             ("trace", not (runs or session.traces), "no training runs here, and the log has no trace"),
-            ("memory", not (monitor.is_live or session.memory_history), "the log has no memory: record it by --memory"),
+            (
+                "memory",
+                not (monitor.is_live or session.memory_history),
+                "this log has no record of memory; --memory makes one",
+            ),
             (
                 "standstill",
                 not session.standstills.past,
-                "the stacks of all ranks are taken once nothing moves in them",
+                "the stacks of all ranks are taken once nothing moves in any of them",
             ),
-            ("inject", monitor.hooks is None, "only a training that was attached to can have its hooks brought in"),
+            ("inject", monitor.hooks is None, "hooks are brought in only after tuimon attach"),
             ("pause", monitor.ended and not paused, "the run has ended: nothing moves any more"),
             ("zoom", self.focused is None and not zoomed, "Tab chooses a pane; z then shows it alone"),
             ("copy", not shown, "there is no verdict to copy yet"),
@@ -262,9 +266,9 @@ class TuimonApp(TerminalApp[Leave]):
         try:
             paths = save(self.monitor.verdicts, stem, self.export_screenshot())
         except TuimonError as error:
-            self.notify(f"not kept in {plain(os.getcwd())}: {error.message}", severity="error", markup=False)
+            self.notify(f"not saved in {plain(os.getcwd())}: {error.message}", severity="error", markup=False)
             return
-        self.notify("kept " + ", ".join(os.path.basename(path) for path in paths), markup=False)
+        self.notify("saved " + ", ".join(os.path.basename(path) for path in paths), markup=False)
 
     def action_inject(self) -> None:
         """Ask whether to bring hooks into a training that was attached to."""

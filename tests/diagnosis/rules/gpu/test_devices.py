@@ -125,7 +125,7 @@ def test_ranks_that_hold_memory_of_another_ranks_gpu():
     gpus = [(BUSY, {"pids": [100, 101, 102], "processes": everyone}), (BUSY, {}), (BUSY, {})]
     finding = found(ranks, gpus)
     assert finding.cause == "context"
-    assert finding.headline == "memory of GPU 0 is held, and not used, by 2 ranks"
+    assert finding.headline == "memory of GPU 0 is held but not used by 2 ranks"
     assert "set_device(local_rank)" in finding.action
 
 
@@ -133,7 +133,7 @@ def test_workers_that_hold_a_context():
     processes = [GpuProcess(100, 9 << 30, 0.9), GpuProcess(201, 512 << 20)]
     workers = [alone(0), process(201, "worker", ppid=100)]
     finding = found(workers, [(BUSY, {"pids": [100, 201], "processes": processes})])
-    assert finding.headline == "memory of GPU 0 is held, and not used, by 1 DataLoader worker"
+    assert finding.headline == "memory of GPU 0 is held but not used by 1 DataLoader worker"
 
 
 def test_workers_that_compute_on_the_gpu_are_in_order():

@@ -14,7 +14,7 @@ from tuimon.records import Throttle
     ("figures", "severity", "says", "to_do"),
     [
         ({"xids": [79]}, "critical", "has reported Xid 79: the GPU has fallen off the bus", "restart the machine"),
-        ({"xids": [31]}, "warning", "Xid 31: a kernel touched memory that is not its own", "compute-sanitizer"),
+        ({"xids": [31]}, "warning", "Xid 31: a kernel accessed memory that it does not own", "compute-sanitizer"),
         ({"xids": [45]}, "benign", "Xid 45: work was taken off the GPU", "change nothing"),
         ({"xids": [999]}, "warning", "Xid 999: reported by the driver", "look up that number"),
         ({"xids": [48, 63, 45]}, "critical", "Xid 48: memory error that could not be corrected", "reset it"),
@@ -42,7 +42,7 @@ def test_packets_that_are_sent_again_are_told_by_their_rate(more, is_told):
     found = findings("gpu_bound", *USUAL, util=0.99, more=counted)
     assert ("gpu_health" in found) == is_told
     if is_told:
-        assert found["gpu_health"].headline == "GPU 0 sends 40 packets a minute again over PCIe"
+        assert found["gpu_health"].headline == "GPU 0 resends 40 packets a minute over PCIe"
 
 
 def test_errors_of_a_gpu_that_others_use_are_not_ours():
@@ -92,7 +92,7 @@ def test_each_remedy_has_its_own_gain_and_what_is_normal_is_none():
     heat, link = held(**{**HOT, "throttled": both}, **LINK, pcie_rx_bytes_per_s=2e9).fixes
     assert (heat.action.partition(":")[0], heat.gain.high) == ("check the cooling", pytest.approx(1.6))
     assert (link.action.partition(",")[0], link.gain.high) == (
-        "check how the card sits",
+        "check the card's seat",
         pytest.approx(1.285, rel=0.01),
     )
 

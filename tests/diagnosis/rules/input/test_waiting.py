@@ -71,7 +71,7 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     first, *_ = run(STARVED, tiny, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert (first.cause, first.where[0].line) == ("hand_over", 44)
     assert "62 % of each step" in first.headline and "6.2 ms to hand over" in first.headline
-    assert first.action == "set num_workers=0 (now 2): handing a batch over takes longer than to make it"
+    assert first.action == "set num_workers=0 (now 2): handing a batch over takes longer than making it"
     assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
     (larger,) = first.fixes[1:]
     assert larger.action == f"use larger batches: {ALIKE}"
@@ -95,7 +95,7 @@ def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
     assert "started anew" not in first.headline
     kept, none = first.fixes
     assert "persistent_workers=True" in kept.action
-    assert none.action == "set num_workers=0 (now 2): starting workers takes longer than to make the batches"
+    assert none.action == "set num_workers=0 (now 2): starting workers takes longer than making the batches"
     assert kept.estimated_speedup > none.estimated_speedup > 1.1
 
 
@@ -226,7 +226,7 @@ def test_workers_that_are_started_for_every_epoch():
     for record in (starts(4, 20.8, 26), starts(4, 10.4, 15.6, end_s=10.4)):
         first, *_ = run(STARVED, record, *workers(2, 0.1, ([0, 1], 40)))
         assert (first.rule, first.cause) == ("input_bound", None)
-        assert first.headline.endswith("waits for data: its workers are started anew for every epoch")
+        assert first.headline.endswith("waits for data: its workers are restarted for every epoch")
         assert "persistent_workers=True" in first.action and "fork" not in first.action
         # the steps that are left are simulated
         assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step), rel=0.005)
@@ -254,7 +254,7 @@ def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, 
     kept = [fix.estimated_speedup for fix in first.fixes if "persistent_workers" in fix.action]
     assert len(kept) == (not persistent)
     if once:
-        assert first.headline.endswith("an iterator is made anew for every batch")
+        assert first.headline.endswith("a new iterator is made for every batch")
         assert gained == sorted(gained, reverse=True) and all(each < 0.8 * gained[0] for each in kept)
 
 

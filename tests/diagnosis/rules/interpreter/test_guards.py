@@ -11,7 +11,7 @@ from tuimon.diagnosis.rules.interpreter import guard_of
         ("tensor 'x' size mismatch at index 1", "dimension 1 of x differs", "mark_dynamic(x, 1)"),
         ("tensor 'L['x']' size mismatch at index 0", "dimension 0 of x differs", "mark_dynamic(x, 0)"),
         ("tensor 'x' dtype mismatch", "the dtype of x differs", "the same dtype"),
-        ("L['length'] == N", "length has another value", "torch.tensor(length)"),
+        ("L['length'] == N", "length has a different value", "torch.tensor(length)"),
         ("GLOBAL_STATE changed: grad_mode", "gradients or autocast are on in one call", "one mode"),
         ("", "something differs from what was compiled", "TORCH_LOGS=recompiles"),
     ],

@@ -76,7 +76,7 @@ def noted(t, what, **of_event):
 def test_the_guard_that_failed_is_named_with_its_line_and_its_own_fix():
     guard = {"reason": "L['length'] == N", "guarded": "/me/net.py:9", "total_ns": 500 * MS}
     finding = found(6, *(noted(t, "recompiled", **guard) for t in range(2, 12)))["recompiles"]
-    assert finding.headline == "60 % of each step compiles forward() anew: length has another value"
+    assert finding.headline == "60 % of each step recompiles forward(): length has a different value"
     assert finding.fixes[0].action == "pass length as a tensor: torch.tensor(length)"
     assert finding.evidence["recompile_ms"] == pytest.approx(50)
     assert finding.evidence["failed_guard"] == "L['length'] == N"

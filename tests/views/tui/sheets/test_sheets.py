@@ -35,7 +35,7 @@ from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.moving import MOVES
-from tuimon.views.tui.sheets.help import help_lines, terms_lines
+from tuimon.views.tui.sheets.help import ROLES, TERMS, help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -100,6 +100,10 @@ def test_the_terms_fit_and_explain_every_phase(width):
         assert word in drawn
 
 
+def test_every_coloured_term_is_explained():
+    assert set(ROLES) - {entry.partition(" | ")[0].strip() for entry in TERMS.splitlines()} == set()
+
+
 @pytest.mark.parametrize("width", [36, 60, 100])
 def test_every_key_of_the_app_is_listed(width):
     lines = help_lines(width)
@@ -125,7 +129,7 @@ def test_every_key_of_the_app_is_listed(width):
 async def test_enter_leads_on_to_the_terms():
     async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
         await pilot.press("question_mark")
-        assert "Did it help" in "\n".join(map(text_of, app.screen.text.lines))
+        assert "The report" in "\n".join(map(text_of, app.screen.text.lines))
         await pilot.press("enter")
         await pilot.pause()
         assert "What the numbers mean" in str(app.screen.body.border_title)

@@ -107,7 +107,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
             if number := len(holders[role]):
                 held_by = f"{number} {who}{'s' * (number > 1)}"
                 return verdict(
-                    f"memory of GPU {row.latest.index} is held, and not used, by {held_by}",
+                    f"memory of GPU {row.latest.index} is held but not used by {held_by}",
                     action,
                     severity="info",
                     cause="context",
@@ -164,7 +164,7 @@ def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]
 
 REPLAYS = Threshold(
     8.0,
-    "packets a minute that a GPU sends again over PCIe, from which its link is faulty",
+    "packets a minute that a GPU resends over PCIe, from which its link counts as faulty",
     "NVIDIA's own health check: https://github.com/NVIDIA/DCGM (DCGM_LIMIT_MAX_PCIREPLAY_RATE)",
 )
 
@@ -228,7 +228,7 @@ def _errors(gpu: GpuRow) -> Iterator[Trouble]:
         text = f"has had {latest.ecc_errors} uncorrected memory errors since the driver was loaded"
         yield Trouble(text, xids.RESET, "warning")
     if gpu.resent_per_min > REPLAYS:
-        yield Trouble(f"sends {gpu.resent_per_min} packets a minute again over PCIe", xids.CONNECTION, "warning")
+        yield Trouble(f"resends {gpu.resent_per_min} packets a minute over PCIe", xids.CONNECTION, "warning")
 
 
 # -- what keeps it below its speed
@@ -310,7 +310,7 @@ def _link(gpu: GpuRow) -> Iterator[Trouble]:
     yield Trouble(
         f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, where card and slot can"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
-        "check how the card sits, its riser, and the slot's speed in the firmware's settings",
+        "check the card's seat, its riser, and the slot's speed in the firmware's settings",
         "warning" if lost >= TRACE else "info",
         lost,
         {"pcie_bytes_per_s": copied},

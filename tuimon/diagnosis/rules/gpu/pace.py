@@ -29,8 +29,8 @@ from tuimon.text import at, ms_text, size_text
 _EVERY_STEP = 1.0
 AUTOCAST_TAKES = Threshold(
     0.35,
-    "part of forward and backward that autocast's casts take where launches set the pace",
-    "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
+    "share of forward and backward taken by autocast's casts when launches set the pace",
+    "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is not a launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
 )
 #: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
@@ -165,7 +165,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
         at_once = gpu_idle_in(evidence, lambda cell: cell.phase in MODEL)  # without the update
         yield without_idling(evidence, options(evidence).compile, at_once)
     for each in evidence.of_run.compiler_events("graph_break")[:1]:
-        yield Fix(f"let torch.compile take the model whole: its graph breaks at {at(each)} ({each.reason})")
+        yield Fix(f"let torch.compile compile the whole model: its graph breaks at {at(each)} ({each.reason})")
     for each in evidence.of_run.compiler_events("no_cuda_graphs")[:1]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({each.reason or 'TORCH_LOGS=cudagraphs'})")
     if found.loop is not None and not found.calls_cell:
@@ -219,13 +219,13 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
 _HALF = {"float16", "bfloat16"}
 LITTLE_POWER = Threshold(
     0.30,
-    "part of its power limit below which a busy GPU at full clock most likely works with few of its SMs",
+    "part of its power limit below which a busy GPU at full clock most likely uses few of its SMs",
     "measured in bench/gpu on an H100: 0.19 with 1 % of the SMs active, 0.24 with 10 %, 0.33 with 28 %, 0.54 with 54 %",
 )
 OTHER_TRAFFIC = Threshold(
     0.3,
-    "part of the memory's peak that kernels which fill the SMs and multiply no matrices use at least",
-    "our choice: a third of what they can, 0.8"
+    "least part of the memory's peak bandwidth that kernels use if they fill the SMs without multiplying matrices",
+    "our choice: a third of the 0.8 that such kernels can reach"
     " (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/feature-overview.html#profiling-metrics)",
 )
 
@@ -302,7 +302,7 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _GpuUse:
     if evidence.world_size > 1:  # it may only be waiting for the others
         exchange = evidence.exchange
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
-        action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
+        action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine"
         figures = exchange.figures if exchange is not None else {}
         return _GpuUse(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
     if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0])) is not None:
@@ -342,7 +342,7 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _GpuUse | None:
         return None
     fused = Fix(f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer")
     halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
-    how = f"bound by its memory: {percent(means.dram_ratio)} of the traffic that is possible"
+    how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
     return _GpuUse(how, [fused] if _in_half(evidence) else [fused, halved], "memory_traffic", figures)
 
 
@@ -441,7 +441,7 @@ def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) ->
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
-        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, at most so much without the profiler"
+        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, without the profiler no more"
     return verdict(
         f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
         " NVML's utilisation",

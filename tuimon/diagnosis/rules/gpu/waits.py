@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FULL_LEAD_US = Threshold(
     1000.0,
-    "us that launches run ahead at every boundary, from which the driver's queue is full",
+    "us by which launches must run ahead at every boundary for the driver's queue to count as full",
     "our choice, a quarter of what fits: a stream takes about 1,000 launches of 4-5 us each before one waits"
     " (https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937)",
 )
@@ -210,7 +210,7 @@ def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,
-    "what remains of a copy's time with pinned memory at least",
+    "least part of a copy's time that remains with pinned memory",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
 )
 

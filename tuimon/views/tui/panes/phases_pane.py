@@ -321,7 +321,7 @@ def _notes(notices: Iterable[Notice], steps: StepSummary | None) -> tuple[str, .
     if steps is not None and steps.dropped:
         notes.append(f"{steps.dropped} markers lost: figures come from the others")
     if steps is not None and (timed := timed_steps(steps.timed_ratio)):
-        notes.append(f"{timed}, to cost little; all counted")
+        notes.append(f"{timed}, to keep the cost low; all are counted")
     return (*notes, *(advice(notice.message, notice.hint) for notice in notices))
 
 

@@ -31,7 +31,7 @@ The verdict
   r    | the ranks, a row each; Enter shows a rank in all panes
   S    | the stacks of all ranks, taken once nothing has moved for 15 s and ten times a step
 
-Did it help
+The report
   e    | export a report (JSON, text) and a screenshot (SVG) into the current folder
 
 The screen
@@ -130,7 +130,7 @@ _PARTS = {
     **{"loaders": "Loaders:", "ranks": "Ranks:", "profile": "CPU threads"},
 }
 #: Roles of terms, as on the screen; the others are bright.
-_ROLES = {
+ROLES = {
     **{name: name for name in (*PHASES, "critical", "warning", "info")},
     "└ name": "dim",
     "━ allocated": "gpu-edge",
@@ -140,7 +140,7 @@ _ROLES = {
     "foreign": "info",
     "items": "chart-edge",
     "collate": "gpu-edge",
-    "█  ┄": "backward",
+    "█  ░": "backward",
     "over time": "warning",
     "healthy": "benign",
 }
@@ -155,7 +155,7 @@ def help_lines(width: int, pane: str | None = None) -> list[Line]:
 
 def terms_lines(width: int, terms: str = TERMS) -> list[Line]:
     """The meaning of everything on the screen, wrapped to ``width`` cells."""
-    return _lines(terms, width, lambda term: _ROLES.get(term, "strong"))
+    return _lines(terms, width, lambda term: ROLES.get(term, "strong"))
 
 
 def _lines(text: str, width: int, role_of: Callable[[str], str]) -> list[Line]:

@@ -63,7 +63,8 @@ def _notes(summary: Summary, width: int) -> list[Line]:
         lines += paragraph(f"{flops_text(summary.flops, summary.steps)}.", width)
     if taken is not None and taken.stop_ms is not None:
         lines += paragraph(
-            f"The profiler slows the traced steps; to stop and to write held the training up for {ms(taken.stop_ms)}.",
+            f"The profiler slows the traced steps; stopping it and writing the file held the training up for"
+            f" {ms(taken.stop_ms)}.",
             width,
             "dim",
         )
@@ -214,7 +215,8 @@ class TraceSheet(Sheet):
 
 
 _NOTE = (
-    "The profiler slows these steps; the training is held up for at most a quarter of a second to stop it and to write."
+    "The profiler slows these steps; the training is held up for at most a quarter of a second while it stops and"
+    " writes."
 )
 
 
