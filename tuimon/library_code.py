@@ -83,6 +83,8 @@ is_logging = frame_test(
     r"-packages/(?:aim|clearml|comet_ml|mlflow|neptune|swanlab|tensorboard|tensorboardX|wandb)/",
     (r"-packages/(?:lightning/pytorch|pytorch_lightning)/core/module\.py", "log|log_dict"),
 )
+#: Sends messages to other processes, receives or pickles them: of Python, and of torch for tensors.
+handles_messages = frame_test(r"multiprocessing/(?:connection|reductions?)\.py$")
 #: Talks to other machines.
 is_network = frame_test(
     r"(?:^|/)(?:ftplib|smtplib|socket|ssl|http/client|urllib/request)\.py$|-packages/(?:aiohttp|boto3|botocore|gcsfs|grpc"

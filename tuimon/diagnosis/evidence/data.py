@@ -81,8 +81,8 @@ class Senders(Struct, frozen=True, gc=False):
     """The processes that may send a training its data by messages."""
 
     number: int
-    cpu_ratio: float | None  # mean of one process
-    making: Samples  # samples in which they wait for no message and no lock
+    cpu_ratio: float | None  # mean of one process, without messages as far as samples tell them apart
+    making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
 
 
@@ -203,9 +203,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
         senders = [view.of(each.pid) for each in processes]
         threads = [sender.thread_figures for sender in senders if sender.thread_figures is not None]
         own = [sender.samples for sender in senders]
-        making = [each.where(works) for each in own]
+        making = [each.where(lambda node: works(node) and not node.has("messages")) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
-        return Senders(len(senders), _core_use(threads)[0], Samples.joined(making), part)
+        cpu_ratio, _ = _core_use(threads)
+        cpu_ratio = min(cpu_ratio, part) if part and cpu_ratio is not None else cpu_ratio
+        return Senders(len(senders), cpu_ratio, Samples.joined(making), part)
 
     @cached_property
     def pool(self) -> Pool | None:

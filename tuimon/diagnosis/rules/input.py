@@ -116,8 +116,8 @@ class Facts(Struct, frozen=True, dict=True):
             "do": blocked if workers.waiting else f"{busy} busy",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": f"waits for environments in {senders} processes"
-            if self.is_by_processes
+            "makes": f"waits for {'messages of ' * self.awaits_messages}environments in {senders} processes"
+            if self.is_by_processes or self.awaits_messages
             else "steps the environment",
             "spare": evidence.cores - 1,
             "option": options(evidence).workers,
@@ -190,8 +190,17 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def is_by_processes(self) -> bool:
         """True if the training thread mostly waits for other processes to make data, rather than for their messages."""
-        by_them = sum(cell.cpu for cell in self.cells if cell.via[:1] == ("process",) and cell.doing != "message")
-        return by_them >= MOST * sum(cell.cpu for cell in self.cells)
+        return self._awaits_processes(messages=False)
+
+    @cached_property
+    def awaits_messages(self) -> bool:
+        """True if it mostly waits for the messages of other processes, which hardly make data meanwhile."""
+        return self.evidence.data.senders.number > 0 and self._awaits_processes(messages=True)
+
+    def _awaits_processes(self, *, messages: bool) -> bool:
+        by_them = (cell for cell in self.cells if cell.via[:1] == ("process",))
+        part = sum(cell.cpu for cell in by_them if (cell.doing == "message") is messages)
+        return part >= MOST * sum(cell.cpu for cell in self.cells)
 
     @property
     def is_held_up(self) -> bool:
@@ -372,7 +381,7 @@ CAUSES = (
         "rollout",
         ": the loop {makes}{at}",
         (
-            _cheaper(),
+            _cheaper(when=lambda f: not f.awaits_messages or f.in_this_process is None),
             Remedy(
                 "step {spare} environments at once, each in a process of its own ({vectorised})",
                 "items",

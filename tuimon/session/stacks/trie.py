@@ -68,6 +68,7 @@ Role = Literal[
     "graph_replay",
     "library",
     "may_be_loss",
+    "messages",
     "metric",
     "network",
     "optimizer_code",
@@ -88,6 +89,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("graph_replay", torch_code.is_graph_replay),
     ("library", lambda file, name: is_library_file(file) and not library_code.is_rollout_entry(file, name)),  # no torch
     ("may_be_loss", library_code.may_be_loss),
+    ("messages", library_code.handles_messages),
     ("metric", lambda file, function: library_code.is_metric(file) or library_code.is_logging(file, function)),
     ("network", library_code.is_network),
     ("optimizer_code", torch_code.is_torch_optimizer),
