@@ -71,6 +71,11 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     run: str | None = None  # name of the run, the same on all its nodes: --run NAME, the scheduler's or launcher's id
     node: Index | None = None  # number of this node among those of the run, as the scheduler or launcher counts
 
+    @property
+    def late_after_s(self) -> float:
+        """The age of its latest record at which a log is late: a steady run's windows of 10 s come seconds later."""
+        return 15.0 + 2 * self.interval_s
+
     def moment_s(self, unix_s: float) -> Moment:
         """A moment of the wall clock, on the clock of the records."""
         return self.t + unix_s - self.wall_unix_s
@@ -492,6 +497,10 @@ class GilFunction(msgspec.Struct, frozen=True, gc=False, array_like=True):
     file: str
     function: str
     count: Positive
+
+
+#: The length of a window in which the owners of the GIL are sampled, in seconds.
+GIL_WINDOW_S = 0.6
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):

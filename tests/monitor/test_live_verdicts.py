@@ -7,8 +7,9 @@ import pytest
 
 from tests.views import streams
 from tuimon.diagnosis.verdicts import RANKS_EACH_S
-from tuimon.monitor.live_verdicts import EVERY_S, STEADY_S, LiveVerdicts
+from tuimon.monitor.live_verdicts import EVERY_S, LiveVerdicts
 from tuimon.monitor.monitor import Monitor
+from tuimon.session.series import WINDOW_S
 from tuimon.sources.process_table import ProcessTable
 
 
@@ -39,9 +40,9 @@ def test_a_run_whose_first_finding_stays_the_same_is_judged_half_as_often(judgin
 
 
 def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
-    judged(judging, 0, STEADY_S + 20)
+    judged(judging, 0, WINDOW_S + 20)
     judging.rule = "side_work"
-    times = judged(judging, STEADY_S + 20, STEADY_S + 30)
+    times = judged(judging, WINDOW_S + 20, WINDOW_S + 30)
     assert {after - before for before, after in pairwise(times)} == {EVERY_S}
 
 

@@ -30,11 +30,11 @@ from tests.truth.pairs import all_sides
 from tests.truth.programs import Program, labelled
 from tests.truth.running import recorded
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Record
 from tuimon.session.state import goodput, run_state, unseen_trainings
 from tuimon.sources.log.source import read_log
+from tuimon.threshold import REPORTED
 
 #: By cause: its share of the study's issues in percent, and the programs of other experiments that have it.
 CAUSES: dict[str, tuple[float, tuple[str, ...]]] = {

@@ -34,7 +34,6 @@ from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.process import awaits_queue, works
 from tuimon.diagnosis.evidence.ranks import late_rank
-from tuimon.diagnosis.threshold import MOST
 from tuimon.interval import NONE, Interval
 from tuimon.records import DIVIDED, PASSES, STEP
 from tuimon.session.series import sampling_error
@@ -43,6 +42,7 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.state import Part, goodput
+from tuimon.threshold import MOST
 
 #: Phases of a step, then those beside the steps.
 Phase = Literal[

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
+from tuimon.threshold import MOST, Threshold
 
 Severity = Literal["critical", "warning", "info", "benign"]
 Figure = float | int | str | None  # of the evidence

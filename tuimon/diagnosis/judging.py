@@ -26,9 +26,9 @@ from tuimon.diagnosis.rule import NEEDS, Rest, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
 from tuimon.diagnosis.rules.course import warmup
-from tuimon.diagnosis.threshold import MOST
 from tuimon.records import STEP
 from tuimon.session.session import Session
+from tuimon.threshold import MOST
 
 
 def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:

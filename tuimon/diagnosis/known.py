@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.threshold import LARGE, MOST
 from tuimon.diagnosis.words import Known, most_at, percent
 from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
 

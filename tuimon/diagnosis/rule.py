@@ -22,9 +22,9 @@ from tuimon.diagnosis.evidence.gpu import (
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.interval import NONE, Interval
+from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TRACE, Threshold
 
 
 class Need(Struct, frozen=True):

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix, What
-from tuimon.diagnosis.threshold import TRACE, Threshold
 from tuimon.interval import WHOLE, Interval
 from tuimon.session.stacks.activity import WAITS
+from tuimon.threshold import TRACE, Threshold
 
 HALF = Threshold(
     0.5,

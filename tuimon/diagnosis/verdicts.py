@@ -12,22 +12,19 @@ from msgspec.structs import replace
 from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, VerdictChange, graded, within_share
 from tuimon.diagnosis.judging import diagnose, diagnose_run
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.diagnosis.threshold import REPORTED
 from tuimon.interval import Interval
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import ranks_end
+from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
 from tuimon.session.state import run_state, stands_still
+from tuimon.threshold import HOLD_S, REPORTED
 
-#: Seconds for which a new primary finding must hold: our choice, three windows; less would follow single windows.
-HOLD_S = 3.0
 #: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
 #: batches, which needs none, came first in half of the short runs and gave way to another within that time.
 FIRST_HOLD_S = 5.0
 #: Seconds that nothing must be found: the most demanding rules need GPU events and samples of some windows.
 NOTHING_S = 10.0
-#: Seconds of steps after which no verdict is held back: all evidence covers whole windows by then.
-SETTLED_S = 30.0
 #: Rules about the present moment, which are shown without delay.
 _AT_ONCE = ("hang", "warmup")
 #: A graver finding that takes this many times as much of the step shows at once: our choice; it clearly costs more.
@@ -140,7 +137,7 @@ class FirstVerdict:
             self._is_settled = now_s - self._since_s >= FIRST_HOLD_S
         else:
             self._is_settled = now_s - begin_s >= NOTHING_S
-        self._is_settled = self._is_settled or now_s - begin_s >= SETTLED_S
+        self._is_settled = self._is_settled or now_s - begin_s >= WINDOW_S
         return None if self._is_settled or run_state(session).name != "training" else int(now_s - begin_s)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
-from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
 from tuimon.text import at
+from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
 #: Added to fixes, such as larger batches, that change more than the time of a step.

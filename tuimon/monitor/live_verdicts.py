@@ -10,13 +10,12 @@ from tuimon.diagnosis.rules.course import is_over, may_hang
 from tuimon.diagnosis.verdicts import RANKS_EACH_S, Verdicts
 from tuimon.monitor.poller import Pollers
 from tuimon.records import StandingProcess
+from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 
 EVERY_S = 1.0
-#: A run whose first finding stays the same for this long is judged half as often, as that is most of our cost.
-STEADY_S = 30.0
 #: Longest interval for a run of many ranks, whose windows are longer as well, while its first finding may change.
 LONGEST_S = 8.0
 
@@ -37,7 +36,7 @@ class LiveVerdicts:
     def is_due(self, now_s: float) -> bool:
         if self._judged_s is None or self._changed_s is None:
             return True
-        is_steady = self._judged_s - self._changed_s >= STEADY_S
+        is_steady = self._judged_s - self._changed_s >= WINDOW_S
         return now_s - self._judged_s >= self._every_s * (2 if is_steady else 1)
 
     def judge(self, now_s: float) -> Sequence[Finding]:

@@ -37,9 +37,6 @@ TICK_S = 0.25
 #: A pause between two ticks is recorded if it exceeds this and two windows: tuimon was stopped, or the machine was
 #: overloaded. Views tick at least once per window.
 PAUSE_S = 5.0
-#: A log without an Exit is no longer being written if its last record is older than this and two windows: a run that
-#: changes little has windows of 10 s.
-FOLLOWED_S = 15.0
 
 
 #: A process that failed longer ago than this did not end the run: launchers give the other processes 30 s to end.
@@ -126,7 +123,7 @@ class Monitor:
         header = self.session.header
         if not self._replay or header is None or self.session.exit is not None:
             return False
-        return header.moment_s(unix_s) - self.session.now_s < FOLLOWED_S + 2 * header.interval_s
+        return header.moment_s(unix_s) - self.session.now_s < header.late_after_s
 
     @property
     def read_ratio(self) -> float | None:

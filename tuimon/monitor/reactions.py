@@ -17,10 +17,10 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from tuimon.diagnosis.finding import Finding, FindingJson
-from tuimon.diagnosis.verdicts import HOLD_S
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.session.standing import group_json, standing
+from tuimon.threshold import HOLD_S
 
 #: Longest run of a command (s): far longer than sending a message takes, and no training waits for it.
 LIMIT_S = 60.0

@@ -15,6 +15,7 @@ from tuimon.bounds import HELD
 from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
+from tuimon.threshold import MOST
 
 
 class GpuMeans(Struct, frozen=True, gc=False):
@@ -108,9 +109,6 @@ class GpuRow(Struct, frozen=True):
 LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
 _LEAST_ENERGY_S = 5.0
-#: Least part of a figure's time that lies in the stretch, for the figure to count: our choice; a smaller part mostly
-#: shows the time around the stretch.
-_LEAST_PART = 0.5
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
 _MINUTE_S = 60.0
@@ -148,7 +146,7 @@ def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[S
             overlap_s = min(end_s, span.end_s) - max(begin_s, span.begin_s)
             inside_s += overlap_s
             steps_s += overlap_s * span.steps_ratio
-        if steps_s > 0.0 and inside_s >= _LEAST_PART * (end_s - begin_s):
+        if steps_s > 0.0 and inside_s >= MOST * (end_s - begin_s):  # else it mostly shows the time around the stretch
             found.append(_Part(row, end_s - begin_s, steps_s))
     return found
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import Gil, Place, Stacks
+from tuimon.records import GIL_WINDOW_S, Gil, Place, Stacks
 from tuimon.session.series import Series, Span, row_of
+from tuimon.threshold import MOST
 
 #: The time that the figures cover, in seconds.
 SPAN_S = 60.0
@@ -22,10 +23,6 @@ _ROWS = 64
 _ENOUGH_SAMPLES = 50
 #: Samples that show whether a function holds the GIL most of the time or hardly ever: one such window.
 _ENOUGH_OF_ONE = 30
-#: Length of such a window, in seconds.
-_GIL_WINDOW_S = 0.6
-#: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
-_COUNTED_SHARE = 0.5
 #: Cycles that an estimated step rate needs.
 _ENOUGH_CYCLES = 3
 #: Thread ids from here on, above the highest pid of Linux, are pthread ids: all that py-spy has on Python <= 3.10.
@@ -94,7 +91,7 @@ class Sampler:
     def steps_per_second(self, since_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
         sums = self.series.over(Span(since_s))
-        if sums is None or sums.counted <= _COUNTED_SHARE * sums.windows or sums.cycles < _ENOUGH_CYCLES:
+        if sums is None or sums.counted <= MOST * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None
         return sums.cycles / sums.cycles_s if sums.cycles_s > 0 else None
 
@@ -145,7 +142,7 @@ class GilWindows(Series[Any]):
         for each in record.functions:
             counts[each.tid, each.file, each.function] += each.count
             counts[each.tid, "", _IN_FUNCTIONS] += each.count
-        self.fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
+        self.fold(record, counts, begin_s=record.t - GIL_WINDOW_S)
 
     def ratio(self, steps_s: float, tid: int) -> float | None:
         """Share of time in which a thread held the GIL; None before there are 50 samples, or without its OS thread id.
@@ -174,6 +171,6 @@ class GilWindows(Series[Any]):
     def _latest(self, steps_s: float) -> tuple[Mapping[_GilKey, int], int]:
         """The counts of the last minute since the steps began, and the number of samples in it."""
         since_s = max([steps_s, *(row.begin_s - SPAN_S for row in self.rows(last=1))])
-        span = Span(since_s + _GIL_WINDOW_S / 2)  # of windows that begin later
+        span = Span(since_s + GIL_WINDOW_S / 2)  # of windows that begin later
         sums = self.over(span)
         return self.counts(span), int(sums.samples) if sums is not None else 0

@@ -19,6 +19,7 @@ from tuimon.session.session import Session
 from tuimon.session.stacks.activity import WAITS, WorkBeside
 from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL, Spent
 from tuimon.session.steps import StepStats
+from tuimon.threshold import MOST
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session
@@ -41,8 +42,6 @@ STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
 #: Seconds without any step in the run from which processes that show none are named: our choice, longer than imports
 #: and set-up usually take; a longer set-up is named as well, and the words leave that open.
 _UNSEEN_S = 60.0
-#: Cores (1.0 = one) from which a process works like a training: our choice, far above a launcher or a logger.
-_BUSY_CORES = 0.5
 #: Work that a process may do for minutes before it trains.
 _SETTING_UP = ("importing", "compiling")
 
@@ -89,7 +88,7 @@ def run_state(session: Session) -> RunState:
     if session.exit is None and doing.words == AWAITS_PROCESSES:
         others = (session.threads[each.pid].latest for each in known if each.pid != pid and not each.ended)
         cores = sum(threads.cpu_ratio or 0.0 for threads in others if threads is not None)
-        return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None)
+        return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= MOST else None)
     return RunState(name, for_s, doing.words, doing_s, doing.place)
 
 
@@ -194,7 +193,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
         threads, doing = session.threads[process.pid].latest, session.stacks[process.pid].doing
         cores = threads.cpu_ratio if threads is not None else None
         words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
-        works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= _BUSY_CORES)
+        works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= MOST)
         if works and not words.startswith(_SETTING_UP) and (waits or not process.serves):
             found.append(Unseen(process.pid, " ".join(process.command), cores, is_on_gpu, _reason(process)))
     return sorted(found, key=lambda each: -(each.cores or 0.0))

@@ -15,6 +15,7 @@ from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
+from tuimon.threshold import MOST, TRACE, UNUSUAL
 
 
 class ThreadRow(Struct, frozen=True):
@@ -70,20 +71,12 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: The name that an interpreter gives its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
-#: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
-_POOL_CPU_RATIO = 0.02
 #: ... and the busiest no more than so many times as much as the idlest.
 _POOL_SPREAD = 1.5
-#: Share of time on a core or waiting for one from which a thread counts as one that wants to run: our choice, between a
-#: helper thread's few percent and a computing one's 100 %.
-WANTS_TO_RUN = 0.30
 #: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
-#: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
-#: first as it winds down has worked beside all of its steps.
-_MOST = 0.5
 #: The columns of which the latest reading counts.
 _LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", "steps"), latest)
 #: The key of what a process writes, among its figures.
@@ -203,7 +196,7 @@ class ProcessThreads:
             for row in record.threads
             if row.cpu_ratio is not None
             and row.delay_ratio is not None
-            and (row is main or row.cpu_ratio + row.delay_ratio >= WANTS_TO_RUN)
+            and (row is main or row.cpu_ratio + row.delay_ratio >= UNUSUAL)  # helpers: a few percent
         ]
         measured = {
             "cpu": record.cpu_ratio,
@@ -245,7 +238,7 @@ class ProcessThreads:
             cpu, cpu_of, delay, delay_of = figures.get(place, (0, 0, 0, 0))
             share = min(1.0, cpu_of / 1e6 / sums.cpu_of_s) if sums.cpu_of_s else 0.0
             share = 1.0 if row.tid in live else share
-            if share >= _MOST:
+            if share >= MOST:  # one that has ended: what a run ends first as it winds down has worked beside its steps
                 ratios = _ratio(cpu, cpu_of, presence * share), _ratio(delay, delay_of, presence * share)
                 rows.append(structs.replace(row, cpu_ratio=ratios[0], delay_ratio=ratios[1]))
         return structs.replace(
@@ -414,5 +407,5 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) ->
     total = sum(thread.count for thread in native)
     by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
     busy = [thread.cpu_ratio for thread in native if thread.cpu_ratio is not None and thread.count == 1]
-    alike = len(busy) == len(native) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
+    alike = len(busy) == len(native) >= 2 and min(busy) > TRACE and max(busy) < _POOL_SPREAD * min(busy)
     return frozenset(thread.tid for thread in native) if by_number or alike else frozenset()

@@ -25,11 +25,10 @@ from tuimon.proc import procfs
 from tuimon.records import Native, NativeCode, Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.sources.process_table import ProcessTable, TimedPhase
+from tuimon.threshold import TRACE
 
 #: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
 _THREADS = 64
-#: Threads that use less of a core are not sampled.
-_LEAST_RATIO = 0.02
 #: Phases are known some time after their samples, of many ranks up to some windows.
 _WAIT_NS = 10_000_000_000
 #: Most phases of a training process that wait for samples: those of half a minute of a fast loop.
@@ -230,7 +229,7 @@ class NativeSource(Source):
         """The busiest thread of each process, then the next of each ..., as many as there may be."""
         found = []
         for pid, rows in self._table.running.copy().items():
-            busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= _LEAST_RATIO]
+            busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= TRACE]
             busy.sort(key=lambda row: row.cpu_ratio or 0.0, reverse=True)
             if self._table.roles.get(pid, "other") != "other":
                 found += [(order, pid, row.tid) for order, row in enumerate(busy)]

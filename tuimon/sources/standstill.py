@@ -26,6 +26,7 @@ from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
 from tuimon.sources.stacks.speedscope import SampledThread
+from tuimon.threshold import LARGE
 
 if TYPE_CHECKING:
     from tuimon.sources.flight_recorders import Recorders
@@ -74,11 +75,6 @@ def _stacks_of(binary: str | None, pid: int, since_s: float) -> Taken:
 #: Bytes a second from which a process moves: our choice, above what logs, heartbeats and our own sampling thread write
 #: (10 kB/s), and below any storage that still answers.
 MOVING_BYTES_PER_S = 32 * 1024
-
-
-#: CPU from which a process that the training may wait for works: our choice, what one that computes gets on a machine
-#: with five times as much to do as cores; monitors and loggers take less.
-WORKING_RATIO = 0.2
 
 
 class Blocked(Struct, frozen=True, gc=False):
@@ -145,7 +141,7 @@ def moving(before: Waiting, after: Waiting) -> list[int]:
 def _has_worked(before: Used | None, after: Used) -> bool:
     if before is None or after.t <= before.t:
         return False
-    has_computed = (after.cpu_s - before.cpu_s) / (after.t - before.t) >= WORKING_RATIO
+    has_computed = (after.cpu_s - before.cpu_s) / (after.t - before.t) >= LARGE
     return has_computed or (bytes_per_s(before, after) or 0.0) >= MOVING_BYTES_PER_S
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import at, kernel_name, plain
+from tuimon.threshold import NEARLY_ALL
 from tuimon.trace.events import Events, Kind, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
@@ -125,8 +126,6 @@ _STAGING_NS = 20_000
 _NONE = -1
 #: Times are rounded: an event that ends at most this many ns after another may lie within it.
 _ROUNDING_NS = 1000
-#: Share of a row's time from which a line counts for the whole row.
-_ALL = 0.95
 #: Least share of a row's time for a line to stand for the row: else it has many callers, or too few samples.
 _STANDS_FOR = 1 / 3
 #: Parts of the names of kernels that multiply, in cuBLAS, CUTLASS, cuDNN, FlashAttention and torch.compile.
@@ -194,7 +193,7 @@ class _RowSum(Struct):
         share = self.lines[line] / (sum(self.lines.values()) or 1)
         if share < _STANDS_FOR:
             return ""
-        return line if share >= _ALL else f"{line} ({100 * share:.0f} %)"
+        return line if share >= NEARLY_ALL else f"{line} ({100 * share:.0f} %)"
 
 
 def operator_rows(

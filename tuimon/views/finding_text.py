@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tuimon.diagnosis.threshold import SMALL
 from tuimon.text import at, code_place
+from tuimon.threshold import HOLD_S, SMALL
 from tuimon.views.format import (
     NOTHING,
     celsius,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Most fixes of a finding in plain text; key ``v``, JSON and the HTML page show all of them.
 MOST_FIXES = 3
-#: Seconds of steps after which a verdict that has not held is shown: our choice; three windows, as for a later one.
-_PROBABLE_S = 3
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
 
@@ -41,7 +39,7 @@ def rule_title(rule: str) -> str:
 
 def is_probable(measuring_s: int | None) -> bool:
     """True if a verdict that has not yet held is shown as a probable one; ``measuring_s``: None once one has held."""
-    return measuring_s is not None and measuring_s >= _PROBABLE_S
+    return measuring_s is not None and measuring_s >= HOLD_S
 
 
 def verdict_name(name: str | None) -> str:

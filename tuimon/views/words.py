@@ -22,9 +22,11 @@ from tuimon.session.standing import Past, group_text, groups_text, rank_list, st
 from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
+from tuimon.threshold import TRACE
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
+    NOTHING,
     count,
     duration,
     flops,
@@ -226,10 +228,6 @@ def list_lines(past: Past) -> list[str]:
     return lines
 
 
-#: From this share on, padding is named beside the rate of tokens.
-_PADDING = 0.01
-#: Parts of a smaller share are left out of the line.
-_SHOWN = 0.005
 _PARTS: dict[Part, str] = {
     "network": "calls over the network",
     "program": "waiting for other programs",
@@ -306,7 +304,7 @@ def goodput_text(seconds: float, parts: Sequence[GoodputPart]) -> str:
     """``62 % of 3m12s in steps; evaluation 21 %, set-up 12 %, import 5 %``."""
     shares = {part.name: part.share for part in sorted(parts, key=lambda part: -part.share)}
     steps = f"{percent(shares.pop('training', 0.0))} of {duration(seconds)} in steps"
-    named = [f"{_PARTS.get(name, name)} {percent(share)}" for name, share in shares.items() if share >= _SHOWN]
+    named = [f"{_PARTS.get(name, name)} {percent(share)}" for name, share in shares.items() if share >= NOTHING]
     return f"{steps}; {', '.join(named)}" if named else steps
 
 
@@ -383,7 +381,7 @@ def progress_parts(progress: Progress | None) -> list[tuple[int, str]]:
 def progress_text(progress: Progress) -> str:
     """All that is known of the run's progress; empty if nothing is."""
     rates, padding = rate_texts(progress), progress.padding_ratio or 0.0
-    if padding >= _PADDING and progress.tokens_per_s is not None:
+    if padding >= TRACE and progress.tokens_per_s is not None:
         rates[-1] += f" ({percent(padding)} padding)"
     if rates and progress.ranks > 1:
         rates[-1] += f" on {count(progress.ranks)} ranks"

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import rollout_parts
-from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, STEP, Place
 from tuimon.session.series import Span
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.samples import heaviest_place
 from tuimon.session.steps import StepStretch
+from tuimon.threshold import MOST, Threshold
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2

@@ -14,7 +14,6 @@ from msgspec import Struct, field
 
 from tuimon.code_origin import is_library_file, is_user_file
 from tuimon.diagnosis.evidence.process import SLOW_RATIO, ProcessEvidence, works
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.native_code import NativeUse
 from tuimon.records import UPDATE, Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
@@ -23,6 +22,7 @@ from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import StackNode, is_environment_step
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"

@@ -12,13 +12,13 @@ from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
-from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
 from tuimon.native_code import Kind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import ProcessView, SessionView, once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
+from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
 #: Activities in torch, and the kinds of libraries that run meanwhile.
 _IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
-from tuimon.diagnosis.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.interval import Interval
 from tuimon.records import Gpu, Place, TraceTaken
 from tuimon.session.gpu_time import GpuShare, GpuTimeRow
@@ -21,6 +20,7 @@ from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place
+from tuimon.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.torch_code import copies_nothing
 
 READINGS = Threshold(

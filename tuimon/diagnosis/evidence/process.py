@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.records import Place
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import FOR_OTHERS, WAITS
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import ThreadRow
+from tuimon.threshold import MIN_SAMPLES, Threshold
 
 FIRST_STEPS = Threshold(
     3, "steps up to which all figures count as those of the start", "our choice: the fewest steps that have a median"

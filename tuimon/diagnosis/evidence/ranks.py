@@ -16,7 +16,6 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
 from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES
@@ -24,6 +23,7 @@ from tuimon.session.gpu_time import TimedExchange
 from tuimon.session.ranks import RankRow, RankTimes, beside_each_other, no_history
 from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
+from tuimon.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -64,8 +64,6 @@ _LATEST = 8
 _LEAST_STEPS = 20
 #: Most single steps that are compared, such as 64 of 64 ranks: that takes some 4 ms.
 _MOST_ROWS = 4096
-#: A phase in which ranks wait for others for this share of the step does not count as their own work.
-_WAITS = 0.02
 
 
 class LateRank(Struct, frozen=True, gc=False):
@@ -171,7 +169,7 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
         return None
     waits = [row.waits for row in ranks]  # a phase in which ranks wait for each other is not their own work
     parts = enumerate(SHARED_PARTS)
-    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < _WAITS]
+    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < TRACE]
     if not own:
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import are_renewed
-from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
 from tuimon.records import PIDS, CountSetting, Kept, Place, Process, Threads
@@ -27,7 +26,8 @@ from tuimon.session.machines import (
 )
 from tuimon.session.series import EVER, WINDOW_S, Span
 from tuimon.session.session import SessionView, once
-from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ProcessThreads
+from tuimon.session.threads import INTRA_OP, Held, MainThread, ProcessThreads
+from tuimon.threshold import NEARLY_ALL, SMALL, UNUSUAL, Threshold
 
 WANTED_RATIO = Threshold(
     1.3,
@@ -419,13 +419,11 @@ def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | Non
     # A thread that waits for work by yielding in a loop always stands in the run queue, but hardly runs; a thread that
     # wants to run gets about as much of the cores as the others. Measured: two threads of setfit stood in the run queue
     # for 65 % of the time and ran for 2 %, 0.04 of what the others got, beside a model that computes on 2 cores.
-    competing = [row for _, row in rows if row.wanted_ratio >= WANTS_TO_RUN]
+    competing = [row for _, row in rows if row.wanted_ratio >= UNUSUAL]
     mean = sum((row.cpu_ratio or 0.0) * row.count for row in competing) / (sum(row.count for row in competing) or 1)
-    wanting = [
-        (pid, row) for pid, row in rows if row.wanted_ratio < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean
-    ]
+    wanting = [(pid, row) for pid, row in rows if row.wanted_ratio < UNUSUAL or (row.cpu_ratio or 0.0) >= SMALL * mean]
     busy: dict[int, int] = {}
     for pid, row in wanting:
-        if row.wanted_ratio >= WANTS_TO_RUN:
+        if row.wanted_ratio >= UNUSUAL:
             busy[pid] = busy.get(pid, 0) + row.count
     return Demand(cores, cpu, sum((row.delay_ratio or 0.0) * row.count for _, row in wanting), busy)

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.session import ProcessView, SessionView
@@ -18,6 +17,7 @@ from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, ou
 from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing import Stuck, waits_for_thread, waits_for_work
 from tuimon.session.threads import thread_count
+from tuimon.threshold import MOST
 from tuimon.torch_code import is_checkpoint_io, is_loader_code
 
 #: Files read or written this long ago (s) still count as progress: they are measured every 5 s.

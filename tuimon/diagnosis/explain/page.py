@@ -21,7 +21,7 @@ import msgspec
 
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.threshold import Threshold
 
 _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)

@@ -15,13 +15,13 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule, is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, host_model, without, without_cost, without_if_sure
-from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
 from tuimon.records import MODEL, OptimizerFacts, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
 from tuimon.torch_code import elementwise_update, multiplies
 
 FLOAT32_TAKES = Threshold(

@@ -13,12 +13,12 @@ from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule, waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
-from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.gpus import GpuRow
+from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 
 #: The number that a line sets, if the line spells it out: ``torch.set_num_threads(8)``.
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")

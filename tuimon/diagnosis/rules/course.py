@@ -22,7 +22,6 @@ from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, Rest, last_se
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
-from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
@@ -30,6 +29,7 @@ from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.session.state import goodput
 from tuimon.text import at, ms_text, size_text
+from tuimon.threshold import MOST, SMALL, TRACE, Threshold
 
 FRESH_S = Threshold(
     3.0,

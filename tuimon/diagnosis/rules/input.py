@@ -31,13 +31,13 @@ from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 
 #: Workers are multiplied at once by at most this, if that exceeds the cores left beside the training: the disk or
 #: network behind them may have limits of its own.

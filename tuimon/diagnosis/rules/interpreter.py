@@ -16,12 +16,12 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, UNSURE, Rule, is_sure
 from tuimon.diagnosis.step_model import host_model, without
-from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.records import CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import code_place, ms_text
+from tuimon.threshold import REPORTED, TRACE
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 

@@ -11,11 +11,11 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
 from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Severity, verdict
 from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
-from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.text import at, size_text
+from tuimon.threshold import SMALL, Threshold
 
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)")
 #: How launchers report that a process of theirs was killed, and ranks that another rank is gone.

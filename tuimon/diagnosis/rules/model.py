@@ -19,15 +19,14 @@ from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
 from tuimon.diagnosis.step_model import HALF, without, without_cost
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.native_code import Kind
 from tuimon.records import MODEL, PASSES
 from tuimon.session.phase_table import PhaseTable
-from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE
 
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")

@@ -21,7 +21,6 @@ from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
 from tuimon.diagnosis.rule import RANKS, SAMPLES, UNSURE, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import host_model, without_cost
-from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
@@ -32,6 +31,7 @@ from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
+from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL
 from tuimon.torch_code import model_division
 
 #: How to make an exchange cheaper when there are as many exchanges.

@@ -12,13 +12,13 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
 from tuimon.diagnosis.rule import Rest, is_sure
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, percent
 from tuimon.native_code import Kind
 from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, code_place, function_text, plain
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.torch_code import multiplies
 
 #: Functions that only call others: their time belongs to the functions that they call.

@@ -26,8 +26,6 @@ from tuimon.records import LoopStack
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Stack, StackNode, Trie, to_user
 
-#: The share of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
-NEARLY_ALL = 0.8
 #: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
 #: samples are its own: our choice. py-spy reads a running process, so a stack may be made of two successive ones.
 _OF_PLACE, _OF_UPDATES = 9, 64

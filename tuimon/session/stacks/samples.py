@@ -17,6 +17,7 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Role, StackNode
+from tuimon.threshold import MIN_SAMPLES
 from tuimon.torch_code import is_module_call
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 #: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
-#: Least samples of a thread for a share of them to be used at all: with 10 it is known to within 31 points (95 %).
-ENOUGH = 10
 #: How many lines are listed.
 _LINES = 20
 #: How many lines a table lists, those with most own samples.
@@ -99,8 +98,8 @@ class Samples(Struct, frozen=True, dict=True):
         return self.where(test, **where).total / self.total if self.total else 0.0
 
     def share(self, test: Test | None = None, **where: Unpack[Where]) -> float | None:
-        """``part``, but None with fewer than ENOUGH samples."""
-        return None if self.total < ENOUGH else self.part(test, **where)
+        """``part``, but None with fewer than ``MIN_SAMPLES``."""
+        return None if self.total < MIN_SAMPLES else self.part(test, **where)
 
     def inside(self, is_it: Callable[[KnownFrame], bool]) -> Samples:
         """The samples with such a frame, their stacks cut above the outermost such frame; without imports."""

@@ -23,9 +23,6 @@ from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, log_
 from tuimon.sources.log.runs import Chosen, choose, names, unreadable_notice
 from tuimon.text import plain
 
-#: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
-#: steady run are 10 s long and are written some seconds later.
-LATE_S = 15.0
 #: Lag from which a log is expected to get nothing more: its monitor was killed, or its node is gone.
 STOPPED_S = 60.0
 
@@ -85,15 +82,16 @@ class NodeLog(Lines):
     def node(self, newest_unix_s: float) -> Node:
         """The node as of now; ``newest_unix_s``: the newest record of any node."""
         behind_s = max(0.0, newest_unix_s - self.latest_unix_s)
-        limit_s = LATE_S + 2 * self.header.interval_s
-        state = "ended" if self.exit else "stopped" if behind_s > max(STOPPED_S, limit_s) else "writing"
+        state = (
+            "ended" if self.exit else "stopped" if behind_s > max(STOPPED_S, self.header.late_after_s) else "writing"
+        )
         return Node(
             t=self.latest_unix_s,
             pid=0,
             number=self.number,
             host=self.label,
             cpu_count=self.header.cpu_count,
-            state="late" if state == "writing" and behind_s > limit_s else state,  # type: ignore[arg-type]  # literals
+            state="late" if state == "writing" and behind_s > self.header.late_after_s else state,  # type: ignore[arg-type]  # literals
             behind_s=behind_s,
             exit_code=self.exit.exit_code if self.exit else None,
         )

@@ -17,13 +17,12 @@ from tuimon.proc.procfs import Stat, open_files, own_bytes, private_bytes, read_
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, ThreadCpu, Threads, ThreadState
 from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
+from tuimon.threshold import TRACE
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
 #: Most ended threads that a record names.
 _ENDED = 16
-#: The share of a core below which threads may share a row, and an "other" process is idle.
-IDLE_RATIO = 0.01
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
 #: A thread that slept through so many reads rests: it is read only in every so many reads, unless some thread that was
 #: not read may have run.
@@ -162,7 +161,7 @@ def list_rows(rows: list[ThreadCpu], main: int) -> tuple[list[ThreadCpu], int]:
     alike: defaultdict[tuple[str, str], list[ThreadCpu]] = defaultdict(list)
     single: list[ThreadCpu] = []
     for row in rows:
-        if row.tid != main and row.cpu_ratio is not None and row.cpu_ratio < IDLE_RATIO and row.state == "waiting":
+        if row.tid != main and row.cpu_ratio is not None and row.cpu_ratio < TRACE and row.state == "waiting":
             alike[_NUMBER_AT_END.sub("", row.name), row.state].append(row)
         else:
             single.append(row)
@@ -365,4 +364,4 @@ class Followed(Struct):
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
         used = self.meter.process
-        return used is not None and used.cpu_s - self.window_cpu_s < IDLE_RATIO * (now_s - self.window_from_s)
+        return used is not None and used.cpu_s - self.window_cpu_s < TRACE * (now_s - self.window_from_s)

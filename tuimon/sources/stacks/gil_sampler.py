@@ -6,19 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Gil, GilCount, GilFunction
+from tuimon.records import GIL_WINDOW_S, Gil, GilCount, GilFunction
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.speedscope import SampledThread
 
-#: Rate and length of a window: 30 samples.
+#: The rate of a window, which then has 30 samples.
 RATE_HZ = 50
-WINDOW_S = 0.6
-#: The first window waits this long, so that stacks come first.
-_FIRST_WINDOW_S = 2.0
-#: The first windows of a training: how many, the pause between them, and how many times their share of the budget they
-#: may spend, as a verdict on its first seconds rests on them. Later ones keep to their share, and are less frequent.
+#: The first windows of a training: how many, the pause before each, as stacks come first, and how many times their
+#: share of the budget they may spend, as a verdict on its first seconds rests on them. Later ones are less frequent.
 _FIRST_WINDOWS = 4
 _FIRST_PAUSE_S = 2.0
 _FIRST_SHARES = 10.0
@@ -66,12 +63,12 @@ class GilSampler:
         """A process begins to train: what was sampled of it is imports and set-up."""
         self._begun = 0
         if self._due_s is not None:
-            self._due_s = min(self._due_s, now_s + _FIRST_WINDOW_S)
+            self._due_s = min(self._due_s, now_s + _FIRST_PAUSE_S)
 
     def begin_window(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
         """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""
         if self._due_s is None:
-            self._due_s = now_s + _FIRST_WINDOW_S
+            self._due_s = now_s + _FIRST_PAUSE_S
         if self.running or not trainers or now_s < self._due_s:
             return
         self._begun += 1
@@ -80,7 +77,7 @@ class GilSampler:
             affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
         self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self.running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self.running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, GIL_WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
         """Let the window that runs be sampled on the core that its process's main thread is on now."""

@@ -12,11 +12,11 @@ from typing import NamedTuple, get_args
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.threshold import SMALL, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
 from tuimon.records import PHASES, STEP, Place
+from tuimon.threshold import SMALL, TRACE
 from tuimon.views.comparison.result import (
     Became,
     Comparison,

@@ -21,6 +21,7 @@ from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.steps import joined
 from tuimon.text import code_place
+from tuimon.threshold import SMALL
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
@@ -44,8 +45,6 @@ from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_tex
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
-#: Share of all samples from which a function's label fits, and the keyboard can reach it.
-_WIDE_SHARE = 0.04
 
 
 class MeanStep(NamedTuple):
@@ -164,7 +163,7 @@ def _boxes(tree: CallTree) -> Iterator[dict[str, Any]]:
                     "user": node.user,
                     "label": f"{at.function} {share}",
                     "title": f"{at.function} ({where}): {share}, {count(node.total)} samples",
-                    "is_wide": width >= _WIDE_SHARE,
+                    "is_wide": width >= SMALL,
                 }
                 waiting.append((node, left))
             left += width

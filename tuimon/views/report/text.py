@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tuimon.diagnosis.finding import CodePlace, FindingJson
 from tuimon.session.phase_table import RangeRow
 from tuimon.text import full_place
+from tuimon.threshold import SMALL
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
@@ -27,8 +28,6 @@ _WIDTH = 78
 _BAR = 24
 #: Ranks that are listed when not all fit a page.
 _WORST = 8
-#: A rank is late from this share of its step on: our choice, half of what makes a warning.
-_LATE_SHARE = 0.05
 
 
 def text_report(report: Report) -> str:
@@ -171,7 +170,7 @@ def _rank(rank: Rank) -> list[str]:
 def _late_ms(rank: Rank) -> float:
     """How much longer a rank's own work takes than the others', in ms; 0 if the difference is small."""
     late_ms = rank.late_ms or 0.0
-    return late_ms if late_ms > _LATE_SHARE * (rank.steps.median_ms or 0.0) else 0.0
+    return late_ms if late_ms > SMALL * (rank.steps.median_ms or 0.0) else 0.0
 
 
 def _ranges(ranges: list[RangeRow]) -> list[str]:

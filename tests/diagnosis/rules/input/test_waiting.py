@@ -8,8 +8,8 @@ from tests.session.records import frames, header, process, stacks, thread, threa
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import diagnose
-from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import MeasuredBatches, Place
+from tuimon.threshold import MIN_SAMPLES
 
 TORCH = "/lib/site-packages/torch"
 FETCHER = f"{TORCH}/utils/data/_utils/fetch.py"

@@ -12,7 +12,6 @@ from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_not
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
 from tuimon.records import PASSES, GpuProcess, Process
@@ -20,6 +19,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import plain
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 
 #: For GPUs on which nothing runs: a headline and an action.
 _UNUSED = (

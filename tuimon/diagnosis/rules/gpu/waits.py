@@ -14,12 +14,12 @@ from tuimon.diagnosis.finding import Finding, Fix, bounds, verdict
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.interval import Interval
 from tuimon.records import STEP, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, plain
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 
 if TYPE_CHECKING:
     from tuimon.gpu_calls import SyncCall

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
+from tuimon.threshold import MOST
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
 from tuimon.views.scale import axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
@@ -38,16 +39,12 @@ if TYPE_CHECKING:
 
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
-#: Share of fetches without a ready batch from which the figure is coloured.
-_STARVED = 0.5
 _WORKERS_WANTED = 8
 #: Shortest wait for an epoch's first batch that is shown.
 _START_SHOWN_S = 0.1
 
 NAME = 10  # cells of the first column, at least
 _MAKING, _CPU, _TIME = 7, 6, 10
-#: Share of a worker's time from which a wait is named in the place of its hottest line.
-_MOSTLY = 0.5
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
 
@@ -184,7 +181,7 @@ def _costs(loader: LoaderRow) -> list[Line]:
 
 
 def _is_starved(loader: LoaderRow) -> bool:
-    return loader.ready_none_ratio is not None and loader.ready_none_ratio >= _STARVED
+    return loader.ready_none_ratio is not None and loader.ready_none_ratio >= MOST
 
 
 def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:
@@ -241,9 +238,9 @@ def _waits_for(worker: LoaderWorkerRow) -> str:
     if worker.ended or items is None or collate is None or wait is None or hand_over is None:
         return ""
     span = items + collate + wait + hand_over
-    if wait > _MOSTLY * span:
+    if wait > MOST * span:
         return "waits for the trainer"
-    return "hands its batches over" if hand_over > _MOSTLY * span else ""
+    return "hands its batches over" if hand_over > MOST * span else ""
 
 
 def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.threshold import BUSY_IDLE, MOST
 from tuimon.node_ids import own_id
 from tuimon.records import STEP
 from tuimon.session.gpu_time import GpuTimeRow
@@ -14,6 +13,7 @@ from tuimon.session.phase_table import PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
+from tuimon.threshold import BUSY_IDLE, MOST
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text
 from tuimon.views.report.report import compared_ranks, parts_of

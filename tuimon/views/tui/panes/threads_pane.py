@@ -16,6 +16,7 @@ from tuimon.records import Notice, Process
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow, folded
 from tuimon.text import code_place, full_place, whole_number
+from tuimon.threshold import NEARLY_ALL
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
@@ -185,8 +186,6 @@ def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
     ]
 
 
-#: Share of the time with samples that refutes a notice of missing ones: our choice, for a window's gap now and then.
-_COVERED = 0.9
 MEASURED_ROWS = 200  # with more rows only those in view decide the columns' widths
 
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
@@ -300,7 +299,7 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
     if notice.source != "stacks" or notice.level != "warning":
         return False
     sampling = session.shown().sampling()
-    return sampling is not None and (sampling.coverage_ratio or 0.0) >= _COVERED
+    return sampling is not None and (sampling.coverage_ratio or 0.0) >= NEARLY_ALL
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tuimon.session.stacks.samples import ENOUGH
-
 
 class Threshold(float):
     """A float that knows what it limits and in which unit (``meaning``), and where it comes from (``source``).
@@ -30,7 +28,7 @@ TENSORBOARD = (
 )
 TRACEML = "TraceML's step-time diagnosis: https://github.com/traceopt-ai/traceml"
 MIN_SAMPLES = Threshold(
-    float(ENOUGH),
+    10.0,
     "least samples of a thread for which a share of them is used",
     "our choice: with 10 samples a share is known to within 31 points (95 %), enough to tell most from few",
 )
@@ -61,4 +59,9 @@ SMALL = Threshold(
 )
 TRACE = Threshold(
     0.01, "part below which something counts as absent", "our choice: counters of GPUs come in whole percent"
+)
+HOLD_S = Threshold(
+    3.0,
+    "seconds for which another first finding must hold before it is shown, and the first one as probable",
+    "our choice: three windows; less would follow single windows",
 )

@@ -1,0 +1,396 @@
+"""What a report says of a run over one span, part by part: the screen, lines, metrics and whole reports read it."""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left
+from functools import cached_property
+
+import msgspec
+from msgspec import structs
+
+from tuimon.diagnosis.finding import CodePlace, Unjudged
+from tuimon.node_ids import own_id
+from tuimon.records import BETWEEN, PHASES, Cost, length_bucket
+from tuimon.session.gpu_time import GpuTimeRow
+from tuimon.session.gpus import GpuRow
+from tuimon.session.loaders import LoaderRow
+from tuimon.session.phase_table import RangeRow
+from tuimon.session.processes import superseded
+from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
+from tuimon.session.ranks import RankRow, rank_rows, training_numbers, training_of, which_training
+from tuimon.session.series import mean_of_known
+from tuimon.session.session import ProcessView, Session, SessionView, once
+from tuimon.session.standing import Past, group_json, standing
+from tuimon.session.state import PARTS, goodput, run_state, stands_still, unseen_trainings
+from tuimon.session.steps import StepStats, StepSummary
+from tuimon.threshold import SMALL
+from tuimon.views import report_types as types
+from tuimon.views.format import says_nothing
+from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, filled
+from tuimon.views.words import (
+    goodput_text,
+    gpu_idle_in,
+    memory_lines,
+    progress_text,
+    sampling_text,
+    standstill_line,
+    state_text,
+    trace_text,
+    unseen_text,
+    with_work,
+)
+
+#: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
+_LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
+
+
+class Parts:
+    """The parts of a report over the span of a view, named as its fields; each is made when it is first read.
+
+    They hold as long as the view does: until the session has merged another record.
+    """
+
+    def __init__(self, view: SessionView) -> None:
+        self.view, self.own = view, view.focus  # ``own``: the process in focus, with pid 0 before any
+
+    @property
+    def session(self) -> Session:
+        return self.view.session
+
+    # -- the run and its state
+
+    @cached_property
+    def run(self) -> types.RunJson:
+        """The recording; the name of its log is left open."""
+        header, end = self.session.header, self.session.exit
+        return types.RunJson(
+            log="",
+            command=header.command if header else [],
+            mode=header.mode if header else None,
+            host=header.host if header else None,
+            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s)) if header else None,
+            started_unix_s=round(header.wall_unix_s) if header else None,
+            duration_s=self.session.now_s - self.session.start_s,
+            cpu_count=header.cpu_count if header else None,
+            name=header.run if header else None,
+            node_count=len(self.nodes),
+            nodes=self.nodes,
+            versions=header.versions if header else {},
+            ended=end is not None,
+            exit_code=end.exit_code if end else None,
+            signal=end.signal if end else None,
+            last_line=end.last_line if end else None,
+            raised_at=PlaceJson.of(end.raised_at) if end else None,
+            survivors=[own_id(pid) for pid in end.survivors] if end else [],
+            notices=self.notices,
+        )
+
+    @cached_property
+    def nodes(self) -> list[types.NodeJson]:
+        """The machines of a run on several, first those that are not well."""
+        known = self.session.nodes.known.values()
+        ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
+        return [filled(types.NodeJson, node) for node in ordered]
+
+    @cached_property
+    def notices(self) -> list[types.NoticeJson]:
+        """The latest of each source."""
+        return [filled(types.NoticeJson, each) for each in self.session.notices.values()]
+
+    @cached_property
+    def facts(self) -> types.RunFacts:
+        """Facts of the run, and of the process in focus."""
+        session, header, process = self.session, self.session.header, self.own.process
+        versions = header.versions if header is not None else {}
+        cuda = re.search(r"\+cu(\d+)(\d)", process.torch or "")  # of "2.11.0+cu130": 13.0
+        facts = types.RunFacts(
+            command=list(header.command) if header is not None else [],
+            host=header.host or None if header is not None else None,
+            nodes=max(1, len(session.nodes.known)),
+            cpu_count=session.nodes.of(session.focus_node).all_cores,
+            driver=versions.get("driver"),
+            cuda=f"{cuda[1]}.{cuda[2]}" if cuda is not None else None,
+            tuimon=versions.get("tuimon"),
+        )
+        from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame does without)
+
+        evidence, saved = evidence_of(self.view, self.own.pid), self.own.checkpoints
+        loader = evidence.data.loader.facts if evidence.data.loader is not None else None
+        return structs.replace(
+            facts,
+            gpus=sorted(row.latest.name for row in self.view.gpus() if row.used_by_run),
+            ranks=evidence.world_size,
+            batch_size=loader.batch_size if loader is not None else None,
+            workers=loader.workers if loader is not None else None,
+            torch=process.torch,
+            python=process.python,
+            dtypes=list(process.parameter_dtypes),
+            tf32=process.tf32,
+            checkpoints_to=(saved.file_system or None) if saved is not None else None,
+        )
+
+    @cached_property
+    def state(self) -> types.StateJson:
+        """The last state of the training."""
+        state = run_state(self.session)
+        return filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state))
+
+    @cached_property
+    def stands_still(self) -> bool:
+        """True if no step has come to a boundary for long: then figures of steps are past."""
+        return stands_still(self.session)
+
+    @cached_property
+    def unseen(self) -> list[types.UnseenJson]:
+        """Processes that work like a training and show no step."""
+        found = unseen_trainings(self.session)
+        return [filled(types.UnseenJson, each, pid=own_id(each.pid), text=unseen_text(each)) for each in found]
+
+    @cached_property
+    def goodput(self) -> types.GoodputJson | None:
+        """The parts of the wall time, in order; None before any time has passed."""
+        divided = goodput(self.session)
+        if divided is None:
+            return None
+        known, seconds = divided.parts, divided.total_s
+        parts = [types.GoodputPart(part, known[part], known[part] / seconds) for part in PARTS if part in known]
+        return types.GoodputJson(seconds, parts, goodput_text(seconds, parts))
+
+    @property
+    def cost(self) -> Cost | None:
+        return structs.replace(self.session.cost, pid=0) if self.session.cost is not None else None
+
+    @property
+    def unjudged(self) -> list[Unjudged]:
+        """The rules that had nothing to judge by."""
+        from tuimon.diagnosis.judging import unjudged  # noqa: PLC0415  (as above)
+
+        return unjudged(self.session)
+
+    # -- the process in focus
+
+    @property
+    def steps(self) -> StepSummary:
+        """Its steps, as far as markers show them."""
+        return marked(self.own.steps)
+
+    @cached_property
+    def _on_gpu(self) -> tuple[list[types.Phase], GpuTimeRow | None]:
+        return steps_on_gpu(self.own)
+
+    @property
+    def phases(self) -> list[types.Phase]:
+        """Its phases, with their times on the GPU."""
+        return self._on_gpu[0]
+
+    @property
+    def gpu_time(self) -> GpuTimeRow | None:
+        """Its steps on the GPU's clock."""
+        return self._on_gpu[1]
+
+    @property
+    def ranges(self) -> list[RangeRow]:
+        return list(self.own.phases.ranges)
+
+    @cached_property
+    def phases_of(self) -> str:
+        """Which rank or training it is, if there are several."""
+        return which_training(self.session).text_of_rank
+
+    @cached_property
+    def progress(self) -> types.ProgressJson | None:
+        """How far it has come; None if nothing is known of that."""
+        made = run_progress(self.session.shown().focus) if self.own.pid else Progress()
+        return filled(types.ProgressJson, made, text=progress_text(made)) if made != Progress() else None
+
+    @property
+    def span(self) -> types.SpanJson | None:
+        """The steps that phases, findings and their evidence cover; None without markers."""
+        totals = self.own.stats.over()
+        if not totals.steps:
+            return None
+        return types.SpanJson(int(totals.sums.first_step), self.own.stats.total - 1, totals.sums.span_s)
+
+    @property
+    def sampling(self) -> types.SamplingJson | None:
+        found = self.view.sampling()
+        return filled(types.SamplingJson, found, text=sampling_text(found)) if found is not None else None
+
+    # -- ranks and GPUs
+
+    @cached_property
+    def ranks(self) -> list[types.Rank]:
+        """All training processes, and earlier starts of the ranks in focus."""
+        session, pids = self.session, self.session.trainers()
+        rows = {row.pid: row for row in compared_ranks(self.view)} if len(pids) > 1 else {}
+        gone = superseded((rank.process for rank in training_of(self.own)), session.processes()) if rows else ()
+        earlier, numbers = {process.pid for process in gone}, training_numbers(session)
+        return [
+            _rank(self.view.of(each), rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
+            for each in dict.fromkeys((*pids, *rows))
+        ]
+
+    @property
+    def alive(self) -> int:
+        """Training processes that have not ended."""
+        return 0 if self.run.ended else sum(rank.ended_s is None for rank in self.ranks)
+
+    @cached_property
+    def gpus(self) -> list[types.GpuJson]:
+        """The GPUs of all nodes."""
+        return [_gpu(self.view, row) for row in self.view.all_gpus()]
+
+    # -- what was recorded once
+
+    @property
+    def memory(self) -> list[types.MemoryJson]:
+        known = self.session.memory_history.values()
+        return [filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each)) for each in known]
+
+    @property
+    def traces(self) -> list[types.TraceJson]:
+        known = self.session.traces
+        return [filled(types.TraceJson, t, gpu_idle=gpu_idle_in(t), text=trace_text(t)) for t in known]
+
+    @property
+    def standstills(self) -> list[types.StandstillJson]:
+        return [_standstill(each, self.session) for each in self.session.standstills.past]
+
+
+@once
+def parts_of(view: SessionView) -> Parts:
+    """The parts over the span of a view, the same for all who ask."""
+    return Parts(view)
+
+
+def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None]:
+    """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
+    times, step_ms = own.gpu_time, own.phases.mean_ms
+    if step_ms and times is not None:
+        from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (as above)
+
+        gpu = evidence_of(own.view, own.pid).gpu.steps
+        times = gpu.time if gpu is not None else times
+    phases = []
+    for row in own.phases.rows:
+        phase = filled(types.Phase, row, gpu_ms_per_step=None, gpu_idle_ms_per_step=None)
+        phases.append(phase)
+        share = times.phases.get(row.name) if times is not None else None
+        if step_ms and share is not None:
+            span_ms = phase.gpu_ms_per_step = step_ms * share.span
+            low_ms, high_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = share.idle.up_to(share.span).times(
+                step_ms
+            )
+            if high_ms - low_ms <= SMALL * step_ms and not says_nothing(low_ms, high_ms, span_ms):
+                phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
+    return phases, times
+
+
+def compared_ranks(view: SessionView) -> tuple[RankRow, ...]:
+    """The ranks of the training in focus as rules compare them: by their GPUs' clocks, if all have times there."""
+    if not rank_rows(view):
+        return ()
+    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (as above)
+
+    return evidence_of(view, view.session.trainer()).ranks
+
+
+def marked(steps: StepSummary | None) -> StepSummary:
+    """The steps that markers show."""
+    return StepSummary(0, None, None, None, 0) if steps is None or steps.estimated else steps
+
+
+def _rank(own: ProcessView, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
+    """A rank of the report; ``is_earlier``: another process has taken its rank since."""
+    session, process, threads = own.view.session, own.process, own.thread_figures
+    phases, times = steps_on_gpu(own)
+    on_gpu = None
+    if times is not None:
+        on_gpu = types.GpuTimeJson(*times.idle, list(times.leads))
+    rates, made = rates_in(own), progress_of(session.shown().of(own.pid))
+    is_in_focus = own.pid == session.trainer()
+    return filled(
+        types.Rank,
+        row,
+        pid=own_id(own.pid),
+        host=own.host if session.nodes.known else None,
+        in_focus=is_in_focus,
+        ended_s=process.t - session.start_s if session.run_processes.has_ended(own.pid) else None,
+        rank=process.rank,
+        world_size=process.world_size,
+        markers=process.markers,
+        gpus=list(process.gpu_uuids),
+        steps=marked(own.steps),
+        phases=phases,
+        samples_per_s=rates.samples,
+        tokens_per_s=rates.tokens,
+        flops_per_s=made.flops_per_s,
+        mfu_ratio=made.mfu_ratio,
+        left_s=made.left_s if made.left_of == "run" else None,
+        cpu_ratio=threads.cpu_ratio if threads is not None else None,
+        rss_bytes=threads.rss_bytes if threads is not None else None,
+        gpu_time=on_gpu,
+        torch_memory=own.torch_memory,
+        loaders=[_loader(each) for each in (with_work(own) if is_in_focus else own.loaders)],
+        checkpoints=own.checkpoints,
+        since_start=_since_start(session, own.stats) if own.is_marked else None,
+        state=row.state if row is not None else "restarted" if is_earlier else None,
+        training=training,
+    )
+
+
+def _loader(row: LoaderRow) -> types.LoaderJson:
+    facts = row.facts
+    return filled(
+        types.LoaderJson,
+        row,
+        role=row.latest.role,
+        facts=structs.replace(facts, item=None, collate=None),
+        busy_ratio=mean_of_known(worker.busy_ratio for worker in row.worker_rows) if facts.workers else None,
+        workers=[
+            filled(types.LoaderWorkerJson, worker, where=filled(CodePlace, hot.place) if hot else None)
+            for worker in row.worker_rows
+            for hot in (worker.hot,)
+        ],
+    )
+
+
+def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
+    totals, header, last_s = stats.since_start(), session.header, stats.last_step_s
+    counts = [0] * (len(_LAST_BUCKETS) + 1)
+    for bucket, steps in totals.histogram.items():
+        counts[bisect_left(_LAST_BUCKETS, bucket)] += steps
+    phases_ns = totals.sums.phases_ns
+    return types.SinceStart(
+        steps=stats.total,
+        dropped=stats.dropped,
+        phase_s={name: phases_ns[name] / 1e9 for name in (*PHASES, BETWEEN) if name in phases_ns},
+        eval_count=int(totals.sums.eval_count),
+        gc_s=totals.sums.gc_ns / 1e9 if totals.sums.gc_windows else None,
+        timed_s=totals.timed_s,
+        timed_counts=counts,
+        last_step_unix_s=round(header.wall_unix_s + last_s - header.t) if header and last_s is not None else None,
+    )
+
+
+def _gpu(view: SessionView, row: GpuRow) -> types.GpuJson:
+    latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
+    return filled(
+        types.GpuJson, row, host=view.of(row.latest.pid).host, latest=latest, memory_ratio=latest.memory_ratio
+    )
+
+
+def _standstill(past: Past, session: Session) -> types.StandstillJson:
+    return types.StandstillJson(
+        at_s=past.since_s - session.start_s,
+        step=past.step,
+        lasted_s=past.ended_s - past.since_s if past.ended_s is not None else None,
+        taken_after_s=past.taken.quiet_s,
+        text=standstill_line(past, session),
+        groups=[msgspec.convert(group_json(group), types.StandingGroup) for group in standing(past.taken)],
+        collectives=[
+            filled(types.StuckCollective, one, elsewhere=[rank for rank, _ in one.elsewhere]) for one in past.stuck
+        ],
+    )
