@@ -22,7 +22,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.metrics.snapshot import RankLabels, take
-from tuimon.views.metrics.table import Distribution
+from tuimon.views.metrics.table import METRICS
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -69,9 +69,11 @@ def _second(t: int, rank: int) -> Sequence[Record]:
     ]  # fmt: skip
 
 
-def figures(
-    session: Session, findings: Sequence[Finding] = ()
-) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
-    """The metrics of a session at this moment. Prometheus's name: labels: value."""
-    families = take(session, findings, RankLabels()).families
-    return {metric.name: {sample.labels: sample.value for sample in samples} for metric, samples in families}
+def figures(session: Session, findings: Sequence[Finding] = ()) -> dict[str, dict[tuple[str, ...], float]]:
+    """The metrics of a session at this moment, without fixed labels. Prometheus's name of a sample: labels: value."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    fixed = {metric.name: {name for name, _ in metric.constants} for metric in METRICS}
+    for sample in (sample for family in take(session, findings, RankLabels()) for sample in family.samples):
+        labels = (value for name, value in sample.labels.items() if name not in fixed.get(sample.name, ()))
+        found.setdefault(sample.name, {})[tuple(labels)] = sample.value
+    return found

@@ -9,26 +9,17 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics.serving import Address
-from tuimon.views.metrics.snapshot import Snapshot, Snapshots
-from tuimon.views.metrics.table import Distribution, Metric, MetricSample
-from tuimon.views.report_types import STEP_BOUNDS
-
-_BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
-
-Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+from tuimon.views.metrics.snapshot import Family, Snapshot, Snapshots
 
 
 class Collector:
@@ -39,9 +30,7 @@ class Collector:
 
     def collect(self) -> Iterator[Family]:
         """The families of one snapshot; none before the first."""
-        snapshot = self._snapshot()
-        for metric, samples in snapshot.families if snapshot is not None else ():
-            yield family_of(metric, samples)
+        yield from self._snapshot() or ()
 
 
 def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
@@ -54,20 +43,6 @@ def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
 def text_of(snapshot: Snapshot) -> bytes:
     """The snapshot in Prometheus's text format."""
     return bytes(generate_latest(registry_of(lambda: snapshot)))
-
-
-def family_of(metric: Metric, samples: Iterable[MetricSample]) -> Family:
-    constants = tuple(value for _, value in metric.constants)
-    make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
-    family: Family = make(metric.name.removesuffix("_total"), metric.help, labels=metric.all_labels)
-    for sample in samples:
-        labels = (*sample.labels, *constants)
-        if isinstance(sample.value, Distribution):
-            buckets = list(zip(_BOUNDS, accumulate(sample.value.counts), strict=True))
-            family.add_metric(labels, buckets, sample.value.total)
-        else:
-            family.add_metric(labels, sample.value)
-    return family
 
 
 #: Seconds that a connection may be silent, or not take its answer, and that a scrape may take while others wait:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
-from typing import NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, count
+from typing import TypeAlias, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.ranks import RankState
 from tuimon.session.session import Session
-from tuimon.views.metrics.table import GPU, METRICS, RANK, Distribution, Metric, MetricSample
+from tuimon.views.metrics.table import GPU, METRICS, RANK, Metric
 from tuimon.views.report.report import Parts, parts_of
-from tuimon.views.report_types import Rank, SinceStart
+from tuimon.views.report_types import STEP_BOUNDS, Rank, SinceStart
 
 #: Seconds that a scrape waits for a new snapshot before it gets the previous one: the monitor ticks at least twice a
 #: second, but may be stopped, or behind.
 FRESH_S = 2.0
 #: Most causes of throttling of one GPU: the driver knows eight.
 _CAUSES = 8
+#: Upper bounds of the histogram of steps, as Prometheus writes them.
+_BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
 #: Longest label value, in characters: names of GPUs take about 40, UUIDs of MIG instances 100.
 _LONGEST_VALUE = 128
 #: Unit at the end of a field's name -> factor to Prometheus's unit.
@@ -29,10 +33,9 @@ _UNITS = {"ms": 1e-3, "us": 1e-6, "mhz": 1e6}
 _Rows = dict[tuple[str, ...], list[tuple[tuple[str, ...], object]]]
 
 
-class Snapshot(NamedTuple):
-    """All metrics at one moment; immutable, so that a slow scrape does not mix two moments."""
-
-    families: tuple[tuple[Metric, tuple[MetricSample, ...]], ...]  # each metric that has samples, once
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+#: All metrics at one moment, of those that have samples: later moments change nothing of it.
+Snapshot = tuple[Family, ...]
 
 
 class Snapshots:
@@ -69,12 +72,14 @@ class Snapshots:
 def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> Snapshot:
     """All metrics that are known now."""
     rows = _rows(parts_of(session.over("recent")), findings, labels)
-    families = ((metric, tuple(_samples(metric, rows))) for metric in METRICS)
-    return Snapshot(tuple((metric, samples) for metric, samples in families if samples))
+    return tuple(family for metric in METRICS if (family := _family(metric, rows)).samples)
 
 
-def _samples(metric: Metric, rows: _Rows) -> Iterator[MetricSample]:
+def _family(metric: Metric, rows: _Rows) -> Family:
     """A sample for each row that has the value; if rows lack the last label, one for each value of that label."""
+    make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
+    family: Family = make(metric.name.removesuffix("_total"), metric.help, labels=metric.all_labels)
+    constants = [value for _, value in metric.constants]
     of_each = isinstance(metric.of, Mapping) or metric.labels not in rows
     for labels, row in rows[metric.labels[:-1] if of_each else metric.labels]:
         values: Mapping[str, object]
@@ -84,11 +89,13 @@ def _samples(metric: Metric, rows: _Rows) -> Iterator[MetricSample]:
             value = _value(row, metric.of)
             values = value if isinstance(value, dict) else {"": value}
         for label, value in values.items():
-            bounded = tuple(text[:_LONGEST_VALUE] for text in ((*labels, label) if of_each else labels))
+            bounded = [text[:_LONGEST_VALUE] for text in ((*labels, label) if of_each else labels)] + constants
             if isinstance(value, SinceStart):
-                yield MetricSample(bounded, Distribution(tuple(value.timed_counts), value.timed_s))
+                buckets = list(zip(_BOUNDS, accumulate(value.timed_counts), strict=True))
+                family.add_metric(bounded, buckets, value.timed_s)
             elif isinstance(value, int | float):
-                yield MetricSample(bounded, float(value))
+                family.add_metric(bounded, float(value))
+    return family
 
 
 def _value(row: object, path: str) -> object:

@@ -34,20 +34,6 @@ class Metric(NamedTuple):
         return (*self.labels, *(name for name, _ in self.constants))
 
 
-class Distribution(NamedTuple):
-    """The value of a histogram: how many values lie between neighbouring bounds, and beyond the last."""
-
-    counts: tuple[int, ...]  # one more than there are bounds; not cumulative
-    total: float  # sum of all values
-
-
-class MetricSample(NamedTuple):
-    """A metric's value for one set of label values."""
-
-    labels: tuple[str, ...]
-    value: float | Distribution
-
-
 HISTOGRAM = "since_start"
 RANK = ("rank",)
 GPU = ("UUID", "gpu")  # as DCGM's exporter spells it, so that both can be joined
