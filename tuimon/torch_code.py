@@ -103,17 +103,13 @@ _TELLING = (
     ("torch/nn/modules/module.py", re.compile(r"\bhook\(")),
     ("torch/nn/functional.py", re.compile(r"\battn_output_weights\b")),
     ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),
+    ("torch/utils/data/_utils/fetch.py", re.compile(r"collate_fn\(")),
 )
 
 
-def may_tell(file: str) -> bool:
-    """True if lines of a file show what its functions do: ``torch/nn/modules/module.py``."""
-    return file.endswith(tuple(name for name, _ in _TELLING))
-
-
-def tells(file: str, source: str) -> bool:
-    """True if a line shows what its function does: ``result = hook(self, args, result)``."""
-    return any(file.endswith(name) and line.search(source) is not None for name, line in _TELLING)
+def telling_lines(file: str) -> re.Pattern[str] | None:
+    """The lines of a file that show what its functions do: ``result = hook(self, args, result)``; None without such."""
+    return next((line for name, line in _TELLING if file.endswith(name)), None)
 
 
 # ---- DataLoader
@@ -140,12 +136,7 @@ is_loader_code = frame_test(r"torch/utils/data/(?:dataloader|_utils/\w+)\.py$")
 
 def collates(file: str, function: str, source: str) -> bool:
     """True if a frame makes a batch of items: torch's fetcher at the line that does, or a function named so."""
-    return calls_collate(source) if is_fetcher(file) else "collate" in function
-
-
-def calls_collate(source: str) -> bool:
-    """True if a line makes a batch: ``return self.collate_fn(data)``."""
-    return "collate_fn(" in source
+    return "collate_fn(" in source if is_fetcher(file) else "collate" in function
 
 
 # ---- what torch does in a frame

@@ -230,3 +230,7 @@ def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
                     yield node.lineno, "workers"
         case ast.arguments(args=args, defaults=defaults) if defaults:
             yield from ((each.lineno, "workers") for each in args[-len(defaults) :] if each.arg == "num_workers")
+
+
+#: Of a file that cannot be read.
+NO_FACTS = FileFacts(())

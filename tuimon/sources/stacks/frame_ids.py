@@ -10,22 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.bounds import Latest
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import CountSettings, Frame, KeepingLine
-from tuimon.sources.source_facts import SourceFacts, named
+from tuimon.records import Frame
+from tuimon.sources.source_facts import NO_FACTS, SourceFacts, named
 from tuimon.sources.source_text import SourceText
 from tuimon.torch_code import (
-    calls_collate,
     collects_garbage,
     compiles,
     is_call_wrapper,
-    is_fetcher,
     is_module_body,
     marked_part,
-    may_tell,
-    tells,
+    telling_lines,
 )
 
 #: How many distinct frames one run may list, over all its processes.
@@ -48,7 +46,7 @@ class FrameTraits(NamedTuple):
     part: str
     wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
-    imports: bool = False  # Python's import system, or a library's module while that is imported
+    imports: bool  # Python's import system, or a library's module while that is imported
 
 
 def bare_name(function: str) -> str:
@@ -63,7 +61,7 @@ class FrameIds:
         self._ids: dict[tuple[RawFrame, bool], int] = {}  # by frame, and whether it calls a ``step`` of the user's
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()
-        self._traits: dict[str, FrameTraits] = {}  # by file
+        self._traits = Latest[tuple[str, str], FrameTraits](limit)  # by file and function
         self.facts = SourceFacts()
         self._reported: set[str] = set()  # files whose settings and keeping lines are reported
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
@@ -77,29 +75,26 @@ class FrameIds:
         if not changed:
             return
         self._programs = packages
-        self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) not in changed}
+        self._traits.clear()
         self._ids = {key: id_ for key, id_ in self._ids.items() if package_of(key[0].file) not in changed}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """The traits by which a shortened stack keeps this frame or drops it."""
-        file, _, function = frame
-        traits = self._traits.get(file)
+        file, function = code = frame.file, frame.function
+        traits = self._traits.get(code)
         if traits is None:
-            if len(self._traits) > self._limit:
-                self._traits.clear()
-            part = marked_part(file) or ("metric or loss" if may_be_loss(file) else "metric" if is_metric(file) else "")
             user = is_user_file(file, self._programs)
+            part = marked_part(file) or ("metric or loss" if may_be_loss(file) else "metric" if is_metric(file) else "")
             library = not part and not user and is_library_file(file)
-            traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
-        if is_rollout_entry(file, function):
-            return traits._replace(part="rollout")
-        if compiles(file, function):
-            return traits._replace(part="compiler")
-        if is_evaluator(file, function) and not traits.user:
-            return traits._replace(part="evaluation")
-        if is_module_body(file, function) and not traits.user:
-            return traits._replace(imports=True)
-        return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
+            if is_rollout_entry(file, function):
+                part = "rollout"
+            elif compiles(file, function):
+                part = "compiler"
+            elif is_evaluator(file, function) and not user:
+                part = "evaluation"
+            imports = is_import_system(file) or (not user and is_module_body(file, function))
+            traits = self._traits[code] = FrameTraits(user, part, is_call_wrapper(file, function), library, imports)
+        return traits
 
     def ids_of(self, stack: Sequence[RawFrame], files: TargetFiles) -> list[int]:
         """The ids of a stack's frames, root first.
@@ -140,29 +135,23 @@ class FrameIds:
         id_ = self._given
         self._given += 1
         file, function = named(frame.file, frame.function, files)
-        no_grad = None
-        loop = False
-        counts: tuple[CountSettings, ...] = ()
-        keeping: tuple[KeepingLine, ...] = ()
-        if traits.user and source:
-            facts = self.facts.of(frame.file, files)
-            if frame.file not in self._reported:
-                self._reported.add(frame.file)
-                counts, keeping = facts.counts, facts.keeping
-            no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
+        facts = self.facts.of(frame.file, files) if traits.user and source else NO_FACTS
+        of_file = NO_FACTS if frame.file in self._reported else facts
+        if of_file is not NO_FACTS:
+            self._reported.add(frame.file)
+        no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
         code = (file, frame.line, function, source, traits.user)
-        self._new.append(Frame(*code, "", "", no_grad, None, counts, loop, keeping))
+        self._new.append(Frame(*code, "", "", no_grad, None, of_file.counts, loop, of_file.keeping))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:
             return self.facts.source.line(frame.file, frame.line, files)
-        if is_fetcher(frame.file):
-            source = self._library_source.line(frame.file, frame.line, files)
-            return source if calls_collate(source) else ""
-        is_read = may_tell(frame.file) or (is_leaf and traits.library)
+        telling = telling_lines(frame.file)
+        is_read = telling is not None or (is_leaf and traits.library)
         source = self._library_source.line(frame.file, frame.line, files) if is_read else ""
-        return source if collects_garbage(source) or tells(frame.file, source) else ""
+        is_kept = collects_garbage(source) or (telling is not None and telling.search(source) is not None)
+        return source if is_kept else ""
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""
