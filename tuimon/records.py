@@ -1134,3 +1134,8 @@ class Place(NamedTuple):
     line: Count
     function: str
     source: str = ""
+
+    @property
+    def code(self) -> tuple[str, str]:
+        """Its function, by file and name."""
+        return self.file, self.function

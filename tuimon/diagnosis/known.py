@@ -265,7 +265,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             # a loop of its function that does not lead to backward, which would make it the training's
             training = Samples.joined(several).where(phase="backward").through
             looped = most_at(place, several, lambda node: (node.user_line is not None and node.user_line.loop) or None)
-            if looped is not None and (place.file, place.function) not in training:
+            if looped is not None and place.code not in training:
                 ways.append(
                     (user, ("torch", "python"))
                 )  # its operations are small: calls and room for results take long

@@ -69,7 +69,7 @@ def work_at(hot: HotLine, path: Collection[Function]) -> str:
     On the ``path`` of training a function cannot be left out: then it is the call on its line, or only the line.
     """
     place = hot.place
-    if hot.library is not None or hot.function not in path:
+    if hot.library is not None or hot.place.code not in path:
         return at_hot(hot)
     calls = [] if place.source.startswith("for ") else outer_call_names(place.source)
     return at(Place(place.file, place.line, calls[0] if calls else "<line>"))

@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
 
-from msgspec.structs import replace
-
 from tuimon.code_origin import is_library_file
-from tuimon.records import UPDATE, Frame, Place
-from tuimon.session.stacks.samples import HotLine, Sample, Samples
+from tuimon.records import UPDATE, Place
+from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place
 from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, function_at
 from tuimon.torch_code import collects_garbage, is_loader_code
 
@@ -22,27 +20,16 @@ def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine |
     ``trainer.fit(model)`` is the user's line of every phase, so only the library's own function distinguishes them.
     ``samples``: the training thread's.
     """
-    if hot is None or not samples.part(lambda node: _is_at(hot.place, node), phase="backward"):
+    at_line = samples.where(lambda node: hot is not None and node.place == hot.place)
+    if hot is None or not at_line.part(phase="backward"):
         return hot
-    found: dict[Function, Counter[Place]] = {}
-    for row in samples.where(lambda node: _is_at(hot.place, node), phase=phase).rows:
-        frame = library_frame(row.node)
-        if frame is not None:
-            own = (frame.file, frame.function)
-            found.setdefault(own, Counter())[Place(frame.file, frame.line, frame.function)] += row.count
-    if not found:
-        return hot
-    most = max(found, key=lambda own: found[own].total())
-    return hot._replace(library=max(found[most], key=found[most].__getitem__))
+    rows = at_line.where(phase=phase).rows
+    placed = ((place, row.count) for row in rows if (place := library_place(row.node)) is not None)
+    return hot._replace(library=heaviest_place(placed)[0])
 
 
-def _is_at(place: Place, node: StackNode) -> bool:
-    own = node.place
-    return own is not None and own[:3] == place[:3]
-
-
-def library_frame(node: StackNode) -> Frame | None:
-    """The innermost frame of an installed package other than torch, below the user's innermost one.
+def library_place(node: StackNode) -> Place | None:
+    """The innermost line of an installed package other than torch, below the user's innermost one.
 
     None if torch's DataLoader is further in: what it calls is not on the stack, or it calls nothing.
     """
@@ -51,7 +38,7 @@ def library_frame(node: StackNode) -> Frame | None:
         if frame.user or is_loader_code(frame.file):
             return None
         if is_library_file(frame.file):
-            return replace(frame, function=function_at(node.frames[: depth + 1]))
+            return Place(frame.file, frame.line, function_at(node.frames[: depth + 1]))
     return None
 
 

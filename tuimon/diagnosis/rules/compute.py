@@ -366,7 +366,7 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
 
     def is_own(node: StackNode) -> bool:
         others = (frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called)
-        return node.function == hot.function and not any(others)
+        return node.function == hot.place.code and not any(others)
 
     own, held = share * _part(evidence, is_own), evidence.gil_held_in(hot.place)
     if not is_sure(evidence, own) or held is None or held < SMALL_PART * own:

@@ -142,7 +142,7 @@ class Facts(Struct, frozen=True, dict=True):
         """
         path, hot = update_path(self.evidence.samples), self.hot
         takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
-        if hot is None or (takes and hot.library is None and hot.function in path):
+        if hot is None or (takes and hot.library is None and hot.place.code in path):
             return "make items cheaper" if self.known is None else self.known.action
         if self.known is not None:
             return f"make {work_at(hot, path)} cheaper ({self.known.action})"

@@ -48,7 +48,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     hot = without_settings(samples, evidence).hottest(runs_python)
     if hot is None or samples.total < MIN_SAMPLES:
         return None
-    rows, own = [row for row in table.rows if row.name in MODEL], hot.function
+    rows, own = [row for row in table.rows if row.name in MODEL], hot.place.code
     running = samples.where(lambda node: node.function == own and runs_python(node))
     # the measured length of a phase is more exact than the samples' share
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)

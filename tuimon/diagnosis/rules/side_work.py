@@ -13,7 +13,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     is_collecting,
-    library_frame,
+    library_place,
     update_path,
     user_path,
     with_library,
@@ -251,9 +251,9 @@ def _side_function(samples: Samples, update: _Update) -> HotLine | None:
     hot = with_library(hot, Samples.joined((side, samples.where(phase="backward"))), "other")
     if hot is None or hot.library is None:
         return hot
-    place, own = hot.place, (hot.library.file, hot.library.function)
-    at_line = side.where(lambda node: node.place is not None and node.place[:3] == place[:3])
-    inside = at_line.where(lambda node: (f := library_frame(node)) is not None and (f.file, f.function) == own).total
+    place, own = hot.place, hot.library.code
+    at_line = side.where(lambda node: node.place == place)
+    inside = at_line.where(lambda node: (at := library_place(node)) is not None and at.code == own).total
     return hot._replace(share=hot.share * inside / at_line.total, samples=inside) if at_line.total else hot
 
 
@@ -279,5 +279,5 @@ class _Update:
         """
         if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
             return True
-        library = library_frame(row.node)
-        return library is not None and (library.file, library.function) in self._functions
+        library = library_place(row.node)
+        return library is not None and library.code in self._functions

@@ -186,9 +186,9 @@ class Samples(Struct, frozen=True, dict=True):
 
         ``path``: functions, by file and name, that call the training itself.
         """
-        if hot is None or not self.total or hot.function in path:
+        if hot is None or not self.total or hot.place.code in path:
             return hot
-        inside = self.where(below=hot.function).total
+        inside = self.where(below=hot.place.code).total
         return hot._replace(share=max(hot.share, inside / self.total), samples=max(hot.samples, inside))
 
     @cached_property
@@ -278,9 +278,9 @@ def heaviest_place(weighed: Iterable[tuple[Place, float]]) -> tuple[Place | None
     for place, weight in weighed:
         lines[place] += weight
     for place, weight in sorted(lines.items(), key=lambda line: -line[1]):
-        functions[place.file, place.function] += weight
+        functions[place.code] += weight
     most = max(functions, key=functions.__getitem__, default=None)
-    line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__, default=None)
+    line = max((place for place in lines if place.code == most), key=lines.__getitem__, default=None)
     return line, functions[most] if most is not None else 0.0
 
 
@@ -291,10 +291,6 @@ class HotLine(NamedTuple):
     share: float  # 0..1
     samples: int  # 0: its share was measured by markers
     library: Place | None = None  # the place inside it, if a library that the line calls owns the loop
-
-    @property
-    def function(self) -> tuple[str, str]:
-        return self.place.file, self.place.function
 
     @property
     def error(self) -> float:

@@ -281,7 +281,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @property
     def function(self) -> Function | None:
         """The user's innermost function, by file and name."""
-        return (self.place.file, self.place.function) if self.place is not None else None
+        return self.place.code if self.place is not None else None
 
     @cached_property
     def functions(self) -> frozenset[Function]:

@@ -8,10 +8,9 @@ from textual.binding import Binding, BindingType
 
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, Notice
-from tuimon.text import function_text
 from tuimon.views.format import advice, plain, size
-from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_column, places_width
-from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, places_width
+from tuimon.views.tui.sheets.sheet import Sheet, frame_line
 from tuimon.views.words import limits_text, memory_head
 
 _HINT = "records 5 steps: which lines allocate memory that is not freed"
@@ -32,17 +31,12 @@ def memory_lines(
     spot = places_width(history.lines, width // 2)
     for each in history.lines:
         growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
-        role, name = ("key", "strong") if each.user else ("dim", "dim")
-        where = place_column(each, spot, role) if each.file else line((column("not known", spot), role))
         lines.append(
             line(
                 (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
                 (f"{each.blocks:>{_NUMBER}}", "text"),
                 (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
-                ("  ", ""),
-                *where,
-                (function_text(each.function), name),
-                (f"  {plain(each.source).strip()}", "text"),
+                *(frame_line(each, spot, Span("  ")) if each.file else line("  ", ("not known", "dim"))),
             )
         )
     if history.folded_bytes:

@@ -19,13 +19,14 @@ from textual.widget import Widget
 
 from tuimon.bounds import HELD
 from tuimon.errors import CannotInject
+from tuimon.text import function_text, plain
 from tuimon.views.tui.drawing.canvas import content_of
-from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, place_column
 
 if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks
     from tuimon.monitor.monitor import Monitor
-    from tuimon.records import Frame, Place
+    from tuimon.records import Frame, MemoryLine, Place
     from tuimon.session.session import Session
     from tuimon.sources.source_text import CloseUp
 
@@ -241,6 +242,17 @@ class CodeAround:
             self._widget.run_worker(read())
         code = self._read.get(key) or session.trie.lines_near(*key, most)
         return [(number, text) for number, text in code if abs(number - at.line) <= most]
+
+
+def frame_line(frame: Frame | MemoryLine, spot: int, before: Span) -> Line:
+    """A line of code: place, function, text; the user's are bright."""
+    at, name = ("key", "strong") if frame.user else ("dim", "dim")
+    return line(
+        before,
+        *place_column(frame, spot, at),
+        (function_text(frame.function), name),
+        (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
+    )
 
 
 def code_lines(code: Code, number: int) -> list[Line]:

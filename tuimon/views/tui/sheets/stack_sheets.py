@@ -15,7 +15,6 @@ from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
 from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
-from tuimon.text import function_text
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -25,11 +24,10 @@ from tuimon.views.tui.drawing.lines import (
     justified,
     line,
     paragraph,
-    place_column,
     places_width,
 )
 from tuimon.views.tui.panes.threads_pane import thread_lines
-from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
+from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, frame_line
 from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
@@ -46,17 +44,6 @@ _ROLES = {
     "helper": "data",
     "batch": "data",
 }
-
-
-def frame_line(frame: Frame, spot: int, before: Span) -> Line:
-    """A frame of a stack: place, function, its line of code; the user's are bright."""
-    at, name = ("key", "strong") if frame.user else ("dim", "dim")
-    return line(
-        before,
-        *place_column(frame, spot, at),
-        (function_text(frame.function), name),
-        (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
-    )
 
 
 def standstill_lines(session: Session, width: int) -> list[Line]:
