@@ -22,8 +22,14 @@ from tuimon.text import plain
 T = TypeVar("T")
 _Text = Annotated[str, Meta(min_length=1)]
 Boundary = Literal["backward", "optimizer"]
-#: (file, line, function), root first.
-Frames = tuple[tuple[str, int, str], ...]
+
+
+class RawFrame(NamedTuple):
+    """A frame as Python names it, with the bare name of its function."""
+
+    file: str
+    line: Count
+    function: str
 
 
 def read_side_file(path: str) -> bytes:
@@ -55,7 +61,7 @@ class ReportedStack(NamedTuple):
     """A stack of the training thread at a boundary of its loop."""
 
     boundary: Boundary
-    frames: Frames
+    frames: tuple[RawFrame, ...]  # root first
 
 
 def loop_stacks(fact: object) -> tuple[ReportedStack, ...]:
@@ -70,7 +76,7 @@ def _shared(stacks: tuple[ReportedStack, ...]) -> tuple[ReportedStack, ...]:
     return stacks
 
 
-def reported_frames(fact: object, name: str) -> Frames:
+def reported_frames(fact: object, name: str) -> tuple[RawFrame, ...]:
     """The stack of this name in a fact that numbers the files of its stacks; empty if malformed."""
     if not isinstance(fact, dict):
         return ()
@@ -78,11 +84,11 @@ def reported_frames(fact: object, name: str) -> Frames:
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         return ()
     stack = fact.get(name)
-    out: list[tuple[str, int, str]] = []
+    out: list[RawFrame] = []
     for frame in stack if isinstance(stack, list) and len(stack) <= HELD else ():
         match frame:
             case [int(file), int(line), str(function)] if 0 <= file < len(files) and 0 <= line < 1 << 31:
-                out.append((files[file], line, function))
+                out.append(RawFrame(files[file], line, function))
             case _:
                 return ()
     return tuple(out)
@@ -99,7 +105,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     cuda_device_order: _Text | None = None
     error: _Text | None = None  # text of the exception that ended the program; may hold a traceback of another process
     raised_ns: Count | None = None
-    raised_in: Frames = ()  # frames that the exception passed through
+    raised_in: tuple[RawFrame, ...] = ()  # frames that the exception passed through
     loop: tuple[ReportedStack, ...] = ()  # where its loop calls backward and its optimizer
 
     @property

@@ -12,7 +12,7 @@ import msgspec
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.files import MEMORY, remove_file, ring_path, side_file
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.ring_facts import decoded, read_side_file
+from tuimon.proc.ring_facts import RawFrame, decoded, read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Frame, MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
@@ -38,7 +38,7 @@ class _File(msgspec.Struct):
     trigger: Literal["asked", "oom"]
     device: str
     steps: _Number
-    lines: list[tuple[str, _Number, str]]
+    lines: list[RawFrame]
     stacks: list[_Stack]
     live_bytes: _Number
     most_bytes: _Number
@@ -47,15 +47,12 @@ class _File(msgspec.Struct):
     wanted_bytes: _Number | None = None
 
 
-_Key = tuple[str, int, str]
-
-
 def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHistory | None:
     """The record of what an agent has written; None if that is damaged."""
     file = decoded(raw, _File)
     if file is None:
         return None
-    groups: dict[_Key, list[_Stack]] = {}
+    groups: dict[RawFrame, list[_Stack]] = {}
     for stack in file.stacks:
         groups.setdefault(_line_of(stack, file.lines, code), []).append(stack)
     ordered = sorted(groups.items(), key=lambda group: -sum(stack.bytes for stack in group[1]))
@@ -74,10 +71,10 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
     )
 
 
-def _line_of(stack: _Stack, lines: list[_Key], code: ProcessCode) -> _Key:
+def _line_of(stack: _Stack, lines: list[RawFrame], code: ProcessCode) -> RawFrame:
     """The innermost line of the user's code; without one, the innermost."""
     frames = [lines[number] for number in stack.frames if 0 <= number < len(lines)]
-    return next((frame for frame in frames if code.is_user(frame[0])), frames[0] if frames else ("", 0, ""))
+    return next((frame for frame in frames if code.is_user(frame.file)), frames[0] if frames else RawFrame("", 0, ""))
 
 
 def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from tuimon.code_origin import is_agent_file
 from tuimon.proc import connections, procfs
 from tuimon.proc.processes import start_unix_s
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.base import Source, Suspicion
@@ -23,7 +24,6 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import STATES
 from tuimon.sources.source_facts import ProcessCode, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
 from tuimon.sources.stacks.speedscope import SampledThread
 from tuimon.threshold import LARGE
@@ -301,7 +301,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code:
     """
     here, there = ([frame for frame in frames if not is_agent_file(frame.file)] for frames in (now, trained))
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
-        if (one.file, bare_name(one.function)) != (other.file, bare_name(other.function)):
+        if (one.file, one.function) != (other.file, other.function):
             return depth == 0  # below, one line calls both
         if code.in_one_loop(one.file, one.line, other.line) is not False:
             return False

@@ -24,7 +24,6 @@ from tuimon.errors import TraceError
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import decoded, read_side_file, ring_facts
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Place
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
@@ -256,8 +255,7 @@ def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame], code: Proces
     for number in reversed(stack):
         if 0 <= number < len(frames) and code.is_user(frames[number].file):
             frame = frames[number]
-            file, function = code.named(frame.file, frame.name)
-            return at(Place(file, frame.line, function))[:_NAME_CHARACTERS]
+            return at(code.frame(frame.file, frame.line, frame.name))[:_NAME_CHARACTERS]
     return ""
 
 

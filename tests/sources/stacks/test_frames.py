@@ -12,10 +12,11 @@ import pytest
 from tests.session.records import process
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import AROUND_LINES, CloseUp
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
     PER_PROCESS,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.proc.ring_facts import ReportedStack, RingFacts
+from tuimon.proc.ring_facts import RawFrame, ReportedStack, RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.loop_reports import LoopReports
 
 Stack = tuple[tuple[str, int, str], ...]
@@ -21,11 +21,11 @@ TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = ReportedStack(
     "backward",
     (
-        ("/me/train.py", 9, "<module>"),
-        ("/v/lib/python3.11/site-packages/nice/trainer.py", 70, "fit"),
-        ("/v/lib/python3.11/site-packages/nice/trainer.py", 90, "_run"),
-        ("/me/train.py", 4, "training_step"),
-        (f"{TORCH}/_tensor.py", 630, "backward"),
+        RawFrame("/me/train.py", 9, "<module>"),
+        RawFrame("/v/lib/python3.11/site-packages/nice/trainer.py", 70, "fit"),
+        RawFrame("/v/lib/python3.11/site-packages/nice/trainer.py", 90, "_run"),
+        RawFrame("/me/train.py", 4, "training_step"),
+        RawFrame(f"{TORCH}/_tensor.py", 630, "backward"),
     ),
 )
 
@@ -54,7 +54,7 @@ def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
     for frame in raw:  # some have an id before
         ids.id_of(frame, FILES)
     ids.pop_new_frames()
-    loop = ReportedStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward")))
+    loop = ReportedStack("backward", (*raw, RawFrame(f"{TORCH}/_tensor.py", 630, "backward")))
     table.facts = {PID: RingFacts(loop=(loop,))}
     LoopReports(table, ids).path_of((PID, 1), Counter(), FILES)
     numbers = [ids.id_of(frame, FILES) for frame in raw]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.sources.stacks import failures, pyspy, speedscope
-from tuimon.sources.stacks.frame_ids import RawFrame
 
 
 def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from tests.sources.stacks.sampling import SourceReader, pyspies, reading, traine
 from tests.state_size import size_of
 from tests.waiting import until
 from tuimon.installation import install_command
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.source import StackSource, WindowRecords, is_idle_worker
 from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples

@@ -12,13 +12,13 @@ import pytest
 
 from tests.waiting import Clock, until
 from tuimon.proc import connections, procfs
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import RankCollective, StandingProcess, Standstill
 from tuimon.sources import flight_recorders, standstill
 from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy import DumpError
 from tuimon.sources.stacks.speedscope import SampledThread
 from tuimon.sources.standstill import (
@@ -223,7 +223,6 @@ TRAINED = at((16, "<module>"), (12, "main"), (3, "fit"), (8, "step"))
     [
         (at((16, "<module>"), (14, "main")), True),
         (at((16, "<module>"), (14, "main"), (99, "serve")), True),
-        (at((16, "<module>"), (14, "Program.main"), (99, "serve")), True),
         (at((16, "<module>"), (13, "main"), (99, "evaluate")), False),  # between epochs
         (at((16, "<module>"), (12, "main"), (5, "fit"), (99, "save")), False),
         (at((16, "<module>"), (12, "main"), (3, "fit"), (7, "step")), False),

@@ -12,7 +12,7 @@ from tuimon.agent.ring.files import TRACED, refused_directories, ring_directorie
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.code_origin import innermost_work, is_user_file
 from tuimon.proc import procfs
-from tuimon.proc.ring_facts import ring_facts
+from tuimon.proc.ring_facts import RawFrame, ring_facts
 from tuimon.records import Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import TRACEBACK, last_traceback_line
@@ -246,12 +246,12 @@ def _uncaught(follower: RingFollower, now_ns: int, programs: Collection[str]) ->
     facts = ring_facts(follower.reader.meta())
     if facts.error is None:
         return
-    files = [file for file, _, _ in facts.raised_in]
+    files = [frame.file for frame in facts.raised_in]
     own = [number for number, file in enumerate(files) if is_user_file(file, programs)]
-    raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else ("", 0, "")
+    raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else RawFrame("", 0, "")
     error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
     t = min(now_ns, facts.raised_ns or now_ns) / 1e9
-    yield Uncaught(t=t, pid=follower.pid, error=plain(error), file=raised[0], line=raised[1], function=raised[2])
+    yield Uncaught(t=t, pid=follower.pid, error=plain(error), **raised._asdict())
 
 
 def _runs(process: ProcessId | RingReader) -> bool:

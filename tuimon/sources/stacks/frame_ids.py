@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tuimon.bounds import Latest
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_facts import NO_FACTS, SourceFacts, named
@@ -30,14 +31,6 @@ from tuimon.torch_code import (
 FRAME_LIMIT = 20_000
 
 
-class RawFrame(NamedTuple):
-    """A frame as py-spy names it."""
-
-    file: str
-    line: int
-    function: str
-
-
 class FrameTraits(NamedTuple):
     """The traits by which a shortened stack keeps a frame or drops it."""
 
@@ -47,11 +40,6 @@ class FrameTraits(NamedTuple):
     wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
     imports: bool  # Python's import system, or a library's module while that is imported
-
-
-def bare_name(function: str) -> str:
-    """``Thread.run`` -> ``run``: py-spy qualifies names on some versions of Python only, markers never."""
-    return function.rpartition(".")[2] or function
 
 
 class FrameIds:

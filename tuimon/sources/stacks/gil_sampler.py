@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import GIL_WINDOW_S, Gil, GilCount, GilFunction
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.speedscope import SampledThread
 
 #: The rate of a window, which then has 30 samples.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise, takewhile
 
 from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
-from tuimon.proc.ring_facts import ReportedStack
+from tuimon.proc.ring_facts import RawFrame, ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceFacts
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
+from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, shorten
 from tuimon.torch_code import is_backward_entry
@@ -30,7 +30,7 @@ _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
     """The frames (root first) that lead to backward in the stacks that a process reports; none where none does."""
-    stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
+    stack = next((frames for boundary, frames in loop if boundary == "backward"), ())
     return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
 
 
@@ -146,7 +146,7 @@ class LoopReports:
         if self._reported.get(key, ()) == loop:
             return []
         self._reported[key] = loop
-        paths = ((boundary, shorten(list(_raw(frames)), self._ids, whole=True)) for boundary, frames in loop)
+        paths = ((boundary, shorten(frames, self._ids, whole=True)) for boundary, frames in loop)
         return [LoopStack(boundary, [self._ids.id_of(frame, files) for frame in path]) for boundary, path in paths]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
@@ -162,10 +162,6 @@ class LoopReports:
     def _noted(self, key: ProcessKey) -> tuple[ReportedStack, ...]:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()
-
-
-def _raw(frames: Iterable[tuple[str, int, str]]) -> Iterator[RawFrame]:
-    return (RawFrame(file, line, bare_name(function)) for file, line, function in frames)
 
 
 def _enters_backward(frame: RawFrame) -> bool:

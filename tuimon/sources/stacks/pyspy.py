@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from tuimon.proc import procfs
 from tuimon.proc.procfs import os_ids
-from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
-from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples, parse_speedscope
+from tuimon.proc.ring_facts import RawFrame
+from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples, bare_name, parse_speedscope
 
 #: A core was free if fewer threads than there are cores were runnable, in nearly all of the latest samples: our choice.
 _SAMPLES = 32

@@ -8,9 +8,10 @@ from heapq import nsmallest
 
 from tuimon.code_origin import innermost_package, is_agent_file, package_of
 from tuimon.library_code import is_iteration
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
-from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits, RawFrame
+from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits
 from tuimon.torch_code import MODULES, is_fetcher, is_worker_loop, loads_data, may_call_closure
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.

@@ -11,13 +11,14 @@ from typing import Any
 from msgspec import Struct
 
 from tuimon.proc.processes import is_alive, start_unix_s
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.failures import NO_PROCESS, SamplingFailures
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
+from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import AgentSamplers
 from tuimon.sources.stacks.loop_reports import LoopReports
@@ -277,8 +278,8 @@ def is_idle_worker(samples: WindowSamples) -> bool | None:
 
 def _is_idle(stack: Sequence[RawFrame]) -> bool:
     """True if the worker's loop makes no batch but waits for the indices of one."""
-    own = next((frame for frame in reversed(stack) if loads_data(frame.file, bare_name(frame.function))), None)
-    return own is not None and is_loader_idle_loop(own.file, bare_name(own.function))
+    own = next((frame for frame in reversed(stack) if loads_data(frame.file, frame.function)), None)
+    return own is not None and is_loader_idle_loop(own.file, own.function)
 
 
 #: How many parked threads one record names at most.

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.torch_code import is_backward_entry, is_optimizer_step
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
@@ -101,6 +101,11 @@ def _frame(frame: _Frame) -> RawFrame | None:
     if not frame.file or line > _MOST_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
         return None
     return RawFrame(frame.file, line, bare_name(frame.name))
+
+
+def bare_name(function: str) -> str:
+    """``Thread.run`` -> ``run``: py-spy qualifies names on some versions of Python only, markers never."""
+    return function.rpartition(".")[2] or function
 
 
 def _bounded(number: int) -> int:
