@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
+from tuimon.text import CodeLine
+
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Code within a function that has a frame of its own; comprehensions have one before Python 3.12.
 WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
@@ -122,6 +124,14 @@ def innermost_work(files: Sequence[str]) -> int:
     """
     last = len(files) - 1
     return next((i for i in range(last, -1, -1) if is_library_file(files[i])), innermost_package(files))
+
+
+def function_at(stack: Sequence[CodeLine]) -> str:
+    """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
+    depth = len(stack) - 1
+    while depth and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
+        depth -= 1
+    return stack[depth].function
 
 
 def is_torch(file: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tuimon.line_syntax import last_name, turns_off_gradients
 from tuimon.records import KeepingLine, Kept
@@ -37,12 +36,6 @@ _CUTTING = frozenset((
 ))  # fmt: skip
 
 
-class _Found(NamedTuple):
-    kept: Kept
-    line: int
-    function: str
-
-
 def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]:
     """The keeping lines of a file, from its tree and lines; those that keep graphs, figures and hooks come first.
 
@@ -58,21 +51,21 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
     """
     text = b"\n".join(lines)
     try:
-        program = _Program(tree)
+        program = _Program(tree, lines)
         found = {*program.keeping(closes=b"close(" in text, removes=b".remove(" in text)}
         known = {each.line for each in found}
         found |= {each for each in program.keeping_objects() if each.line not in known}
     except RecursionError:  # a sum of a thousand terms
         return []
     rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
-    return [KeepingLine(row.line, row.function, line_of(lines, row.line), row.kept) for row in rows[:_LIMIT]]
+    return rows[:_LIMIT]
 
 
 class _Program:
     """The names of a file that stand for what has a graph, or for containers, and the statements of its loops."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._tree = tree
+    def __init__(self, tree: ast.Module, lines: Sequence[bytes]) -> None:
+        self._tree, self._lines = tree, lines
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         attributes = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
         assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
@@ -101,22 +94,22 @@ class _Program:
                 if isinstance(assign.value, ast.Call) and self._has_graph(assign.value):
                     self._graphs |= {target.id for target in assign.targets if isinstance(target, ast.Name)}
 
-    def keeping(self, *, closes: bool, removes: bool) -> Iterator[_Found]:
+    def keeping(self, *, closes: bool, removes: bool) -> Iterator[KeepingLine]:
         """The statements that keep, with the function that each is in.
 
         ``closes``: the file closes figures; ``removes``: it may remove hooks.
         """
         for statement, function, loops in self._in_loops(self._tree):
             if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
-                yield _Found("figure", statement.lineno, function)
+                yield self._line("figure", statement, function)
             loop = next((loop for loop in reversed(loops) if self._makes_steps(loop)), loops[-1])
             if not removes and self._is_each_step(loop) and _called(statement) & _HOOKS:
-                yield _Found("hook", statement.lineno, function)
+                yield self._line("hook", statement, function)
             kept = self._kept_by(statement, loop)
             if kept and not any(map(_is_bounded, self._made.get(kept, ()))) and not _is_renewed(kept, loop):
-                yield _Found("graph", statement.lineno, function)
+                yield self._line("graph", statement, function)
 
-    def keeping_objects(self) -> Iterator[_Found]:
+    def keeping_objects(self) -> Iterator[KeepingLine]:
         """The statements that add an object to a container which nothing empties.
 
         In the loops that make steps, in functions that these call, and in methods that another file may call. Of the
@@ -126,12 +119,15 @@ class _Program:
         for statement, function, around in self._in_loops(self._tree):
             keeper = self._keeper(statement) if around[-1] in loops else ""
             if keeper and not any(_is_renewed(keeper, loop) for loop in around):
-                yield _Found("object", statement.lineno, function)
+                yield self._line("object", statement, function)
         for each in self._each_step(loops):
             for node in (node for node in ast.walk(each) if isinstance(node, ast.stmt)):
                 keeper = self._keeper(node)
                 if keeper and not _is_renewed(keeper, each) and (loops or keeper.startswith("self.")):
-                    yield _Found("object", node.lineno, each.name)
+                    yield self._line("object", node, each.name)
+
+    def _line(self, kept: Kept, statement: ast.stmt, function: str) -> KeepingLine:
+        return KeepingLine(statement.lineno, function, line_of(self._lines, statement.lineno), kept)
 
     def _in_loops(
         self, node: ast.AST, function: str = "<module>", loops: tuple[ast.AST, ...] = ()

@@ -73,8 +73,8 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
 
 def _line_of(stack: _Stack, lines: list[RawFrame], code: ProcessCode) -> RawFrame:
     """The innermost line of the user's code; without one, the innermost."""
-    frames = [lines[number] for number in stack.frames if 0 <= number < len(lines)]
-    return next((frame for frame in frames if code.is_user(frame.file)), frames[0] if frames else RawFrame("", 0, ""))
+    frames = [lines[number] for number in reversed(stack.frames) if 0 <= number < len(lines)]
+    return code.innermost(frames) or (frames[-1] if frames else RawFrame("", 0, ""))
 
 
 def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:

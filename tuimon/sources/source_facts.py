@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tuimon.bounds import Latest
-from tuimon.code_origin import is_user_file
+from tuimon.code_origin import function_at, is_user_file
 from tuimon.line_syntax import last_name, parsed, turns_off_gradients
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
@@ -172,7 +173,7 @@ def named(file: str, function: str, files: TargetFiles) -> tuple[str, str]:
 
 
 class ProcessCode:
-    """The code of one process: whose it is, its names and lines in records, and its blocks."""
+    """The code of one process: whose it is, its names and lines in records, and the facts of its files."""
 
     def __init__(
         self, files: TargetFiles | None = None, facts: SourceFacts | None = None, programs: Collection[str] = ()
@@ -196,11 +197,13 @@ class ProcessCode:
         user, (name, function) = self.is_user(file), self.named(file, function)
         return Frame(name, line, function, self._facts.source.line(file, line, self._files) if user else "", user)
 
-    def block(self, file: str, line: int, function: str) -> Block | None:
-        return self._facts.of(file, self._files).block(line, function)
+    def innermost(self, stack: Sequence[RawFrame]) -> RawFrame | None:
+        """The innermost line of the user's code on a stack, root first; None without any."""
+        depth = next((depth for depth in range(len(stack) - 1, -1, -1) if self.is_user(stack[depth].file)), None)
+        return stack[depth]._replace(function=function_at(stack[: depth + 1])) if depth is not None else None
 
-    def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
-        return self._facts.of(file, self._files).in_one_loop(line, other)
+    def facts(self, file: str) -> FileFacts:
+        return self._facts.of(file, self._files)
 
 
 def _block(node: ast.stmt | ast.expr) -> Block:

@@ -303,7 +303,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code:
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
         if (one.file, one.function) != (other.file, other.function):
             return depth == 0  # below, one line calls both
-        if code.in_one_loop(one.file, one.line, other.line) is not False:
+        if code.facts(one.file).in_one_loop(one.line, other.line) is not False:
             return False
         if one.line != other.line:
             return True

@@ -22,7 +22,7 @@ from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TraceError
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.ring_facts import decoded, read_side_file, ring_facts
+from tuimon.proc.ring_facts import RawFrame, decoded, read_side_file, ring_facts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
@@ -223,7 +223,11 @@ def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
         while True:
             file = decoded(read_side_file(path), _StackFile)
             if file is not None and file.order == order:
-                return stretches_of(file.samples, [_user_line(stack, file.frames, code) for stack in file.stacks])
+                frames = [RawFrame(each.file, each.line, each.name) for each in file.frames]
+                stacks = ([frames[number] for number in stack if 0 <= number < len(frames)] for stack in file.stacks)
+                own = map(code.innermost, stacks)
+                lines = [at(code.frame(*frame))[:_NAME_CHARACTERS] if frame is not None else "" for frame in own]
+                return stretches_of(file.samples, lines)
             if time.monotonic() > until_s:
                 return []
             time.sleep(_POLL_S)
@@ -248,15 +252,6 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
         elif line:
             found.append(TracedStretch(line, max(begin_ns, found[-1].end_ns) if found else begin_ns, end_ns))
     return found
-
-
-def _user_line(stack: Sequence[int], frames: Sequence[_StackFrame], code: ProcessCode) -> str:
-    """The innermost line of the user's code: ``main() train.py:44``; "" where there is none."""
-    for number in reversed(stack):
-        if 0 <= number < len(frames) and code.is_user(frames[number].file):
-            frame = frames[number]
-            return at(code.frame(frame.file, frame.line, frame.name))[:_NAME_CHARACTERS]
-    return ""
 
 
 def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int, *, force: bool = False) -> None:

@@ -44,22 +44,22 @@ def source(tmp_path, text=SOURCE):
 
 def test_blocks_of_a_source_file(tmp_path):
     file, blocks = source(tmp_path), ProcessCode()
-    assert blocks.block(file, 4, "main") == Block(4, 8)
-    assert blocks.block(file, 5, "main") == Block(4, 8)  # Python may name any line of the head
-    assert blocks.block(file, 7, "main") == Block(7, 7)
-    assert blocks.block(file, 8, "main") is None
-    assert blocks.block(file, 10, "decorated") == Block(10, 15)
-    assert blocks.block(file, 10, "another") is None
-    assert blocks.block(file, 18, "later") == Block(18, 20)
+    assert blocks.facts(file).block(4, "main") == Block(4, 8)
+    assert blocks.facts(file).block(5, "main") == Block(4, 8)  # Python may name any line of the head
+    assert blocks.facts(file).block(7, "main") == Block(7, 7)
+    assert blocks.facts(file).block(8, "main") is None
+    assert blocks.facts(file).block(10, "decorated") == Block(10, 15)
+    assert blocks.facts(file).block(10, "another") is None
+    assert blocks.facts(file).block(18, "later") == Block(18, 20)
 
 
 def test_files_that_have_no_blocks(tmp_path):
     file = source(tmp_path)
-    assert ProcessCode(TargetFiles(None, os.path.getmtime(file) - 60)).block(file, 4, "main") is None
-    assert ProcessCode().block(str(tmp_path / "gone.py"), 4, "main") is None
-    assert ProcessCode().block("<ipython-input-3>", 4, "main") is None
-    assert ProcessCode().block(source(tmp_path, "with x(:\n  pass\n"), 1, "main") is None
-    assert ProcessCode().block(source(tmp_path, "with x:\n  pass\n" + "y = 1\n" * 100_000), 1, "main") is None
+    assert ProcessCode(TargetFiles(None, os.path.getmtime(file) - 60)).facts(file).block(4, "main") is None
+    assert ProcessCode().facts(str(tmp_path / "gone.py")).block(4, "main") is None
+    assert ProcessCode().facts("<ipython-input-3>").block(4, "main") is None
+    assert ProcessCode().facts(source(tmp_path, "with x(:\n  pass\n")).block(1, "main") is None
+    assert ProcessCode().facts(source(tmp_path, "with x:\n  pass\n" + "y = 1\n" * 100_000)).block(1, "main") is None
 
 
 def name(text, *place):

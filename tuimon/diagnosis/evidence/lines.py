@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
 
-from tuimon.code_origin import is_library_file
+from tuimon.code_origin import function_at, is_library_file
 from tuimon.records import UPDATE, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place
-from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, function_at
+from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 

@@ -39,7 +39,7 @@ from msgspec.structs import astuple
 
 from tuimon import library_code, torch_code
 from tuimon.bounds import FRAMES_HELD, MANY_HELD
-from tuimon.code_origin import WITHIN, innermost_work, is_import_system, is_library_file, package_of
+from tuimon.code_origin import function_at, innermost_work, is_import_system, is_library_file, package_of
 from tuimon.records import CountSetting, Frame, Kept, Place, Stacks
 from tuimon.session.stacks.activity import (
     Activity,
@@ -438,11 +438,3 @@ def place_of(frames: Sequence[Frame]) -> Place | None:
         return own
     frame = frames[innermost_work([frame.file for frame in frames])]
     return Place(frame.file, frame.line, frame.function, frame.source)
-
-
-def function_at(stack: Sequence[Frame]) -> str:
-    """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
-    depth = len(stack) - 1
-    while depth and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
-        depth -= 1
-    return stack[depth].function

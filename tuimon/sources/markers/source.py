@@ -10,7 +10,7 @@ from contextlib import suppress
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.files import TRACED, refused_directories, ring_directories, ring_directory, side_file
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.code_origin import innermost_work, is_user_file
+from tuimon.code_origin import innermost_work
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RawFrame, ring_facts
 from tuimon.records import Notice, Record, Uncaught
@@ -18,6 +18,7 @@ from tuimon.sources.base import Source
 from tuimon.sources.log.output import TRACEBACK, last_traceback_line
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.window_lengths import longest_intervals
 from tuimon.text import plain, whole_number
 
@@ -246,9 +247,8 @@ def _uncaught(follower: RingFollower, now_ns: int, programs: Collection[str]) ->
     facts = ring_facts(follower.reader.meta())
     if facts.error is None:
         return
-    files = [frame.file for frame in facts.raised_in]
-    own = [number for number, file in enumerate(files) if is_user_file(file, programs)]
-    raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else RawFrame("", 0, "")
+    frames = facts.raised_in or (RawFrame("", 0, ""),)
+    raised = ProcessCode(programs=programs).innermost(frames) or frames[innermost_work([each.file for each in frames])]
     error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
     t = min(now_ns, facts.raised_ns or now_ns) / 1e9
     yield Uncaught(t=t, pid=follower.pid, error=plain(error), **raised._asdict())

@@ -126,7 +126,7 @@ class RangeTracker:
             last = end[2]
         else:
             # a ``with`` statement is left at the line it was entered at: its end is known from the source alone
-            block = self._code.block(file, line, function)
+            block = self._code.facts(file).block(line, function)
             if block is not None:
                 line, last = block
         place = RangePlace(path, file, function, line, last) if last is not None else None

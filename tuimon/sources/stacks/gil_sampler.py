@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import GIL_WINDOW_S, Gil, GilCount, GilFunction
 from tuimon.sources.source_facts import ProcessCode
@@ -95,13 +94,8 @@ def _functions(threads: Iterable[SampledThread], code: ProcessCode) -> list[GilF
     counts: Counter[tuple[int, str, str]] = Counter()
     for thread in threads:
         for stack, count in thread.stacks.items():
-            frame = next((frame for frame in reversed(stack) if _is_users(frame, code)), None)
+            frame = code.innermost(stack)
             if frame is not None:
                 file, function = code.named(frame.file, frame.function)
                 counts[thread.tid, file, function] += count
     return [GilFunction(*key, count) for key, count in counts.most_common(_FUNCTIONS)]
-
-
-def _is_users(frame: RawFrame, code: ProcessCode) -> bool:
-    """True if it is a function of the user's; a comprehension is part of the one around it."""
-    return code.is_user(frame.file) and (frame.function == "<module>" or not frame.function.startswith("<"))
