@@ -252,10 +252,11 @@ def test_a_function_that_torch_gives_up_is_told_with_the_guard_that_failed_last(
     assert new_events(given_up) == []
 
 
-def test_a_graph_breaks_at_the_users_line_for_the_reason_that_torch_explains():
+@pytest.mark.parametrize("packages", ["/v/site-packages", "/usr/lib/python3/dist-packages"])
+def test_a_graph_breaks_at_the_users_line_for_the_reason_that_torch_explains(packages):
     stack = [
         types.SimpleNamespace(filename="/me/model.py", lineno=12, name="forward"),
-        types.SimpleNamespace(filename="/v/site-packages/lib/log.py", lineno=3, name="write"),
+        types.SimpleNamespace(filename=f"{packages}/lib/log.py", lineno=3, name="write"),
     ]
     reason = "Failed to trace\n  Explanation: Dynamo cannot trace print\n  Hint: remove it"
     broken = utils(breaks=[types.SimpleNamespace(user_stack=stack, reason=reason)])

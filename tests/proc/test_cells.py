@@ -7,9 +7,12 @@ import pytest
 
 from tuimon.agent.ring import files
 from tuimon.agent.ring.files import CELLS, side_file
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles, cell_of
+from tuimon.records import Frame
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.source_text import SourceText
+from tuimon.sources.standstill import has_left
 
 FILE = "/tmp/ipykernel_77/123456.py"
 
@@ -35,6 +38,14 @@ def test_a_cell_is_known_by_its_file_and_by_its_name(left):
     assert cell_of(os.getpid(), "In[5]") is None
     assert SourceText().line(FILE, 2, TargetFiles(os.getpid())) == "for each in y:"
     assert [number for number, _ in SourceText().around("In[4]", 2, 1, TargetFiles(os.getpid()))] == [1, 2, 3]
+
+
+def test_a_loop_of_a_cell_is_left_below_it(left):
+    left([[FILE, 4, "for each in y:\n    fit(each)\nserve()\n"]])
+    outer, code = RawFrame(os.__file__, 1, "<module>"), ProcessCode(TargetFiles(os.getpid()))
+    trained = [outer, Frame("In[4]", 2, "<module>")]  # as records name it
+    assert has_left([outer, RawFrame(FILE, 3, "<module>")], trained, code)
+    assert not has_left([outer, RawFrame(FILE, 1, "<module>")], trained, code)
 
 
 def test_cells_that_are_left_anew_are_read_anew(left):

@@ -31,6 +31,11 @@ class RawFrame(NamedTuple):
     line: Count
     function: str
 
+    @property
+    def code(self) -> tuple[str, str]:
+        """Its function, by file and name."""
+        return self.file, self.function
+
 
 def read_side_file(path: str) -> bytes:
     """The bytes of a file of this user; empty if it is missing, too large, or not a regular file."""

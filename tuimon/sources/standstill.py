@@ -301,7 +301,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code:
     """
     here, there = ([frame for frame in frames if not is_agent_file(frame.file)] for frames in (now, trained))
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
-        if (one.file, one.function) != (other.file, other.function):
+        if code.named(one.file, one.function) != code.named(other.file, other.function):
             return depth == 0  # below, one line calls both
         if code.facts(one.file).in_one_loop(one.line, other.line) is not False:
             return False

@@ -156,7 +156,7 @@ def _new_breaks(utils: Any) -> List[layout.Event]:
     found = []
     for reason in list(reasons[known if known <= len(reasons) else 0 :])[:_BREAKS_LIMIT]:
         stack = list(reason.user_stack)
-        own = [frame for frame in stack if "site-packages" not in frame.filename] or stack
+        own = [frame for frame in stack if "-packages/" not in frame.filename] or stack
         if own:
             at = (str(own[-1].filename), int(own[-1].lineno or 0), str(own[-1].name))
             found.append(layout.Event(layout.GRAPH_BREAK, 1, at, _why(str(reason.reason))))

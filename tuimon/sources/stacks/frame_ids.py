@@ -68,7 +68,7 @@ class FrameIds:
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """The traits by which a shortened stack keeps this frame or drops it."""
-        file, function = code = frame.file, frame.function
+        file, function = code = frame.code
         traits = self._traits.get(code)
         if traits is None:
             user = is_user_file(file, self._programs)

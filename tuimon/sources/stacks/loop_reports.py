@@ -124,7 +124,7 @@ class LoopReports:
             self._programs |= {program} if program is not None else set()
             self._set_programs(self._programs)
             libraries = (frame for frame in backward if self._ids.traits(frame).library)
-            self._paths[key] = tuple((frame.file, frame.function) for frame in libraries)
+            self._paths[key] = tuple(frame.code for frame in libraries)
         elif samples and not self._trains:
             self._suppose_program(key, samples, files)
         return self._paths.get(key, NO_PATH)
@@ -165,4 +165,4 @@ class LoopReports:
 
 
 def _enters_backward(frame: RawFrame) -> bool:
-    return is_backward_entry(frame.file, frame.function)
+    return is_backward_entry(*frame.code)

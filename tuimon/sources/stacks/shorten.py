@@ -90,7 +90,7 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
     """The index of the last frame before a library's frame that is not the next on the path."""
     found, passed = None, 0
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
-        if passed < len(path) and trait.library and _function(frame) == path[passed]:
+        if passed < len(path) and trait.library and frame.code == path[passed]:
             found, passed = i, passed + 1
         elif trait.library:
             break
@@ -103,14 +103,14 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
     depth = 0
     passing = counts
     while True:
-        by_function: Counter[tuple[str, str]] = Counter()
+        by_function: Counter[Function] = Counter()
         for stack, count in passing.items():
             if len(stack) > depth and not (ids.traits(stack[depth]).part or ids.traits(stack[depth]).imports):
-                by_function[_function(stack[depth])] += count
+                by_function[stack[depth].code] += count
         function, most = next(iter(by_function.most_common(1)), (None, 0))
         if most <= half:
             return depth
-        passing = Counter({s: n for s, n in passing.items() if len(s) > depth and _function(s[depth]) == function})
+        passing = Counter({s: n for s, n in passing.items() if len(s) > depth and s[depth].code == function})
         depth += 1
 
 
@@ -129,7 +129,7 @@ def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
         telling = _module_at(stack, traits, imported) or imported
     parts, called = set[str](), tuple[str, ...]()  # the latter: whose code, called by torch, is still to come
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
-        code, own = _function(frame), "user" if trait.user else "library" if trait.library else "none"
+        code, own = frame.code, "user" if trait.user else "library" if trait.library else "none"
         if trait.part:
             is_new = trait.part not in parts or is_worker_loop(*code) or is_fetcher(frame.file)
             telling = max(telling, i) if is_new else telling
@@ -165,10 +165,6 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
                 kept[stack[:-1]] += kept.pop(stack)
     listed = kept.most_common(room)
     return listed, counts.total() - sum(count for _, count in listed)
-
-
-def _function(frame: RawFrame) -> Function:
-    return frame.file, frame.function
 
 
 def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
