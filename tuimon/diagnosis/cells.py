@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import collate_share
-from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
 from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.process import awaits_queue, works
@@ -37,7 +37,7 @@ from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.interval import NONE, Interval
 from tuimon.records import DIVIDED, PASSES, STEP
 from tuimon.session.series import sampling_error
-from tuimon.session.session import SessionView, once
+from tuimon.session.session import once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
@@ -177,24 +177,14 @@ def computes(cell: Cell) -> bool:
     return cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
 
 
-def cells(evidence: Evidence) -> Cells:
-    """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
-    return _divided(evidence.view, evidence.pid)
-
-
 def of_step(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
-    return _of_step(evidence.view, evidence.pid)
+    return cells(evidence).where(phase=STEP).whole
 
 
 def of_loop(evidence: Evidence) -> Cells:
     """The cells of the steps and evaluations; shares are of both together."""
     return cells(evidence).where(phase=LOOP).whole
-
-
-@once
-def _of_step(view: SessionView, pid: int) -> Cells:
-    return _divided(view, pid).where(phase=STEP).whole
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
@@ -207,8 +197,8 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
 
 @once
-def _divided(view: SessionView, pid: int) -> Cells:
-    evidence = evidence_of(view, pid)
+def cells(evidence: Evidence) -> Cells:
+    """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
     beside, of_loop = _beside_loop(evidence)
     if not evidence.phases:
         return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])

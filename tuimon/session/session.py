@@ -36,6 +36,7 @@ _MARKERS_WAIT_S = 2.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V", bound="SessionView | ProcessView")
 
 
 class Session(Tables):
@@ -115,15 +116,15 @@ class Session(Tables):
         return pids.get(node, [])
 
 
-def once(query: Callable[Concatenate[SessionView, P], T]) -> Callable[Concatenate[SessionView, P], T]:
-    """A query of a view that is answered once: rules and panes share the answer."""
+def once(query: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:
+    """A query of a view, or of a process in one, that is answered once: rules and panes share the answer."""
 
     @wraps(query)
-    def answered(view: SessionView, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = query, *args, *kwargs.items()
-        if key not in view.answers:
-            view.answers[key] = query(view, *args, **kwargs)
-        return view.answers[key]  # type: ignore[no-any-return]  # of whatever query
+    def answered(asked: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answers, key = asked.answers, (query, asked, *args, *kwargs.items())
+        if key not in answers:
+            answers[key] = query(asked, *args, **kwargs)
+        return answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     return answered
 
@@ -261,7 +262,7 @@ class figure(Generic[T]):
         self._read, self._name, self.__doc__ = read, read.__name__, read.__doc__
 
     def __get__(self, own: ProcessView, _owner: object = None) -> T:
-        answers, key = own.view.answers, (self._read, own.pid)
+        answers, key = own.answers, (self._read, own.pid)
         if key not in answers:
             answers[key] = self._read(own)
         found: T = own.__dict__.setdefault(self._name, answers[key])
@@ -273,6 +274,10 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     pid: int
     view: SessionView
+
+    @property
+    def answers(self) -> dict[object, Any]:
+        return self.view.answers
 
     @figure
     def process(self) -> Process:
