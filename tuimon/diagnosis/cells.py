@@ -37,11 +37,11 @@ from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.interval import NONE, Interval
 from tuimon.records import DIVIDED, PASSES, STEP
 from tuimon.session.series import sampling_error
-from tuimon.session.session import once
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.state import Part, goodput
+from tuimon.session.tables import once
 from tuimon.threshold import MOST
 
 #: Phases of a step, then those beside the steps.

@@ -25,9 +25,10 @@ from msgspec import Struct
 from tuimon.records import Place, Process
 from tuimon.session.processes import LAST_MOMENT_S, superseded
 from tuimon.session.series import mean_of_known
-from tuimon.session.session import ProcessView, Session, SessionView, once
+from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.steps import StepStats, StepStretch
+from tuimon.session.tables import once
 from tuimon.session.threads import MainThread
 
 #: Activities in which a thread sleeps, without waits for ranks. Files and the network may keep it busy: saving is
@@ -399,10 +400,9 @@ def training_numbers(session: Session) -> dict[int, int]:
     return {process.pid: at + 1 for at, members in enumerate(found) for process in members}
 
 
+@once
 def _trainings(session: Session) -> list[list[Process]]:
     """The processes of each training that goes on, by rank; if none does, of those that ended last."""
-    if session.held.trainings is not None:
-        return session.held.trainings
     found: list[list[Process]] = []
     seen: set[int] = set()
     for pid in session.trainers():
@@ -414,5 +414,4 @@ def _trainings(session: Session) -> list[list[Process]]:
     ends_s = [max(process.t for process in each) if all(p.ended for p in each) else math.inf for each in found]
     last_s = max(ends_s, default=0.0) - LAST_MOMENT_S
     current = [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= last_s]
-    session.held.trainings = sorted(current, key=lambda each: (min(p.start_unix_s for p in each), each[0].pid))
-    return session.held.trainings
+    return sorted(current, key=lambda each: (min(p.start_unix_s for p in each), each[0].pid))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial, wraps
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
@@ -24,7 +24,7 @@ from tuimon.session.stacks.process import RECENT, ProcessStacks
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepStats, StepSummary, Totals
-from tuimon.session.tables import Tables
+from tuimon.session.tables import Tables, once
 from tuimon.session.threads import MainThread, ThreadRow, thread_rows
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
@@ -34,9 +34,7 @@ SpanName = Literal["recent", "whole"]
 #: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
 _MARKERS_WAIT_S = 2.0
 
-P = ParamSpec("P")
 T = TypeVar("T")
-V = TypeVar("V", bound="SessionView | ProcessView")
 
 
 class Session(Tables):
@@ -75,6 +73,7 @@ class Session(Tables):
     def focus_on(self, pid: int) -> None:
         """Choose the training process that is in focus while it lasts; 0: the first one again."""
         self.chosen = pid
+        self.answers.clear()
         self._close_views()
 
     @property
@@ -106,27 +105,13 @@ class Session(Tables):
         node = self.focus_node
         return [pid for pid in self.trainers() if node_of(pid) == node]
 
-    def pids_on(self, node: int) -> list[int]:
-        """The processes of a node, in the order in which they came."""
-        pids = self.held.pids
-        if pids is None:
-            pids = self.held.pids = {}
-            for pid in self.run_processes.known:
-                pids.setdefault(node_of(pid), []).append(pid)
-        return pids.get(node, [])
-
-
-def once(query: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:
-    """A query of a view, or of a process in one, that is answered once: rules and panes share the answer."""
-
-    @wraps(query)
-    def answered(asked: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answers, key = asked.answers, (query, asked, *args, *kwargs.items())
-        if key not in answers:
-            answers[key] = query(asked, *args, **kwargs)
-        return answers[key]  # type: ignore[no-any-return]  # of whatever query
-
-    return answered
+    @once
+    def pids_by_node(self) -> Mapping[int, list[int]]:
+        """The processes of each node, in the order in which they came."""
+        pids = defaultdict[int, list[int]](list)
+        for pid in self.run_processes.known:
+            pids[node_of(pid)].append(pid)
+        return pids
 
 
 class SessionView:
@@ -213,7 +198,7 @@ class SessionView:
         as the last of them; the one that lived longest stands for all.
         """
         known, span, own = self.session.run_processes, self.focus.threads_span, self.session.threads
-        pids = self.session.pids_on(node)
+        pids = self.session.pids_by_node()[node]
         if span == LATEST:
             live = (own[pid].latest for pid in pids if not known.has_ended(pid))
             return [threads for threads in live if threads is not None]
@@ -247,7 +232,7 @@ class SessionView:
     def gpus_on(self, node: int) -> list[GpuRow]:
         """The GPUs of a node, those the run uses first."""
         session, focus = self.session, self.focus
-        processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
+        processes = [session.run_processes.known[pid] for pid in session.pids_by_node()[node]]
         devices, per_second = session.nodes.of(node).devices, focus.totals.sums.per_second
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
         return gpu_rows(

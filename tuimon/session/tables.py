@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
-
-from msgspec import Struct, field
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tuimon import records
 from tuimon.bounds import HELD, has_room
@@ -25,6 +23,8 @@ from tuimon.session.standing import Standstills
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ProcessThreads, core_seconds
 
+A = TypeVar("A", bound="Answering")
+P = ParamSpec("P")
 T = TypeVar("T")
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
@@ -49,13 +49,24 @@ class ByProcess(dict[int, T]):
         return self.setdefault(pid, self[pid])
 
 
-class Held(Struct):
-    """Answers that hold until a process comes, changes or ends, or begins to train."""
+class Answering(Protocol):
+    """A session, a view of it, or a process in one, with the answers that hold until it changes."""
 
-    trainers: list[int] | None = None  # by rank
-    groups: dict[int, list[int]] = field(default_factory=dict)  # the ranks of the training of a process
-    trainings: list[list[records.Process]] | None = None
-    pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
+    @property
+    def answers(self) -> dict[object, Any]: ...  # Any: by query, each of its own type
+
+
+def once(query: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[A, P], T]:
+    """A query that is answered once for all who ask."""
+
+    @wraps(query)
+    def answered(asked: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answers, key = asked.answers, (query, asked, *args, *kwargs.items())
+        if key not in answers:
+            answers[key] = query(asked, *args, **kwargs)
+        return answers[key]  # type: ignore[no-any-return]  # of whatever query
+
+    return answered
 
 
 class Tables:
@@ -90,7 +101,7 @@ class Tables:
         self.loaders = ByProcess(lambda _: Loaders())
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())
         self.compilers = ByProcess(lambda _: CompilerStats())
-        self.held = Held()
+        self.answers: dict[object, Any] = {}  # until a process comes, changes or ends, or begins to train
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._folds: dict[type[records.Record], Callable[..., None]] = {
             records.Header: self._fold_header,
@@ -132,17 +143,16 @@ class Tables:
 
     # -- the processes that train, and the one in focus
 
+    @once
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank.
 
         Without any, those whose markers show steps, then those whose samples do, then the process attached to.
         """
-        if self.held.trainers is None:
-            with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
-            training = self._trained_pids() or with_steps or self._sampled_in_steps()
-            self.held.trainers = self.run_processes.trainers(training)
-        return list(self.held.trainers)
+        with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
+        return self.run_processes.trainers(self._trained_pids() or with_steps or self._sampled_in_steps())
 
+    @once
     def trainer(self) -> int:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known.
 
@@ -158,13 +168,11 @@ class Tables:
             return self.header.pid if self.header is not None else 0
         return self.group_of(trainers[0])[0]  # the first of them; of a rank that was restarted the last
 
+    @once
     def group_of(self, pid: int) -> list[int]:
         """The processes of a training, by rank; without ranks, the process alone."""
-        groups = self.held.groups
-        if pid not in groups:
-            ranks = ranks_of(pid, self.run_processes.known, set(self.trainers()))
-            groups[pid] = [process.pid for process in ranks] or [pid]
-        return groups[pid]
+        ranks = ranks_of(pid, self.run_processes.known, set(self.trainers()))
+        return [process.pid for process in ranks] or [pid]
 
     # -- folding
 
@@ -177,6 +185,7 @@ class Tables:
 
     def _fold_header(self, record: records.Header) -> None:
         self.header = record
+        self.answers.clear()
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
     def _fold_notice(self, record: records.Notice) -> None:
@@ -191,7 +200,7 @@ class Tables:
             self._forget(record.pid)
         if record.ended:
             self.nodes.of_process(record.pid).forget(record.pid)
-        self.held = Held()
+        self.answers.clear()
         for pid in self.run_processes.add_process(record, self._trained_pids, max(1, len(self.nodes.known))):
             self._forget(pid)
 
@@ -209,7 +218,7 @@ class Tables:
         return [pid for pid in shown if not self.stacks[pid].forward_only] or shown
 
     def _forget(self, pid: int) -> None:
-        self.held = Held()
+        self.answers.clear()
         self._pids.discard(pid)
         for held in (
             *(self.step_stats, self.stacks, self.threads, self.gpu_times, self.compilers, self.memory_history),
@@ -233,7 +242,7 @@ class Tables:
         on_cores = self.threads[record.pid].on_cores(record.t - record.window_s, record.t, workers)
         stats.add_window(record, on_cores, processes)
         if (stats.trains, stats.has_loop) != before:
-            self.held = Held()
+            self.answers.clear()
         stacks.add_steps(record, has_loop=stats.has_loop)
         if not begun and stats.begin_s is not None:
             stacks.leave_out_before(stats.begin_s)
@@ -273,7 +282,7 @@ class Tables:
         others = 0 if record.pid == self.trainer() else len(self.step_stats)
         samples.add_window(record, max(1, others // _PLACED_AT_ONCE))
         if shown != (samples.has_whole_step, samples.forward_only):
-            self.held = Held()
+            self.answers.clear()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):
             self.stacks.held(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:

@@ -15,9 +15,10 @@ from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.native_code import Kind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
-from tuimon.session.session import ProcessView, SessionView, once
+from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
+from tuimon.session.tables import once
 from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
 #: Activities in torch, and the kinds of libraries that run meanwhile.

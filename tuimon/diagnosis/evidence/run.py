@@ -25,7 +25,8 @@ from tuimon.session.machines import (
     steady_growth,
 )
 from tuimon.session.series import EVER, WINDOW_S, Span
-from tuimon.session.session import SessionView, once
+from tuimon.session.session import SessionView
+from tuimon.session.tables import once
 from tuimon.session.threads import INTRA_OP, Held, MainThread, ProcessThreads
 from tuimon.threshold import NEARLY_ALL, SMALL, UNUSUAL, Threshold
 
@@ -197,7 +198,7 @@ class Machine(Struct, frozen=True, dict=True):
     @property
     def _live(self) -> Iterator[int]:
         session = self._view.session
-        return (pid for pid in session.pids_on(self.node) if not session.run_processes.has_ended(pid))
+        return (pid for pid in session.pids_by_node()[self.node] if not session.run_processes.has_ended(pid))
 
     @cached_property
     def growing(self) -> tuple[int, Growth] | None:

@@ -29,10 +29,11 @@ from tuimon.session.ranks import (
     which_training,
 )
 from tuimon.session.series import mean_of_known
-from tuimon.session.session import ProcessView, Session, SessionView, once
+from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.standing import Past, group_json, standing
 from tuimon.session.state import PARTS, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
+from tuimon.session.tables import once
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import says_nothing
