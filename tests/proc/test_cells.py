@@ -33,7 +33,9 @@ def test_a_cell_is_known_by_its_file_and_by_its_name(left):
     left([[FILE, 4, "x = 1\nfor each in y:\n    pass\n"]])
     cell = cell_of(os.getpid(), FILE)
     assert cell == cell_of(os.getpid(), "In[4]") and cell.name == "In[4]"
-    at = ProcessCode(TargetFiles(os.getpid())).frame(FILE, 2, "fit")  # as samples, standstills and memory name it
+    at = ProcessCode(TargetFiles(os.getpid())).frame(
+        RawFrame(FILE, 2, "fit")
+    )  # as samples, standstills and memory name it
     assert (at.file, at.line, at.source, at.user) == ("In[4]", 2, "for each in y:", True)
     assert cell_of(os.getpid(), "In[5]") is None
     assert SourceText().line(FILE, 2, TargetFiles(os.getpid())) == "for each in y:"

@@ -64,7 +64,7 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
         steps=file.steps,
         live_bytes=file.live_bytes,
         most_bytes=file.most_bytes,
-        lines=[_memory_line(code.frame(*key), stacks) for key, stacks in ordered[:_LINES]],
+        lines=[_memory_line(code.frame(key), stacks) for key, stacks in ordered[:_LINES]],
         folded_bytes=file.folded_bytes + sum(s.bytes for _, stacks in ordered[_LINES:] for s in stacks),
         wanted_bytes=file.wanted_bytes,
         pause_ms=round(file.pause_ns / 1e6, 3),

@@ -15,6 +15,7 @@ from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
 from tuimon.sources.source_text import FILES_HELD, SourceText, line_of
+from tuimon.text import CodeLine
 
 #: Longest name of a function in records; a file's may have four times as many characters.
 NAME_CHARS = 300
@@ -166,10 +167,10 @@ class SourceFacts:
         return known
 
 
-def named(file: str, function: str, files: TargetFiles) -> tuple[str, str]:
-    """File and function as records name them: a notebook's cell by its number."""
-    cell = files.cell(file)
-    return (file if cell is None else cell.name)[-4 * NAME_CHARS :], function[:NAME_CHARS]
+def named(at: CodeLine, files: TargetFiles) -> RawFrame:
+    """A line of code as records name it: a notebook's cell by its number."""
+    cell = files.cell(at.file)
+    return RawFrame((at.file if cell is None else cell.name)[-4 * NAME_CHARS :], at.line, at.function[:NAME_CHARS])
 
 
 class ProcessCode:
@@ -189,13 +190,13 @@ class ProcessCode:
     def is_user(self, file: str) -> bool:
         return is_user_file(file, self._programs)
 
-    def named(self, file: str, function: str) -> tuple[str, str]:
-        return named(file, function, self._files)
+    def named(self, at: CodeLine) -> RawFrame:
+        return named(at, self._files)
 
-    def frame(self, file: str, line: int, function: str) -> Frame:
+    def frame(self, at: RawFrame) -> Frame:
         """A line as records have it, with its text if it is the user's."""
-        user, (name, function) = self.is_user(file), self.named(file, function)
-        return Frame(name, line, function, self._facts.source.line(file, line, self._files) if user else "", user)
+        user = self.is_user(at.file)
+        return Frame(*self.named(at), self._facts.source.line(at.file, at.line, self._files) if user else "", user)
 
     def innermost(self, stack: Sequence[RawFrame]) -> RawFrame | None:
         """The innermost line of the user's code on a stack, root first; None without any."""

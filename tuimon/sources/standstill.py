@@ -191,7 +191,7 @@ def grouped(
     ordered = sorted(members.items(), key=lambda item: (not is_first[item[0]], -len(item[1])))
     groups = []
     for frames, found in ordered[:GROUPS]:
-        shown = [code[found[0][0]].frame(*frame) for frame in frames[-DEPTH:]]
+        shown = [code[found[0][0]].frame(frame) for frame in frames[-DEPTH:]]
         groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
     return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
@@ -301,7 +301,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code:
     """
     here, there = ([frame for frame in frames if not is_agent_file(frame.file)] for frames in (now, trained))
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
-        if code.named(one.file, one.function) != code.named(other.file, other.function):
+        if code.named(one).code != code.named(other).code:
             return depth == 0  # below, one line calls both
         if code.facts(one.file).in_one_loop(one.line, other.line) is not False:
             return False

@@ -226,7 +226,7 @@ def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
                 frames = [RawFrame(each.file, each.line, each.name) for each in file.frames]
                 stacks = ([frames[number] for number in stack if 0 <= number < len(frames)] for stack in file.stacks)
                 own = map(code.innermost, stacks)
-                lines = [at(code.frame(*frame))[:_NAME_CHARACTERS] if frame is not None else "" for frame in own]
+                lines = [at(code.frame(frame))[:_NAME_CHARACTERS] if frame is not None else "" for frame in own]
                 return stretches_of(file.samples, lines)
             if time.monotonic() > until_s:
                 return []

@@ -16,6 +16,7 @@ from tuimon.agent.torch_compat.compilations import text_of
 from tuimon.records import CompilerEvents, GpuTime, Mark, Steps, length_bucket
 from tuimon.sources.markers.follower import CompilerTracker, RingFollower, StepRate, steps_in, steps_of
 from tuimon.sources.markers.thread_loops import RangeTracker
+from tuimon.sources.source_facts import ProcessCode
 
 
 def test_windows_count_and_sum_their_steps():
@@ -210,7 +211,7 @@ NAMES = {
 
 
 def test_a_window_has_one_record_with_counts_and_times():
-    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get), ProcessCode())
     for flag, value in ((1, 400), (1, 200), (2, 3), (3, 5), (9, 5), (1, -1)):
         found.add_marker(flag, value)
     (record,) = found.records(5.0, 42, 1.0)
@@ -222,7 +223,7 @@ def test_a_window_has_one_record_with_counts_and_times():
 
 
 def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_stays():
-    found = CompilerTracker(SimpleNamespace(name=NAMES.get))
+    found = CompilerTracker(SimpleNamespace(name=NAMES.get), ProcessCode())
     found.add_marker(1, 400)
     found.add_marker(2, 3)
     found.skip_past()

@@ -10,10 +10,12 @@ from tests.session.records import process
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.files import start_ticks
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
+from tuimon.proc.target_files import NotebookCell, TargetFiles
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, parsed_facts
+from tuimon.sources.source_facts import ProcessCode
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -42,7 +44,7 @@ class LoaderScript:
 
     def __init__(self, *facts):
         self.reader = Reader(*facts)
-        self.tracker = LoaderTracker(self.reader)
+        self.tracker = LoaderTracker(self.reader, ProcessCode())
         self.machine = LoopMachine()
         self.now_ns = 0
         self.iterator = 1
@@ -339,6 +341,16 @@ MADE = Place("set.py", 9, "__getitem__")
 def test_facts_may_tell_of_the_order_and_where_items_and_batches_are_made(noted, facts):
     found, _ = parsed_facts(json.dumps({**FACTS, **noted}))
     assert (found.in_order, found.item, found.collate) == facts
+
+
+def test_a_data_set_of_a_notebook_is_made_in_its_cell(monkeypatch):
+    monkeypatch.setattr(
+        TargetFiles, "cell", lambda files, file: NotebookCell("In[3]", b"") if file == "set.py" else None
+    )
+    script = LoaderScript(FACTS | {"item": [*MADE[:3]]})
+    script.feed("i1 f1")
+    (loader,) = script.records()
+    assert loader.facts.item == MADE._replace(file="In[3]")
 
 
 NO_PLACES = [json.dumps({**FACTS, "item": noted}) for noted in (["set.py", "9", "__getitem__"], ["set.py"])]

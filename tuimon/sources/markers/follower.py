@@ -14,6 +14,7 @@ from tuimon.agent.ring.layout import BACKWARD, COMPILED, FIRST_EVENT, RECOMPILED
 from tuimon.agent.ring.reader import FLAG_SHIFT, LOW_BITS, TID_SHIFT, RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
@@ -36,8 +37,9 @@ _LIMIT = 1 << 60
 class CompilerTracker:
     """Adds up the work of torch.compile in a window."""
 
-    def __init__(self, reader: RingReader) -> None:
+    def __init__(self, reader: RingReader, code: ProcessCode) -> None:
         self._reader = reader
+        self._code = code
         self._sums: dict[str, tuple[int, int]] = {}  # by the marker's name: count, ns
 
     def add_marker(self, flag: int, value: int) -> None:
@@ -62,7 +64,8 @@ class CompilerTracker:
             what = _KNOWN.get(event.what) if event is not None else None
             if event is not None and what is not None and count >= 1:
                 (file, line, function), why = event.code, (plain(event.reason), plain(event.guarded))
-                events.append(CompilerEvents(what, count, total_ns, plain(file), line, plain(function), *why))
+                at = self._code.named(RawFrame(plain(file), line, plain(function)))
+                events.append(CompilerEvents(what, count, total_ns, *at, *why))
         if events:
             yield Compiler(t=t, pid=pid, window_s=window_s, events=events)
 
@@ -108,10 +111,11 @@ class RingFollower:
         self._begin_ns = start_ns // interval_ns * interval_ns
         # files of a process that has ended only if they are of our own user, as the ring is
         files = TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
-        self._loops = ThreadLoops(reader.name, ProcessCode(files))
-        self._loaders = LoaderTracker(reader)
+        code = ProcessCode(files)
+        self._loops = ThreadLoops(reader.name, code)
+        self._loaders = LoaderTracker(reader, code)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
-        self._compiler = CompilerTracker(reader)
+        self._compiler = CompilerTracker(reader, code)
         self._recorder = StepsRecorder(self.pid, reports_gc=bool(reader.meta().get("gc")))
         self._traces = TraceRecords(reader)
         self._marks: list[Mark] = []

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.files import PID_LIMIT
@@ -18,9 +18,10 @@ from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASUR
 from tuimon.agent.ring.reader import RingReader
 from tuimon.bounds import has_room
 from tuimon.proc import procfs
-from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches
+from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.sources.loop.step import MarkedStretch
 from tuimon.sources.loop.steps import StepFinder
+from tuimon.sources.source_facts import ProcessCode
 
 #: More batches in a row without a backward than this count as evaluated, unless a backward follows after all.
 _MOST_AHEAD = 16
@@ -183,8 +184,9 @@ class LoaderTracker:
     in another. Several in a row may be fetched before the first trains: those of the loader that was fetched from last.
     """
 
-    def __init__(self, reader: RingReader) -> None:
+    def __init__(self, reader: RingReader, code: ProcessCode) -> None:
         self._reader = reader
+        self._code = code
         self._loaders: dict[int, _Loader] = {}  # by the name id of their facts
         self._latest = 0  # key of the loader that was fetched from last
         self._trains = False  # a backward was seen
@@ -320,7 +322,9 @@ class LoaderTracker:
         if key and key not in self._loaders and has_room(self._loaders, key):
             found = parsed_facts(self._reader.name(key))
             if found is not None:
-                self._loaders[key] = _Loader(*found)
+                facts, number = found
+                item, collate = (at and Place(*self._code.named(at)) for at in (facts.item, facts.collate))
+                self._loaders[key] = _Loader(structs.replace(facts, item=item, collate=collate), number)
         return self._loaders.get(key)
 
     # -- what uses its batches

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.bounds import HELD, has_room
+from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.step import MarkedStretch
@@ -121,9 +122,9 @@ class RangeTracker:
         begin, end = self._site(opened), self._site(closed) if closed else None
         if begin is None:
             return
-        (file, function, line), last = begin, None
-        if end is not None and end[:2] == begin[:2] and end[2] > line:
-            last = end[2]
+        (file, line, function), last = begin, None
+        if end is not None and end.code == begin.code and end.line > line:
+            last = end.line
         else:
             # a ``with`` statement is left at the line it was entered at: its end is known from the source alone
             block = self._code.facts(file).block(line, function)
@@ -133,11 +134,10 @@ class RangeTracker:
         if place is not None and place not in self._places:
             self._places.append(place)
 
-    def _site(self, number: int) -> tuple[str, str, int] | None:
-        """File, function and line."""
+    def _site(self, number: int) -> RawFrame | None:
         parts = self._name_of(number).split(PLACE_SEPARATOR)
         line = whole_number(parts[3]) if len(parts) == 4 else None
-        return (*self._code.named(parts[1], parts[2]), line) if line is not None else None
+        return self._code.named(RawFrame(parts[1], line, parts[2])) if line is not None else None
 
 
 class ThreadLoop:

@@ -122,13 +122,13 @@ class FrameIds:
         traits = self.traits(frame)
         id_ = self._given
         self._given += 1
-        file, function = named(frame.file, frame.function, files)
+        file, line, function = named(frame, files)
         facts = self.facts.of(frame.file, files) if traits.user and source else NO_FACTS
         of_file = NO_FACTS if frame.file in self._reported else facts
         if of_file is not NO_FACTS:
             self._reported.add(frame.file)
         no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
-        code = (file, frame.line, function, source, traits.user)
+        code = (file, line, function, source, traits.user)
         self._new.append(Frame(*code, "", "", no_grad, None, of_file.counts, loop, of_file.keeping))
         return id_
 

@@ -96,6 +96,6 @@ def _functions(threads: Iterable[SampledThread], code: ProcessCode) -> list[GilF
         for stack, count in thread.stacks.items():
             frame = code.innermost(stack)
             if frame is not None:
-                file, function = code.named(frame.file, frame.function)
-                counts[thread.tid, file, function] += count
+                at = code.named(frame)
+                counts[thread.tid, at.file, at.function] += count
     return [GilFunction(*key, count) for key, count in counts.most_common(_FUNCTIONS)]
