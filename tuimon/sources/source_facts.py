@@ -190,13 +190,17 @@ class ProcessCode:
     def is_user(self, file: str) -> bool:
         return is_user_file(file, self._programs)
 
+    def line(self, at: CodeLine) -> str:
+        """See ``SourceText.line``."""
+        return self._facts.source.line(at.file, at.line, self._files)
+
     def named(self, at: CodeLine) -> RawFrame:
         return named(at, self._files)
 
     def frame(self, at: RawFrame) -> Frame:
         """A line as records have it, with its text if it is the user's."""
         user = self.is_user(at.file)
-        return Frame(*self.named(at), self._facts.source.line(at.file, at.line, self._files) if user else "", user)
+        return Frame(*self.named(at), self.line(at) if user else "", user)
 
     def innermost(self, stack: Sequence[RawFrame]) -> RawFrame | None:
         """The innermost line of the user's code on a stack, root first; None without any."""

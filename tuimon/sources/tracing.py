@@ -27,7 +27,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.control_channel import give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
-from tuimon.sources.source_facts import ProcessCode, SourceFacts
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.loop_reports import path_to_backward, program_of
 from tuimon.sources.trace_records import leave_record
 from tuimon.text import at, plain
@@ -211,9 +211,9 @@ class _StackFile(msgspec.Struct):
 
 def code_of(ring: RingReader) -> ProcessCode:
     """The code of a training; an installed package that is the program is the user's, as for stack samples."""
-    files, facts = TargetFiles(ring.pid, start_unix_s(ring.start_ticks)), SourceFacts()
-    program = program_of(path_to_backward(ring_facts(ring.meta()).loop), facts, files)
-    return ProcessCode(files, facts, () if program is None else (program,))
+    files, loop = TargetFiles(ring.pid, start_unix_s(ring.start_ticks)), ring_facts(ring.meta()).loop
+    program = program_of(path_to_backward(loop), ProcessCode(files))
+    return ProcessCode(files, programs=() if program is None else (program,))
 
 
 def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:

@@ -12,7 +12,7 @@ from tuimon.proc.ring_facts import RawFrame, ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_facts import SourceFacts
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, shorten
@@ -34,7 +34,7 @@ def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
     return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
 
 
-def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
+def program_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
     None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
@@ -43,16 +43,14 @@ def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
     stack = _from_script(stack)
     first = _first(stack)
     if first is None or not is_installed_script(first.file, (frame.file for frame in stack)):
-        return command_of(stack, facts, files)
+        return command_of(stack, code)
     own = [frame for frame in stack if is_user_file(frame.file)]
     if first.function != "<module>" or any(frame.file != first.file for frame in own):
         return None
-    return _called_package(_CALLS_MAIN, first, stack, facts, files) or _called_package(
-        _CALLS, own[-1], stack, facts, files
-    )
+    return _called_package(_CALLS_MAIN, first, stack, code) or _called_package(_CALLS, own[-1], stack, code)
 
 
-def command_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
+def command_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
     """The installed package of which a process only runs a command or module, given a stack of the process."""
     stack = _from_script(stack)
     first = _first(stack)
@@ -62,9 +60,9 @@ def command_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
         return None
     if is_library_file(first.file):
         return package_of(first.file)
-    called = _called_package(_CALLS_MAIN, first, stack, facts, files)
+    called = _called_package(_CALLS_MAIN, first, stack, code)
     if called is None and is_installed_script(first.file, (frame.file for frame in stack)):
-        return _called_package(_IS_BARE_CALL, first, stack, facts, files)
+        return _called_package(_IS_BARE_CALL, first, stack, code)
     return called
 
 
@@ -82,11 +80,11 @@ def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
 
 
 def _called_package(
-    calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
+    calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], code: ProcessCode
 ) -> str | None:
     """The package from which a frame calls something that it has imported by name, if the stack enters that package."""
-    call = calls.match(facts.source.line(frame.file, frame.line, files))
-    called = facts.of(frame.file, files).imports.get(call[1]) if call is not None else None
+    call = calls.match(code.line(frame))
+    called = code.facts(frame.file).imports.get(call[1]) if call is not None else None
     return called if any(is_library_file(inner.file) and package_of(inner.file) == called for inner in stack) else None
 
 
@@ -119,7 +117,7 @@ class LoopReports:
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
             backward = path_to_backward(loop)
-            program = program_of(backward, self._ids.facts, files)
+            program = program_of(backward, ProcessCode(files, self._ids.facts))
             self._trains = True
             self._programs |= {program} if program is not None else set()
             self._set_programs(self._programs)
@@ -131,7 +129,7 @@ class LoopReports:
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
         """Count a program as the user's before it trains, so that its own lines show its preparations."""
-        self._commands[key] = command_of(samples.most_common(1)[0][0], self._ids.facts, files)
+        self._commands[key] = command_of(samples.most_common(1)[0][0], ProcessCode(files, self._ids.facts))
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._set_programs(frozenset(package for package in alike if package is not None))
