@@ -167,12 +167,6 @@ class SourceFacts:
         return known
 
 
-def named(at: CodeLine, files: TargetFiles) -> RawFrame:
-    """A line of code as records name it: a notebook's cell by its number."""
-    cell = files.cell(at.file)
-    return RawFrame((at.file if cell is None else cell.name)[-4 * NAME_CHARS :], at.line, at.function[:NAME_CHARS])
-
-
 class ProcessCode:
     """The code of one process: whose it is, its names and lines in records, and the facts of its files."""
 
@@ -183,7 +177,7 @@ class ProcessCode:
 
         ``programs``: the installed packages that are what runs, whose code is the user's.
         """
-        self._files = files or TargetFiles(None)
+        self.files = files or TargetFiles(None)
         self._facts = facts or SourceFacts()
         self._programs = programs
 
@@ -192,10 +186,12 @@ class ProcessCode:
 
     def line(self, at: CodeLine) -> str:
         """See ``SourceText.line``."""
-        return self._facts.source.line(at.file, at.line, self._files)
+        return self._facts.source.line(at.file, at.line, self.files)
 
     def named(self, at: CodeLine) -> RawFrame:
-        return named(at, self._files)
+        """A line of code as records name it: a notebook's cell by its number."""
+        cell = self.files.cell(at.file)
+        return RawFrame((at.file if cell is None else cell.name)[-4 * NAME_CHARS :], at.line, at.function[:NAME_CHARS])
 
     def frame(self, at: RawFrame) -> Frame:
         """A line as records have it, with its text if it is the user's."""
@@ -208,7 +204,7 @@ class ProcessCode:
         return stack[depth]._replace(function=function_at(stack[: depth + 1])) if depth is not None else None
 
     def facts(self, file: str) -> FileFacts:
-        return self._facts.of(file, self._files)
+        return self._facts.of(file, self.files)
 
 
 def _block(node: ast.stmt | ast.expr) -> Block:

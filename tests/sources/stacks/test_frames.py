@@ -15,6 +15,7 @@ from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.source_text import AROUND_LINES, CloseUp
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.shorten import (
@@ -176,7 +177,7 @@ def test_what_the_loop_calls_is_kept_as_far_as_there_is_room() -> None:
 
 
 def test_a_fold_is_bounded() -> None:
-    window = WindowStacks(FrameIds(), TargetFiles(None))
+    window = WindowStacks(FrameIds(), ProcessCode())
     total = 0
     for thread in range(10):
         stacks: Counter[Stack] = Counter(
@@ -193,7 +194,7 @@ def test_a_fold_is_bounded() -> None:
     assert sum(stack.count for stack in window.stacks) + window.folded == total
 
 
-FILES = TargetFiles(None)
+CODE = ProcessCode(TargetFiles(None))
 
 
 def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
@@ -201,18 +202,18 @@ def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
     script.write_text("first\nsecond\n")
     ids = FrameIds(limit=3)
     here = str(script)
-    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
-    assert ids.id_of(CALL, FILES) == 1
-    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
+    assert ids.id_of(RawFrame(here, 2, "f"), CODE) == 0
+    assert ids.id_of(CALL, CODE) == 1
+    assert ids.id_of(RawFrame(here, 2, "f"), CODE) == 0
     assert ids.pop_new_frames() == (
         0,
         [Frame(here, 2, "f", "second", True), Frame(CALL.file, CALL.line, CALL.function)],
     )
     assert ids.pop_new_frames() == (2, [])
-    assert [ids.id_of(RawFrame(here, line, "f"), FILES) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
+    assert [ids.id_of(RawFrame(here, line, "f"), CODE) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
     first, new = ids.pop_new_frames()
     assert (first, [frame.function for frame in new]) == (2, ["f", "(more frames)"])
-    assert ids.id_of(RawFrame(here, 10, "f"), FILES) == 3
+    assert ids.id_of(RawFrame(here, 10, "f"), CODE) == 3
     assert ids.pop_new_frames() == (4, [])
 
 
@@ -225,7 +226,7 @@ def test_a_librarys_line_that_steps_the_users_environment_has_text_where_it_does
     ids = FrameIds()
     environment, bar = (RawFrame(str(library), line, "learn") for line in (1, 2))
     stacks = (environment, act), (environment, own), (bar, act), (bar, own), (environment, own, act), (environment, act)
-    numbers = [ids.ids_of(stack, FILES) for stack in stacks]
+    numbers = [ids.ids_of(stack, CODE) for stack in stacks]
     texts = [frame.source for frame in ids.pop_new_frames()[1]]
     assert [texts[stack[0]] for stack in numbers] == ["", library.read_text().splitlines()[0], "", "", texts[2], ""]
     assert len(texts) == 5  # each once, and the line that steps the environment with its text besides

@@ -11,12 +11,13 @@ import pytest
 from tuimon.proc.ring_facts import RawFrame, ReportedStack, RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.loop_reports import LoopReports
 
 Stack = tuple[tuple[str, int, str], ...]
 PID = os.getpid()
-FILES = TargetFiles(PID, None)
+CODE = ProcessCode(TargetFiles(PID, None))
 TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = ReportedStack(
     "backward",
@@ -34,17 +35,17 @@ def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
     table, ids = ProcessTable(PID, None), FrameIds()
     reports = LoopReports(table, ids)
     key = (PID, 1)
-    assert reports.due(key, FILES) == []
+    assert reports.due(key, CODE) == []
     table.facts = {PID: RingFacts(loop=(LOOP,))}
-    (told,) = reports.due(key, FILES)
+    (told,) = reports.due(key, CODE)
     _, frames = ids.pop_new_frames()
     shown = [(frames[number].line, frames[number].function) for number in told.frames]
     assert shown == [(9, "<module>"), (70, "fit"), (90, "_run"), (4, "training_step"), (630, "backward")]
-    assert reports.due(key, FILES) == []
+    assert reports.due(key, CODE) == []
     table.facts = {PID: RingFacts(loop=(LOOP._replace(boundary="optimizer"),))}
-    assert [stack.boundary for stack in reports.due(key, FILES)] == ["optimizer"]
+    assert [stack.boundary for stack in reports.due(key, CODE)] == ["optimizer"]
     reports.forget_others([])
-    assert reports.due(key, FILES)
+    assert reports.due(key, CODE)
 
 
 def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
@@ -52,12 +53,12 @@ def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
     table, ids = ProcessTable(PID, None), FrameIds()
     raw = [RawFrame(*frame) for frame in frames]
     for frame in raw:  # some have an id before
-        ids.id_of(frame, FILES)
+        ids.id_of(frame, CODE)
     ids.pop_new_frames()
     loop = ReportedStack("backward", (*raw, RawFrame(f"{TORCH}/_tensor.py", 630, "backward")))
     table.facts = {PID: RingFacts(loop=(loop,))}
-    LoopReports(table, ids).path_of((PID, 1), Counter(), FILES)
-    numbers = [ids.id_of(frame, FILES) for frame in raw]
+    LoopReports(table, ids).path_of((PID, 1), Counter(), CODE)
+    numbers = [ids.id_of(frame, CODE) for frame in raw]
     first, new = ids.pop_new_frames()
     assert [number for number in numbers if number >= first] == list(range(first, first + len(new)))
     return [frame.function for frame in raw if ids.traits(frame).user]
@@ -139,5 +140,5 @@ def test_what_an_installed_script_reads_before_it_trains_is_at_its_own_line(tmp_
     reports = LoopReports(ProcessTable(PID, None), ids)
     for line, users in ((2, ["<module>", "main", "step"]), (3, ["<module>"])):
         stack = tuple(RawFrame(*frame) for frame in ((command, line, "<module>"), *below))
-        reports.path_of((PID, 1), Counter({stack: 20}), FILES)
+        reports.path_of((PID, 1), Counter({stack: 20}), CODE)
         assert [frame.function for frame in stack if ids.traits(frame).user] == users

@@ -14,9 +14,8 @@ from tuimon.bounds import Latest
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.ring_facts import RawFrame
-from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
-from tuimon.sources.source_facts import NO_FACTS, SourceFacts, named
+from tuimon.sources.source_facts import NO_FACTS, ProcessCode, SourceFacts
 from tuimon.sources.source_text import SourceText
 from tuimon.torch_code import (
     collects_garbage,
@@ -84,7 +83,7 @@ class FrameIds:
             traits = self._traits[code] = FrameTraits(user, part, is_call_wrapper(file, function), library, imports)
         return traits
 
-    def ids_of(self, stack: Sequence[RawFrame], files: TargetFiles) -> list[int]:
+    def ids_of(self, stack: Sequence[RawFrame], code: ProcessCode) -> list[int]:
         """The ids of a stack's frames, root first.
 
         A library's line that calls ``step`` has one id with its text where it steps a user's environment, and one
@@ -94,11 +93,11 @@ class FrameIds:
         for frame, called in zip(stack, (*stack[1:], None), strict=True):
             steps = called is not None and called.function == "step" and self.traits(called).user
             steps = steps and self.traits(frame).library
-            ids.append(self.id_of(frame, files, is_leaf=called is None, steps=steps))
+            ids.append(self.id_of(frame, code, is_leaf=called is None, steps=steps))
         return ids
 
-    def id_of(self, frame: RawFrame, files: TargetFiles, *, is_leaf: bool = False, steps: bool = False) -> int:
-        """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``.
+    def id_of(self, frame: RawFrame, code: ProcessCode, *, is_leaf: bool = False, steps: bool = False) -> int:
+        """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``code``.
 
         ``is_leaf``: it is the innermost of its stack. ``steps``: it is a library's, and calls a ``step`` of the user's.
         """
@@ -111,33 +110,33 @@ class FrameIds:
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
         if steps:
-            source = self._library_source.line(frame.file, frame.line, files)
-            id_ = self._list(frame, files, source) if steps_environment(source) else self.id_of(frame, files)
+            source = self._library_source.line(frame.file, frame.line, code.files)
+            id_ = self._list(frame, code, source) if steps_environment(source) else self.id_of(frame, code)
         else:
-            id_ = self._list(frame, files, self._text_of(frame, self.traits(frame), files, is_leaf))
+            id_ = self._list(frame, code, self._text_of(frame, self.traits(frame), code, is_leaf))
         self._ids[frame, steps] = id_
         return id_
 
-    def _list(self, frame: RawFrame, files: TargetFiles, source: str) -> int:
+    def _list(self, frame: RawFrame, code: ProcessCode, source: str) -> int:
         traits = self.traits(frame)
         id_ = self._given
         self._given += 1
-        file, line, function = named(frame, files)
-        facts = self.facts.of(frame.file, files) if traits.user and source else NO_FACTS
+        file, line, function = code.named(frame)
+        facts = code.facts(frame.file) if traits.user and source else NO_FACTS
         of_file = NO_FACTS if frame.file in self._reported else facts
         if of_file is not NO_FACTS:
             self._reported.add(frame.file)
         no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
-        code = (file, line, function, source, traits.user)
-        self._new.append(Frame(*code, "", "", no_grad, None, of_file.counts, loop, of_file.keeping))
+        own = (file, line, function, source, traits.user)
+        self._new.append(Frame(*own, "", "", no_grad, None, of_file.counts, loop, of_file.keeping))
         return id_
 
-    def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
+    def _text_of(self, frame: RawFrame, traits: FrameTraits, code: ProcessCode, is_leaf: bool) -> str:
         if traits.user:
-            return self.facts.source.line(frame.file, frame.line, files)
+            return code.line(frame)
         telling = telling_lines(frame.file)
         is_read = telling is not None or (is_leaf and traits.library)
-        source = self._library_source.line(frame.file, frame.line, files) if is_read else ""
+        source = self._library_source.line(frame.file, frame.line, code.files) if is_read else ""
         is_kept = collects_garbage(source) or (telling is not None and telling.search(source) is not None)
         return source if is_kept else ""
 

@@ -9,7 +9,6 @@ from itertools import pairwise, takewhile
 
 from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
 from tuimon.proc.ring_facts import RawFrame, ReportedStack
-from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
@@ -104,7 +103,7 @@ class LoopReports:
         self._commands: dict[ProcessKey, str | None] = {}  # what processes run of those, until one trains
         self._trains = False
 
-    def path_of(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> tuple[Function, ...]:
+    def path_of(self, key: ProcessKey, samples: Counter[Stack], code: ProcessCode) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
         If no code of the user's does, the package that is the program counts as the user's code from now on; before any
@@ -117,19 +116,19 @@ class LoopReports:
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
             backward = path_to_backward(loop)
-            program = program_of(backward, ProcessCode(files, self._ids.facts))
+            program = program_of(backward, code)
             self._trains = True
             self._programs |= {program} if program is not None else set()
             self._set_programs(self._programs)
             libraries = (frame for frame in backward if self._ids.traits(frame).library)
             self._paths[key] = tuple(frame.code for frame in libraries)
         elif samples and not self._trains:
-            self._suppose_program(key, samples, files)
+            self._suppose_program(key, samples, code)
         return self._paths.get(key, NO_PATH)
 
-    def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
+    def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], code: ProcessCode) -> None:
         """Count a program as the user's before it trains, so that its own lines show its preparations."""
-        self._commands[key] = command_of(samples.most_common(1)[0][0], ProcessCode(files, self._ids.facts))
+        self._commands[key] = command_of(samples.most_common(1)[0][0], code)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._set_programs(frozenset(package for package in alike if package is not None))
@@ -138,14 +137,14 @@ class LoopReports:
         self._table.programs = packages
         self._ids.set_programs(packages)
 
-    def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
+    def due(self, key: ProcessKey, code: ProcessCode) -> list[LoopStack]:
         """The stacks for the next record of this process; call once for each."""
         loop = self._noted(key) or self._loops.get(key, ())
         if self._reported.get(key, ()) == loop:
             return []
         self._reported[key] = loop
         paths = ((boundary, shorten(frames, self._ids, whole=True)) for boundary, frames in loop)
-        return [LoopStack(boundary, [self._ids.id_of(frame, files) for frame in path]) for boundary, path in paths]
+        return [LoopStack(boundary, [self._ids.id_of(frame, code) for frame in path]) for boundary, path in paths]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what was reported of processes that are not among these."""

@@ -9,8 +9,8 @@ from heapq import nsmallest
 from tuimon.code_origin import innermost_package, is_agent_file, package_of
 from tuimon.library_code import is_iteration
 from tuimon.proc.ring_facts import RawFrame
-from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits
 from tuimon.torch_code import MODULES, is_fetcher, is_worker_loop, loads_data, may_call_closure
 
@@ -178,10 +178,10 @@ def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
 class WindowStacks:
     """The shortened stacks of one process in one window, added thread by thread."""
 
-    def __init__(self, ids: FrameIds, files: TargetFiles, path: Sequence[Function] = NO_PATH) -> None:
+    def __init__(self, ids: FrameIds, code: ProcessCode, path: Sequence[Function] = NO_PATH) -> None:
         """``path``: the functions of libraries that lead the training to backward."""
         self._ids = ids
-        self._files = files
+        self._code = code
         self._path = path
         self.stacks: list[StackCount] = []
         self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
@@ -204,4 +204,4 @@ class WindowStacks:
         listed, lost = most_frequent(short, room, self._ids)
         self.folded += lost
         for stack, count in listed:
-            self.stacks.append(StackCount(tid, thread, self._ids.ids_of(stack, self._files), count))
+            self.stacks.append(StackCount(tid, thread, self._ids.ids_of(stack, self._code), count))

@@ -16,6 +16,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.failures import NO_PROCESS, SamplingFailures
 from tuimon.sources.stacks.frame_ids import FrameIds
@@ -308,14 +309,15 @@ class WindowRecords:
     ) -> Iterable[Record]:
         """The samples, after the frames that are new in them; ``in_process``: by the process's own agent."""
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
-        window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
+        code = ProcessCode(files, self._ids.facts)
+        window = WindowStacks(self._ids, code, self._loops.path_of(key, main, code))
         if self._loops.has_loop(key):
             self._table.note_seen(ended.pid, "training")
         elif any(is_worker_loop(frame.file, frame.function) for stack in main for frame in stack):
             self._table.note_seen(ended.pid, "loading")
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
-        loop = self._loops.due(key, files)
+        loop = self._loops.due(key, code)
         first, new = self._ids.pop_new_frames()
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
