@@ -97,11 +97,12 @@ COMPILER = frames(
     ("/v/lib/python3.11/site-packages/torch/_dynamo/convert_frame.py", 2102, "_compile"),
     ("/v/lib/python3.11/site-packages/torch/_inductor/cpp_builder.py", 696, "_run_compile_cmd"),
     ("/v/lib/python3.11/subprocess.py", 1196, "communicate"),
+    ("/v/lib/python3.11/site-packages/triton/backends/nvidia/compiler.py", 400, "make_cubin"),
     first=20,
 )
 
 
-@pytest.mark.parametrize("stack", [[20, 21], [20, 21, 22, 23]])
+@pytest.mark.parametrize("stack", [[20, 21], [20, 21, 22, 23], [20, 24, 23]])
 def test_a_step_in_which_the_model_is_compiled_says_that(stack):
     """A step that torch has traced a backward pass in, and samples as well."""
     session = one_process(COMPILER, FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))

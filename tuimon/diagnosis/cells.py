@@ -319,11 +319,9 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
             return "gc"
         if evidence.gpu.is_used and awaits_gpu(node):
             return "sync"
-        at = named["torch" if node.activity == "compile" else node.activity]  # compiled code, which runs
+        at = named[node.activity]
         if node.has("fetch") and draws(node):
             return "draw"
-        if node.has("compile"):
-            return "compile"
         if at not in _RUNS or not node.has("fetch"):
             return "pace" if at == "sleep" and paces(node) else at
         return "collate" if node.has("collates") else "item"

@@ -28,6 +28,7 @@ def user(text, function="main"):
     return Frame("/p/train.py", 9, function, text, True)
 
 
+COMPILES = Frame(f"{TORCH}/_dynamo/convert_frame.py", 9, "_compile")
 CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
 
 
@@ -61,7 +62,9 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((MAIN, CONV), "torch"),
         ((user("loss.item()"), CONV), "torch"),
         ((MAIN, Frame(f"{TORCH}/optim/adam.py", 380, "step")), "torch"),
-        ((MAIN, Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper")), "compile"),
+        ((MAIN, Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper")), "torch"),
+        ((MAIN, COMPILES, Frame(f"{TORCH}/fx/graph.py", 9, "python_code")), "compile"),
+        ((MAIN, COMPILES, Frame("<frozen importlib._bootstrap>", 9, "_load")), "compile"),
         ((MAIN, Frame(f"{TORCH}/_inductor/cpp_builder.py", 696, "_run_compile_cmd"), COMMUNICATE), "compile"),
         ((MAIN, Frame(f"{TORCH}/_inductor/codecache.py", 3852, "load_fn"), WAIT), "compile"),
         ((Frame(f"{TORCH}/_inductor/compile_worker/subproc_pool.py", 9, "_read_thread"), WAIT), "idle"),

@@ -26,7 +26,8 @@ PLACES = {
     "keras": (f"{LIBRARIES}/keras/src/utils.py", 2, "<module>"),
     "torch": (f"{LIBRARIES}/torch/__init__.py", 9, "<module>"),
     "models": ("/home/me/nice/models.py", 3, "<module>"),
-    "compile": (f"{LIBRARIES}/torch/_inductor/codecache.py", 9, "compile"),
+    "compile": (f"{LIBRARIES}/torch/_inductor/compile_fx.py", 9, "compile_fx_inner"),
+    "codecache": (f"{LIBRARIES}/torch/_inductor/codecache.py", 9, "load"),
     "load_inline": (f"{LIBRARIES}/torch/utils/cpp_extension.py", 2285, "load_inline"),
     "ninja": (f"{LIBRARIES}/torch/utils/cpp_extension.py", 2893, "_run_ninja_build"),
     "communicate": ("/usr/lib/python3.11/subprocess.py", 1196, "communicate"),
@@ -45,7 +46,7 @@ def doing(*windows):
     [
         ("trainer, import, transformers", "importing transformers"),  # by the user's own line
         ("main, import, keras", "importing keras"),  # of a library, by its package
-        ("main, keras, compile", "importing keras"),  # of a stack that was shortened
+        ("main, keras, codecache", "importing keras"),  # of a stack that was shortened
         ("two, import, keras", "importing keras"),  # of several names the one whose code runs
         ("two, our import", "importing time, keras"),
         ("with torch, import, our import, torch", "importing torch"),

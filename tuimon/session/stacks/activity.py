@@ -91,7 +91,8 @@ _WORK: tuple[_Rule, ...] = (
     _place("import", r"importlib/"),
     ("sync", torch_code.is_gpu_sync),
     ("ranks", torch_code.is_collective),
-    ("compile", torch_code.is_compiler),
+    ("compile", torch_code.compiles),
+    ("torch", torch_code.is_compiler),  # compiled code runs
     ("io", torch_code.is_checkpoint_io),
     ("network", library_code.is_network),
     _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
@@ -137,7 +138,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         return "python" if shown == "torch" and leaf.function in WITHIN else shown
     works = [
         work
-        for frame in called[:_INSPECTED_FRAMES]
+        for frame in called
         if (work := _work(frame.file, frame.function)) is not None and not torch_code.is_operator_call(frame.file)
     ]
     if (at := _wait(leaf.file, leaf.function)) is not None:
@@ -145,6 +146,8 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         return "network" if "network" in works and waits not in ("data", "idle", "ranks") else waits
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
+    if "compile" in works:
+        return "compile"
     if "network" in works and "import" not in works:
         return "network"
     return works[0] if works else "torch" if any(is_torch(frame.file) for frame in called) else "python"
@@ -232,11 +235,8 @@ def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:
 _wait, _waiter, _work = (lru_cache(MANY_HELD)(partial(_first, rules)) for rules in (_WAITS, _WAITERS, _WORK))
 
 
-def imported_by(frames: Sequence[Frame]) -> str | None:
-    """The module that the outermost import of a stack (root first) imports; "" where it has no name, None without."""
-    at = _import_depth(frames)
-    if not at:
-        return None
+def imported_at(frames: Sequence[Frame], at: int) -> str:
+    """The module that a stack (root first) imports from the frame ``at`` this depth on; "" where it has no name."""
     statement = _IMPORT.match(frames[at - 1].source)
     name = (statement[1] or statement[2]) if statement is not None else ""
     if statement is not None and not statement[3] and not name.startswith("."):
@@ -244,17 +244,3 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
     others = (frame.file for frame in frames[at:] if not is_agent_file(frame.file))
     package = next(filter(None, map(package_of, others)), "")
     return package or (f"{name}{(statement[3] or '').rstrip()}" if statement is not None else "")
-
-
-def imported_for_compiler(frames: Sequence[Frame]) -> bool:
-    """True if code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
-    return any(torch_code.is_compiler(frame.file) for frame in frames[: _import_depth(frames)])
-
-
-def _import_depth(frames: Sequence[Frame]) -> int:
-    """The depth of the outermost import; 0 without one: the root is the program itself."""
-    for depth, frame in enumerate(frames[1:], 1):
-        is_module = not frame.user and torch_code.is_module_body(frame.file, frame.function)
-        if is_module or is_import_system(frame.file):
-            return depth
-    return 0

@@ -19,12 +19,11 @@ from tuimon.session.stacks.activity import (
     Activity,
     Work,
     WorkBeside,
-    imported_by,
-    imported_for_compiler,
+    imported_at,
 )
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
-from tuimon.torch_code import is_worker_loop
+from tuimon.torch_code import is_compiler, is_worker_loop
 
 #: Windows of each length that a series holds: those of the last 30 s as they were recorded.
 _ROWS = 32
@@ -186,15 +185,14 @@ def doing_after(before: Doing | None, window: Window, pid: int) -> Doing | None:
 
 
 def _doing(node: StackNode) -> tuple[str, Place | None]:
-    imported = imported_by(node.frames)
-    if imported is not None and not imported_for_compiler(node.frames):
-        return f"importing {imported or 'modules'}", None
-    activity: Activity = node.activity if imported is None else "compile"
-    if activity == "compile":
+    if node.work == "import":
+        return f"importing {imported_at(node.frames, node.imports) or 'modules'}", None
+    is_torchs = node.user_line is None and is_compiler(node.frame.file)  # a process that does nothing else
+    if node.work == "compile" or is_torchs:
         return COMPILING, place_of(node.frames)
-    if activity == "child":
+    if node.activity == "child":
         return AWAITS_PROCESSES, place_of(node.frames)
-    return _PHASES.get(node.boundary) or _WORDS.get(activity) or "computing", place_of(node.frames)
+    return _PHASES.get(node.boundary) or _WORDS.get(node.activity) or "computing", place_of(node.frames)
 
 
 def _function(words: str, place: Place | None) -> tuple[str, str, str]:

@@ -45,8 +45,6 @@ from tuimon.session.stacks.activity import (
     Activity,
     Work,
     activity_of,
-    imported_by,
-    imported_for_compiler,
 )
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
@@ -251,9 +249,9 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return role in self.roles
 
     @cached_property
-    def imports(self) -> bool:
-        """True if it imports a module; the root is the program itself."""
-        return self.has("import") and "import" in self.kinds[1:]
+    def imports(self) -> int:
+        """The depth of its outermost import; 0 without one: the root is the program itself."""
+        return self.kinds.index("import", 1) if self.has("import") and "import" in self.kinds[1:] else 0
 
     def before(self, *kinds: FrameKind) -> Stack:
         """The frames from the root to the first of these kinds."""
@@ -342,8 +340,11 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
             return "prompt"
         if self.has("compile"):
             return "compile"
-        if self.imports and imported_by(self.frames) is not None:
-            return "compile" if imported_for_compiler(self.frames) else "import"
+        if self.imports:  # compilers are imported at their first use
+            is_for_compiler = any(torch_code.is_compiler(frame.file) for frame in self.frames[: self.imports])
+            return "compile" if is_for_compiler else "import"
+        if self.activity == "compile":  # in another process
+            return "compile"
         if self.boundary == "data":
             return "first batch"
         if self.activity == "network":
