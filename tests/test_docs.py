@@ -1,6 +1,7 @@
 """The docs name tests that exist, show the figures of their logs, and link to what is there."""
 
 import re
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -15,6 +16,7 @@ _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 #: A file or folder of the repository, by its whole path or the end of it; words in capitals stand for any name.
 _PATH = re.compile(r"`((?:\w+/)+(?:\w+/|\w+\.(?:py|c|md|tcss|js)))`")
 _ANY_NAME = re.compile(r"[A-Z]{4}|_N\.")
+INTERNALS = sorted((ROOT / "docs" / "internals").glob("*.md"))
 
 
 @cache
@@ -33,16 +35,18 @@ def test_every_row_names_tests_that_exist(page):
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
 
 
-@cache
-def _paths():
+def _every_path():
     """Each file and folder of the repository, by its path and by all ends of that."""
-    found = set()
     for folder in ("tuimon", "tests", "docs", "bench", "demo", "requirements"):
         for path in ((ROOT / folder), *(ROOT / folder).rglob("*")):
             parts = path.relative_to(ROOT).parts
             end = "/" if path.is_dir() else ""
-            found.update("/".join(parts[begin:]) + end for begin in range(len(parts)))
-    return frozenset(found)
+            yield from ("/".join(parts[begin:]) + end for begin in range(len(parts)))
+
+
+@cache
+def _paths():
+    return frozenset(_every_path())
 
 
 def test_every_path_that_a_page_or_a_docstring_names_exists():
@@ -54,6 +58,20 @@ def test_every_path_that_a_page_or_a_docstring_names_exists():
     named |= {each for each in inside if each[1].partition("/")[0] in own}
     assert len(named) > 100
     assert sorted(each for each in named if each[1] not in _paths() and not _ANY_NAME.search(each[1])) == []
+
+
+#: Any file name, with or without folders; and those of files that are not the repository's.
+_FILE = re.compile(r"`([\w./]+\.(?:py|c|md|css|tcss|js|1))`")
+_FOREIGN = {"msgspec.py"}
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", *(f"docs/internals/{each.name}" for each in INTERNALS)])
+def test_each_file_that_a_page_for_developers_names_is_one_file(page):
+    """By its path below tuimon/, or by an end of its path that no other file has."""
+    ends = Counter(path for path in _every_path() if "." in path)
+    named = {name for name in _FILE.findall((ROOT / page).read_text()) if not _ANY_NAME.search(name)} - _FOREIGN
+    assert len(ends) > 100
+    assert [name for name in sorted(named) if ends[name] != 1 and not (ROOT / "tuimon" / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -731,7 +731,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     max_us: Signed | None
     idle_count: Count
     mean_us: Signed | None = None  # over all boundaries; what adds up over steps, which the median does not
-    at_least_us: Signed | None = None  # a bound that holds at each of them, also where the times are None
+    at_least_us: Signed | None = None  # a bound that holds at each of them, even if the times are None
 
 
 class GpuExchange(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -40,7 +40,7 @@ class LeadRow(Struct, frozen=True, gc=False):
     max_us: float | None
     stream_idle_ratio: float  # share of these boundaries at which the stream was idle
     mean_us: float | None = None  # what adds up over steps
-    at_least_us: float | None = None  # a bound that holds at each of them, also where the times are None
+    at_least_us: float | None = None  # a bound that holds at each of them, even if the times are None
 
 
 class GpuShare(NamedTuple):
@@ -68,7 +68,7 @@ class GpuTimeRow(NamedTuple):
         return next((row for row in self.leads if row.boundary == boundary), None)
 
 
-#: Most exchanges held: of the latest (joining those of 64 ranks takes 2 ms each time rules judge), and of the run.
+#: Most exchanges held, latest and over the run (joining those of 64 ranks takes 2 ms each time rules judge).
 _RECENT, _OF_RUN = 64, 512
 #: Windows of each length that a series holds; one comes every two seconds, of one GPU or in turn of several.
 _ROWS = 32
@@ -104,7 +104,7 @@ class TimedExchange(NamedTuple):
 
     @property
     def span_ns(self) -> float:
-        """From the beginning of the backward pass to the update."""
+        """The time from the beginning of the backward pass to the update."""
         return self.backward_ns + self.after_ns
 
 
@@ -295,8 +295,8 @@ class GpuTimeStats:
     def over(self, span: Span, now_s: float) -> GpuTimeRow | None:
         """The steps on the GPU on which most were timed; None without timed steps.
 
-        A span of the last seconds covers at least the last few steps; one of the whole run leaves out the first window,
-        which may be warm-up, if enough is left.
+        A span of the last seconds covers at least the last few steps. One of the whole run leaves out the first window,
+        which may be warm-up, if enough other windows remain.
         """
         if self._first is None:
             return None

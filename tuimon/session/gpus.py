@@ -19,7 +19,7 @@ from tuimon.threshold import MOST
 
 
 class GpuMeans(Struct, frozen=True, gc=False):
-    """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
+    """Means of a GPU's counters over the time in which its training makes steps; None if too little was measured."""
 
     util_ratio: float | None = None
     # Bounds of the utilisation in the steps alone: a figure may also cover time outside them, in evaluation.
@@ -44,7 +44,7 @@ COUNTERS = tuple(name for name in GpuMeans.__struct_fields__ if name in Gpu.__st
 
 
 def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:
-    """The figure beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
+    """The figures that people read beside a counter's name: means, or the latest values until there is a mean."""
     means = means or GpuMeans()
     missing = {name: getattr(latest, name) for name in COUNTERS if getattr(means, name) is None}
     return structs.replace(means, **missing)
@@ -57,7 +57,7 @@ _GPUS_A_WINDOW = 2
 
 
 class GpuRow(Struct, frozen=True):
-    """One GPU or MIG instance: its latest record, and what only many records show."""
+    """One GPU or MIG instance: its latest record, and figures from many records."""
 
     latest: Gpu
     stale_s: float  # age of ``latest``
@@ -75,7 +75,7 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def is_old(self) -> bool:
-        """True if its driver has given no figures for long."""
+        """True if its driver has given no figures for a long time."""
         return self.stale_s >= self.old_after_s
 
     def history(self, counter: str) -> tuple[float | None, ...]:
@@ -88,9 +88,9 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def others(self) -> list[GpuProcess]:
-        """The processes on it that are surely not of the run.
+        """The processes on it that certainly do not belong to the run.
 
-        Empty if the driver names no process of the run: then its pids may be of another namespace, and the run's.
+        Empty if the driver names no process of the run: its pids may then come from another namespace.
         """
         return [each for each in self.latest.processes if self.run_pids and each.pid not in self.run_pids]
 
@@ -115,7 +115,7 @@ _MINUTE_S = 60.0
 
 #: The counters of a GPU since its previous record, and its energy in ``joules_s`` seconds. Not a number: not measured.
 _Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")
-#: The utilisation in a stretch of time, as the driver has buffered it.
+#: The utilisation in a stretch of time, as the driver buffered it.
 _Util = row_of("util_ratio")
 
 
@@ -195,7 +195,7 @@ class Course(Mapping[str, tuple[float | None, ...]]):
 
 
 class DeviceHistory:
-    """The data kept of one GPU or MIG instance."""
+    """The data kept for one GPU or MIG instance."""
 
     def __init__(self, first: Gpu) -> None:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
@@ -236,8 +236,8 @@ class DeviceHistory:
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         """Means over these stretches, which are in order of time and do not overlap; None if no reading lies in them.
 
-        A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
-        steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
+        A figure counts for the part of its time that lies in a stretch. Worked example: each figure covers 0.2 s, and
+        steps begin at 10.05 s. Three quarters of the figure from 10.0 to 10.2 s count, and all of each later one.
         """
         since = Span(spans[0].begin_s) if spans else NEVER
         columns, utils = self._counters.columns(since), self._util.columns(since)

@@ -31,7 +31,7 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
 
 
 class EpochRow(NamedTuple):
-    """How far a loader has come in its epochs; None where unknown."""
+    """A loader's progress in its epochs; None where unknown."""
 
     done: int | None = None  # epochs that have ended
     given: int | None = None  # batches of the one under way
@@ -65,7 +65,7 @@ class LoaderRow(NamedTuple):
 
     @property
     def ready_most(self) -> int | None:
-        """How many batches can be ready at once; None where the training process makes them."""
+        """The number of batches that can be ready at once; None if the training process makes them."""
         return self.facts.workers * self.facts.prefetch if self.facts.workers and self.facts.prefetch else None
 
 
@@ -238,9 +238,9 @@ class Loaders(Latest[int, LoaderStats]):
 def worker_name(pid: int, processes: RunProcesses, loaders_of: Mapping[int, Loaders]) -> str:
     """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
 
-    The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
-    its trainer's workers. The purpose of a loader's batches is unknown at first: until it is known, the loader
-    counts as having the purpose of every other, and no other as having its own.
+    The number is torch's, ``get_worker_info().id``; before the loader has reported, it is the free place among the
+    trainer's workers. At first nothing shows whether a loader trains or evaluates. Until then it is taken to have the
+    purpose of any other loader, and no other loader is taken to have its purpose.
     """
     trainer, number = processes.trainer_and_number(pid)
     loaders = {of: loader for of, loader in loaders_of[trainer].items() if trainer not in loader.workers}

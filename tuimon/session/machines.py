@@ -1,4 +1,4 @@
-"""The machines of a run: what each is, its memory, and who has its cores and GPUs."""
+"""The machines of a run: facts about each, its memory, and the use of its cores and GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuimon.records import Gpu, MachineMemory, Node
 from tuimon.session.gpus import DeviceHistory
 from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
-#: Readings held of where a process runs: those of five minutes.
+#: Readings held of the NUMA node of a process: those of five minutes.
 _PLACES = 60
 
 
@@ -69,7 +69,7 @@ def readings_of(times_s: Iterable[float], held: Iterable[float], steps: Iterable
 
 
 def growth_going_on(readings: Sequence[Reading], since_s: float = -math.inf) -> Growth | None:
-    """The growth since a moment, even if it is slower now; None if it was a jump, is over, or goes up and down."""
+    """The growth since a moment, even if it has slowed down; None if it was a jump, is over, or goes up and down."""
     readings = [reading for reading in readings if reading.t >= since_s]
     held, half = [reading.held for reading in readings], len(readings) // 2
     if len(held) < _GOING_ON_READINGS or max(held[:half]) > min(held[half:]) or held[-1] <= held[0]:
@@ -81,8 +81,8 @@ def growth_going_on(readings: Sequence[Reading], since_s: float = -math.inf) -> 
 def steady_growth(readings: Sequence[Reading], since_s: float = -math.inf) -> Growth | None:
     """The growth since a moment; None unless there has been one for 8 s that does not level off.
 
-    The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
-    1 1 1 9 9 9 is a jump. What counts is the rise a step: a leak slows down with the steps.
+    The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and 1 1
+    1 9 9 9 is a jump. The rise is taken per step, because a leak slows down with the steps.
     """
     readings = [reading for reading in readings if reading.t >= since_s]
     number, growth = len(readings), growth_going_on(readings)
@@ -114,7 +114,7 @@ _ROWS = 32
 
 
 class CoresTaken(Struct, frozen=True, gc=False):
-    """Cores that the run could not have over a time."""
+    """Cores that were not available to the run over a time."""
 
     others: float  # used by programs that are neither the run's nor tuimon
     idle: float | None  # used by nobody; None where the number of cores is unknown
@@ -143,8 +143,8 @@ class MachineTable:
     """One machine: its resources with limits, its GPUs, and the use of its cores by all programs and by the run.
 
     Windows of the machine are longer than those of processes and begin at other moments, so the run's use is subtracted
-    over the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores
-    that were busy from 0 s to 5 s.
+    over the same time. Example: of 1.6 cores that were busy from 0 s to 5 s, 0.6 belong to a run that used 1.5 cores
+    from 3 s to 5 s.
     """
 
     def __init__(self, own_core_s: Callable[[float, float], tuple[float, float]]) -> None:

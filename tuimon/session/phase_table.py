@@ -1,4 +1,4 @@
-"""The table of phases: how the steps of one process divide into them, by markers, and by samples between these."""
+"""The table of phases: divides the steps of one process by markers, and by samples where markers leave time open."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:
 def _moved(
     moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The time that samples move between phases that the markers measure as one, or out of what these leave open.
+    """The time that samples move between phases that the markers measure as one, or out of time that they leave open.
 
     By phase: the time that it has more or less than the markers show, and the error of its share.
 
-    A move that may be none at all is left out, as is one far larger than the markers have: it lies elsewhere. If
-    neither a fetch nor an update is marked, what follows backward lies in what they leave open.
+    A move within its error is left out, and so is one far larger than the markers allow: that time lies elsewhere. If
+    neither a fetch nor an update is marked, markers leave the time after backward open.
     """
     ns: dict[str, float] = {}
     errors: dict[str, float] = {}
@@ -189,7 +189,7 @@ MOST_FOUND = 1.5
 
 
 class Moved(Struct, frozen=True, gc=False):
-    """Work that the markers count in one phase, and samples show to be of another."""
+    """Work that the markers count in one phase, and that belongs to another by the samples."""
 
     of: str
     to: str
@@ -202,7 +202,7 @@ class Moved(Struct, frozen=True, gc=False):
 
 
 class SplitShares(Struct):
-    """How stack samples divide the ``between`` time, and the error of that; without samples all of it is forward."""
+    """The division of the ``between`` time by stack samples, with its error; without samples all of it is forward."""
 
     shares: dict[str, float] = field(default_factory=lambda: {"forward": 1.0})
     samples: int = 0
@@ -231,12 +231,12 @@ class SplitShares(Struct):
         return replace(self, shares={**shares, "optimizer": part}, optimizer=None, unsure=unsure, unknown=unknown)
 
     def error(self, name: str) -> float:
-        """How far off a share may be."""
+        """The error of a share."""
         by_chance = share_error(self.shares.get(name, 0.0), self.samples) if self.samples else 1.0
         return max(by_chance, self.unsure_of(name))
 
     def unsure_of(self, name: str) -> float:
-        """How far a share may be off because nothing shows yet which phase the lines belong to."""
+        """The error of a share while nothing shows yet to which phase the lines belong."""
         if name in ("data", "forward"):
             return self.unsure + self.unknown
         return self.unknown if name == "other" else 0.0

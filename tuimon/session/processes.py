@@ -1,4 +1,4 @@
-"""The processes of a run: which train, which are the ranks of one training, whose workers they are."""
+"""The processes of a run: trainers, the ranks of one training, and the workers of each trainer."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class RunProcesses:
         return found
 
     def shown(self, pids: Iterable[int]) -> list[int]:
-        """Those of some processes that live; when none is left, those that ended last."""
+        """The live ones of some processes; if none is left, those that ended last."""
         last_s, given = max((process.t for process in self.known.values()), default=0.0) - LAST_MOMENT_S, list(pids)
         live = [pid for pid in given if not self.has_ended(pid)]
         return live or [pid for pid in given if self.known[pid].t >= last_s]
@@ -187,7 +187,7 @@ class RunProcesses:
         return own is not None and own.number > own.no_workers
 
     def trainer_and_number(self, pid: int) -> tuple[int, int]:
-        """Whose worker it is, and its number: the lowest that none of the others had when it appeared."""
+        """The trainer of a worker, and the worker's number: the lowest that no other had when it appeared."""
         life = self._lives.get(pid)
         return (life.trainer, life.place) if life is not None else (0, 0)
 
@@ -198,7 +198,7 @@ class RunProcesses:
         return not self._had_ended(pid, begun_s) and not self._had_ended(other, begun_s)
 
 
-# -- which processes are the ranks of one training: late ones, restarted ones, and several trainings in one run
+# -- the ranks of one training, with late and restarted ones, and several trainings in one run
 
 
 def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[int]) -> list[Process]:
@@ -224,14 +224,16 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
 
 
 def superseded(group: Iterable[Process], processes: Iterable[Process]) -> list[Process]:
-    """The processes whose ranks others, of this group, have got from the same launcher since: of earlier starts."""
+    """The processes of earlier starts: the same launcher has since given their ranks to others of this group."""
     newest = {(process.ppid, process.rank): process.pid for process in group}
     earlier = (each for each in processes if newest.get((each.ppid, each.rank), each.pid) != each.pid)
     return [process for process in earlier if process.rank is not None and not process.serves]
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
-    """True if it trains, or may later: the outermost Python of its rank. Its children inherit RANK from it."""
+    """True if it trains, or may train later: it is the outermost Python of its rank, from which its children inherit
+    RANK.
+    """
     if process.rank is None or process.serves:
         return False
     if process.pid in training:

@@ -1,4 +1,4 @@
-"""How far a run has come, and its samples and tokens a second, as its loaders, its program and its output say."""
+"""The progress of a run, with samples and tokens a second, from its loaders, its program and its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LeftOf = Literal["run", "epoch"]
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
-    """How far a process had come, as far as its loader, its Trainer or its output shows it; unknown fields are absent.
+    """The progress of a process, as its loader, its Trainer or its output shows it; unknown fields are absent.
 
     Rates cover the whole run, or the last 30 s if it has not ended. Samples and tokens are those of all ``ranks`` that
     load data, tokens without padding, if a mask shows it. ``left_s``: the time left at that pace.
@@ -64,7 +64,7 @@ def run_progress(own: ProcessView) -> Progress:
 
 
 def progress_of(own: ProcessView) -> Progress:
-    """The progress of one process, of whose samples and tokens ``rates_in`` tells."""
+    """The progress of one process; ``rates_in`` gives its samples and tokens."""
     session, steps, loaders, flops = own.view.session, own.steps, _training_loaders(own), flops_rate(own)
     planned, epochs = own.process.planned_steps, own.process.planned_epochs
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
@@ -96,7 +96,7 @@ def progress_of(own: ProcessView) -> Progress:
 def rates_in(own: ProcessView) -> Rates:
     """Samples and tokens a second of one process.
 
-    As the program passes them, else from all batches of its training loaders; None if some are unknown.
+    As the program passes them; otherwise from all batches of its training loaders. None if some are unknown.
     """
     totals, passed = own.totals, Rates()
     if totals.sized and (per_s := totals.sums.per_second) is not None:
@@ -133,7 +133,9 @@ def _training_loaders(own: ProcessView) -> list[LoaderStats]:
 
 
 def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow:
-    """The epoch of the only training loader; unknown if there are several. So are epochs before tuimon attached."""
+    """The epoch of the only training loader; unknown if there are several. Epochs before tuimon attached are unknown as
+    well.
+    """
     epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
     if (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)

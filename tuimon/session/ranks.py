@@ -1,4 +1,4 @@
-"""The ranks of a training: how far each is, what its step consists of, and how much of it waits for the others.
+"""The ranks of a training: the progress of each, the parts of its step, and its waits for the others.
 
 And the trainings of a run: several may run side by side, or one after the other, each of one process or of ranks.
 
@@ -6,7 +6,8 @@ Markers measure how long a phase is. The part of it spent waiting for other rank
 
 - In Python, stacks show it: a sample inside ``all_reduce``, ``barrier``, ``Work.wait``.
 - DistributedDataParallel waits in C++, at the end of ``backward``, where no Python frame shows it. There the main
-  thread sleeps: the time in which it neither runs nor wants to, less what stacks show it waiting elsewhere.
+  thread sleeps: the wait is the time in which it neither runs nor is ready to run, less its waits elsewhere in the
+  stacks.
 
 Three ranks in step, the third 20 ms longer in forward: 5 + 40 ms of which 25 asleep, 5 + 40 of which 25 asleep, and
 25 + 20 of which 5 asleep. So their own times are 20, 20 and 40 ms, and the third holds the others up by 20.
@@ -46,7 +47,7 @@ class RankTimes(Struct, frozen=True, gc=False):
     ms: Mapping[str, float]  # of a step, by phase; if its length is unknown, shares of the step
     main: MainThread = MainThread()
     samples: Mapping[tuple[str, Activity], int] = {}  # of the main thread, by phase and by what it was doing
-    on_gpu: bool = False  # where the CPU does not wait for collectives, and spins where it waits for the GPU
+    on_gpu: bool = False  # then the CPU does not wait for collectives, and spins while it waits for the GPU
 
     @property
     def step_ms(self) -> float:
@@ -68,18 +69,18 @@ class RankTimes(Struct, frozen=True, gc=False):
 
 
 class RankSplit(NamedTuple):
-    """How a rank waits for the others, and holds them up: by phase, in ms of its step."""
+    """A rank's waits for the others, and by how much it holds them up: by phase, in ms of its step."""
 
     waits: Mapping[str, float]  # in collectives; lacks backward where that is unknown
     excess: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
 
 
 def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
-    """Each rank's time, as its own and as waiting.
+    """Divides each rank's time into own work and waiting.
 
-    The excess of a rank includes phases that only others have: what samples count as data in one rank may be side work
-    in another. Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer
-    one is, but for the error of that sleep.
+    The excess of a rank includes phases that only others have: samples may count work as data in one rank and as side
+    work in another. Sleep that no stack shows counts as waiting in backward. So a shorter own backward is no evidence;
+    a longer one is, beyond the error of that sleep.
     """
     shared = _pooled(ranks)
     all_waits = [_waits(rank, shared) for rank in ranks]
@@ -132,9 +133,9 @@ def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:
 
 
 def _asleep_in_backward(rank: RankTimes, elsewhere_ms: float) -> float | None:
-    """Ms of a step in which the main thread sleeps in backward; None where that is not known, and on GPUs.
+    """The ms of a step for which the main thread sleeps in backward; None if that is unknown, and on GPUs.
 
-    ``elsewhere_ms``: in which it waits for ranks in other phases.
+    ``elsewhere_ms``: its waits for ranks in other phases.
     """
     busy, total = rank.main.busy_ratio, rank.count()
     if rank.on_gpu or busy is None:
@@ -147,7 +148,7 @@ def _asleep_in_backward(rank: RankTimes, elsewhere_ms: float) -> float | None:
 
 
 def _asleep_error_ms(rank: RankTimes) -> float:
-    """How far off the sleep in backward may be: the standard error of the sleep elsewhere, by the thread's samples."""
+    """The error of the sleep in backward: the standard error of the sleep elsewhere, by the thread's samples."""
     count = rank.count()
     if rank.on_gpu or rank.main.busy_ratio is None or not count:
         return 0.0
@@ -178,7 +179,7 @@ RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"
 
 
 def no_history(_last: int | None) -> Sequence[StepStretch]:
-    """That of a rank whose windows on the CPU do not show how late it is."""
+    """The history of a rank whose windows on the CPU do not show how late it is."""
     return ()
 
 
@@ -222,7 +223,7 @@ class RankRow(NamedTuple):
 
     @property
     def late_ms(self) -> float | None:
-        """~ By how much its own work is longer than the others'."""
+        """~ The time by which its own work is longer than the others'."""
         return self.ms(self.late_ratio)
 
     def ms(self, share: float | None) -> float | None:
@@ -232,7 +233,7 @@ class RankRow(NamedTuple):
 
 @once
 def rank_rows(view: SessionView) -> list[RankRow]:
-    """The ranks of the training in focus, by rank; none where it is no training of ranks."""
+    """The ranks of the training in focus, by rank; none if it has no ranks."""
     ranks = training_of(view.focus)
     return rows_of(ranks) if len(ranks) > 1 else []
 
@@ -252,7 +253,7 @@ def training_of(own: ProcessView) -> list[ProcessView]:
 def ranks_end(session: Session) -> bool:
     """True if a rank of the training in focus has ended, and no other has begun and ended a step since.
 
-    Then the ranks end one after another: what is left of them is no training that can be compared or judged.
+    The ranks then end one after another, and those that remain can no longer be compared or judged.
     """
     ranks = training_of(session.over("recent").focus)
     ended_s = max((rank.process.t for rank in ranks if rank.process.ended), default=None)
@@ -305,7 +306,7 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
 
 
 def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -> list[RankRow]:
-    """The rows, those with times (by process) with what these show of them beside each other."""
+    """The rows; those with times (by process) get their waits and lateness relative to each other."""
     found = {row.pid: row for row in rows}
     for (pid, own), split in zip(times.items(), split_ranks(list(times.values())), strict=True):
         phases, waits, excess = map(own.shares, (own.ms, *split))
@@ -316,8 +317,8 @@ def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -
 def _behind(first: StepStats, stats: StepStats) -> int:
     """Steps that a rank is behind the first; 0 if the windows, which end at different moments, explain the difference.
 
-    Steps of the open window, which is no longer than earlier ones, may explain it as well. Ranks out of focus have
-    windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
+    Steps of the open window, which is at most as long as earlier ones, may explain it as well. Ranks out of focus have
+    windows of 4 s: after a window with few steps, the first rank is soon that many steps ahead.
     """
     if first.latest is None or stats.latest is None:
         return 0
@@ -344,7 +345,7 @@ def _state(own: ProcessView, *, is_over: bool) -> RankState:
 
 
 class Which(NamedTuple):
-    """Which training the process in focus belongs to, and how many go on; numbers count from 1."""
+    """The training to which the process in focus belongs, and the number that go on; numbers count from 1."""
 
     ranks: int = 1  # of that training
     number: int = 1
@@ -383,7 +384,7 @@ def which_training(session: Session) -> Which:
 
 
 def training_rows(session: Session) -> list[TrainingRow]:
-    """All trainings that go on, in the order in which they began; once all have ended, those that ended last."""
+    """All trainings that still run, in the order in which they began; once all have ended, those that ended last."""
     rows, view, focus = [], session.over("recent"), which_training(session).number
     for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])

@@ -1,4 +1,4 @@
-"""How well stacks are sampled: rate, coverage, failures, cost."""
+"""The quality of stack sampling: rate, coverage, failures, cost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tuimon.threshold import MOST
 
 #: The time that the figures cover, in seconds.
 SPAN_S = 60.0
-#: A window is recorded only when it ends, so coverage is counted up to the end of the latest one; but not if that is
-#: longer ago than this: the longest window, and the time that ending it may take.
+#: A window is recorded only when it ends, so coverage is counted up to the end of the latest one, unless that is longer
+#: ago than this: the longest window, and the time that ending it may take.
 _LATE_S = 26.0
 #: Windows of each length that a series holds: those of the last minute as they were recorded.
 _ROWS = 64
@@ -59,7 +59,7 @@ class _Windows(NamedTuple):
 
 
 class Sampler:
-    """How one process is sampled."""
+    """The sampling of one process."""
 
     def __init__(self) -> None:
         self.series = Series(_Windows, _ROWS)
@@ -124,9 +124,10 @@ _ANYWHERE, _IN_FUNCTIONS = "", "any"  # in place of a function
 
 
 class GilWindows(Series[Any]):
-    """Which threads of a process held the GIL, window by window; what is asked is of the last minute of its steps.
+    """The threads of a process that held the GIL, window by window; answers cover the last minute of its steps.
 
-    A window counts samples by thread, file and function: those of a thread, and of these in each function, and in any.
+    A window counts samples by thread, file and function: for each thread all of its samples, those in each function,
+    and those in any function.
     """
 
     __slots__ = ("_pid",)
@@ -147,7 +148,7 @@ class GilWindows(Series[Any]):
     def ratio(self, steps_s: float, tid: int) -> float | None:
         """Share of time in which a thread held the GIL; None before there are 50 samples, or without its OS thread id.
 
-        ``steps_s``: when the steps begin; before lie imports, which hold the GIL all the time.
+        ``steps_s``: when the steps begin; imports before that hold the GIL all the time.
 
         The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """

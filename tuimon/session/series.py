@@ -2,8 +2,8 @@
 
 A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. Beside the columns
 a row may have counts by key (a histogram, user ranges, stacks). A series holds ``limit`` rows of one length; beyond
-that the oldest two are joined. So a day takes little more room than an hour, the latest minutes stay as they were
-recorded, and what is long ago is coarse. No sum changes by that.
+that the oldest two are joined. So a day takes little more room than an hour: the latest minutes stay as they were
+recorded, older ones become coarser, and sums stay exact.
 
 >>> class Fetches(NamedTuple):
 ...     begin_s: float
@@ -127,7 +127,7 @@ _APART = 64
 
 
 def first(values: Sequence[float]) -> float:
-    """The first of the values of a column, for columns that are numbers of something."""
+    """The first of the values of a column, for columns of ordinal numbers."""
     return values[0]
 
 
@@ -140,7 +140,7 @@ def latest(values: Sequence[float]) -> float:
 def _joins_of(
     fields: tuple[str, ...], how: tuple[tuple[str, Joins], ...]
 ) -> tuple[Sequence[Joins], Sequence[int], Sequence[tuple[int, Joins]]]:
-    """How each column is joined, which are summed up, and how those that are not."""
+    """The way in which each column is joined: summed up, or by a function of its own."""
     joins: dict[str, Joins] = {"begin_s": first, "end_s": max, **dict(how)}
     each = [joins.get(name, sum) for name in fields]
     summed = [at for at, join in enumerate(each) if join is sum]
@@ -178,7 +178,7 @@ class Series(Generic[R]):
         return len(self._counts)
 
     def append(self, row: R, counts: Counts | None = None) -> None:
-        """Add a window; one that is known late comes before those that begin after it."""
+        """Add a window; a late one is inserted before those that begin after it."""
         at, levels, numbers = len(self), self._levels, self._numbers
         while at and levels[at - 1] == 0 and numbers[(at - 1) * self._width] > row[0]:
             at -= 1
@@ -197,7 +197,7 @@ class Series(Generic[R]):
     def fold(self, record: Any, counts: Counts | None = None, **columns: float) -> None:  # noqa: ANN401  (a record)
         """Add the window of a record: its fields that have a column's name, unless ``columns`` has it.
 
-        What was not measured adds nothing to a sum; in another column it is not a number.
+        A missing value adds nothing to a sum; in any other column it becomes NaN.
         """
         columns["end_s"] = record.t
         if "begin_s" not in columns:
@@ -296,7 +296,7 @@ class Series(Generic[R]):
         return begin, end
 
     def shrunk(self, counts: dict[Any, int]) -> dict[Any, int]:
-        """What a row that was joined keeps of its counts: all of them."""
+        """The counts that a joined row keeps: all of them."""
         return counts
 
     def _begin_s(self, row: int) -> float:
@@ -326,7 +326,7 @@ class Series(Generic[R]):
         return sums
 
     def _join_oldest_of(self, level: int) -> None:
-        """Join the two oldest rows of a level; one that is kept apart from the next rises alone."""
+        """Join the two oldest rows of a level; a row that must stay apart from the next moves up alone."""
         at, numbers, counts = self._levels.find(level), self._numbers, self._counts
         one, other = at * self._width, (at + 1) * self._width
         self._levels[at] += 1
@@ -353,7 +353,7 @@ class Series(Generic[R]):
         }
 
     def _count_again(self, at: int, before: Mapping[Any, int], now: Mapping[Any, int]) -> None:
-        """Take into the sums that are held what a row and the one after it, joined, count now."""
+        """Update the cached sums after two neighbouring rows were joined."""
         for (begin, are_counts), (until, held) in self._held.items():
             if are_counts and begin <= at and until > at + 1:
                 changed = {key: held.get(key, 0) + now.get(key, 0) - before.get(key, 0) for key in {*before, *now}}
@@ -363,15 +363,15 @@ class Series(Generic[R]):
 
 @cache
 def _layout_of(columns: int) -> struct.Struct:
-    """How a single step is packed: all but its number and moment to seven digits, as there are many ranks."""
+    """The format of a packed step: all but its number and moment to seven digits, because there are many ranks."""
     return struct.Struct("=dd" + "f" * (columns - 2))
 
 
 class Singles(Generic[R]):
     """Single steps of one of several ranks: the latest, and some of the whole run, evenly spread.
 
-    A row is a named tuple of numbers, first the number by which ranks are compared, then a moment. Of the run those
-    are kept whose number is a multiple of a stride, which doubles as they become too many: in all ranks the same.
+    A row is a named tuple of numbers, first the number by which ranks are compared, then a moment. Over the run, steps
+    are kept whose number is a multiple of a stride; it doubles when they become too many, in the same way in all ranks.
     """
 
     __slots__ = ("_latest", "_layout", "_limits", "_make", "_run", "_stride")
@@ -406,7 +406,8 @@ class Singles(Generic[R]):
 
 
 class Keys(Generic[K]):
-    """Numbers that stand for the keys of counts, with so many figures each, so that a series holds numbers alone.
+    """Numbers that stand for the keys of counts, with a fixed number of figures each, so that a series holds only
+    numbers.
 
     >>> keys = Keys[str](figures=2)
     >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])

@@ -41,8 +41,7 @@ class Session(Tables):
     """One run as its records show it.
 
     ``add`` every record in order; query ``over`` a span at any time. Single-threaded, no clock, no I/O: live, replay
-    and tests are the same fold. The session itself has what belongs to no span, such as the
-    latest of each fact.
+    and tests are the same fold. The session itself has facts that belong to no span, such as the latest value of each.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class Session(Tables):
         return view
 
     def shown(self) -> SessionView:
-        """The view that people see: of the last 30 s; once the run has ended, of all of it, as the verdict then is."""
+        """The view that people see: of the last 30 s, and of the whole run once it has ended, like the verdict."""
         return self.over("recent" if self.exit is None else "whole")
 
     def _close_views(self) -> None:
@@ -118,7 +117,7 @@ class SessionView:
     """A Session at one moment, over one span: steps, samples and counters are all of that span.
 
     Immutable: queries are answered when they are first asked, and once the session has merged another record they raise
-    RuntimeError. Over the whole run, how it winds down is left out: its last workers count as they were.
+    RuntimeError. Over the whole run, its winding down is left out: its last workers count as they were before.
     """
 
     def __init__(self, session: Session, span: SpanName) -> None:
@@ -135,7 +134,7 @@ class SessionView:
         return self._session
 
     def close(self) -> None:
-        """Let go of all: the session moves on."""
+        """Drop all cached answers: the session moves on."""
         self._session = None
         self.answers.clear()
 
@@ -169,7 +168,7 @@ class SessionView:
         return self.focus.stats.spans(self.focus.span)
 
     def sampling(self) -> Sampling | None:
-        """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
+        """The quality and the cost of sampling the training processes of one node; None before the first window."""
         session, focus = self.session, self.session.trainer()
         trainers = session.trainers() or [focus]
         samplers = [session.samplers[pid] for pid in sorted(trainers, key=lambda pid: pid != focus)]
@@ -194,8 +193,8 @@ class SessionView:
     def live_threads(self, node: int) -> list[Threads]:
         """Thread figures of every process on a node that lives, or lived in the whole run.
 
-        One that came late or went early counts for less. Workers that lived one after the other, epoch by epoch, count
-        as the last of them; the one that lived longest stands for all.
+        A thread that started late or ended early counts for less. Workers that lived one after the other, epoch by
+        epoch, count as one row: the figures of the worker that lived longest, under the last one's name.
         """
         known, span, own = self.session.run_processes, self.focus.threads_span, self.session.threads
         pids = self.session.pids_by_node()[node]
@@ -215,7 +214,7 @@ class SessionView:
         return found
 
     def cores_taken(self, node: int) -> CoresTaken | None:
-        """Cores of a node that the run could not have: lately, or over its steps."""
+        """Cores of a node that were not available to the run: lately, or over its steps."""
         cost = self.session.cost
         return self.session.nodes.of(node).cores_taken(self.focus.threads_span, cost.cpu_ratio if cost else 0.0)
 
@@ -348,7 +347,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         return phase_table(self.pid, self.totals, self.split) if self.is_marked else self._inferred()
 
     def _inferred(self) -> PhaseTable:
-        """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
+        """Phases from stack samples, unless markers may still come: the first ones take up to two intervals."""
         sampled, found = self.stacks, self.samples
         wait_s = 2 * self.view.session.interval_s + _MARKERS_WAIT_S
         may_come = self.process.markers_reason == NO_TORCH_YET and self.view.now_s - sampled.begin_s < wait_s
@@ -415,9 +414,9 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @property
     def checkpoints(self) -> Checkpoints | None:
-        """What it has saved since its first steps; None unless it was seen to write, and to save checkpoints.
+        """Its checkpoints since its first steps; None unless it was seen to write, and to save checkpoints.
 
-        Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
+        If there are fewer samples of saving than bursts of writing, it is unknown which bursts are checkpoints.
         """
         threads, spent = self.view.session.threads[self.pid], self.stacks.spent
         bursts, burst_bytes = threads.written()
@@ -455,12 +454,12 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @property
     def disk_ratio(self) -> float | None:
-        """How much of the time its main thread waits for the disk; at one moment, that is 0 or 1."""
+        """Share of the time in which its main thread waits for the disk; for a single moment, 0 or 1."""
         return self.view.session.threads[self.pid].disk_ratio(self.threads_span)
 
     @property
     def native(self) -> dict[int, NativeUse]:
-        """What its threads ran over the span; only those that were sampled."""
+        """The libraries that its threads ran over the span, for threads that were sampled."""
         found = defaultdict[int, NativeUse](NativeUse)
         for (tid, library, phase), count in self.view.session.native[self.pid].counts(self.span).items():
             found[tid][library, phase] += count

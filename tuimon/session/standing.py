@@ -1,4 +1,4 @@
-"""Standstills: where all ranks stood while nothing moved, and who holds the others up."""
+"""Standstills: the places of all ranks while nothing moved, and the group that holds the others up."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Standing(NamedTuple):
 
 
 def standing(record: Standstill) -> list[Standing]:
-    """All groups of a standstill, the odd one first: what holds others up before those that wait, few before many."""
+    """All groups of a standstill, the odd one first: groups that hold others up before groups that wait, few before
+    many.
+    """
     processes = {process.pid: process for process in record.processes}
     training = training_threads(record)
     waited_for = _waited_for(record, training)
@@ -86,7 +88,7 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
 
 
 def _waited_for(record: Standstill, training: Mapping[int, int]) -> dict[int, set[int]]:
-    """The threads, by process, that its training may wait for: those that do not only wait for work."""
+    """The threads, by process, that its training may wait for: all but those that wait for work."""
     standing_by = [group for group in record.groups if waits_for_thread(group.frames)]
     waiting = {pid for group in standing_by for pid, tid in group.threads if tid == training.get(pid, pid)}
     found: dict[int, set[int]] = {}
@@ -133,7 +135,7 @@ def _ranks(processes: Iterable[StandingProcess]) -> tuple[int, ...]:
 
 
 def _doing(frames: Sequence[Frame]) -> str:
-    """``all_reduce()``, ``backward()``, ``the DataLoader``; else what the innermost user line calls."""
+    """``all_reduce()``, ``backward()``, ``the DataLoader``; otherwise the call in the innermost user line."""
     if not frames:
         return "no Python code"
     for frame in reversed(frames):
@@ -150,8 +152,8 @@ def _doing(frames: Sequence[Frame]) -> str:
     return function_text(calls[0] if len(calls) == 1 else frame.function)
 
 
-#: Waits that may last for ever with nothing wrong: for work, an event, a connection. Not for a lock: in the worst case
-#: that is half of a deadlock.
+#: Waits that may last for ever without a fault: for work, an event, a connection. A lock is not among them, since it
+#: may be half of a deadlock.
 _FOR_WORK: frozenset[Activity] = frozenset(("idle", "sleep", "prompt", "thread", "message", "child", "connection"))
 
 
@@ -161,12 +163,12 @@ def waits_for_thread(stack: Sequence[Frame]) -> bool:
 
 
 def waits_for_work(stack: Sequence[Frame]) -> bool:
-    """True if a thread has nothing to do, as a writer of metrics that gets nothing from its queue."""
+    """True if a thread has nothing to do, such as a writer of metrics whose queue is empty."""
     return standing_activity(stack) in _FOR_WORK
 
 
 def training_threads(taken: Standstill) -> dict[int, int]:
-    """The thread that trains, by process, where it is not the main one."""
+    """The thread that trains, by process, if it is not the main one."""
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
 
 
@@ -346,7 +348,7 @@ class Standstills:
         self.past.append(Past(record, step))
 
     def add_collectives(self, record: Collectives) -> None:
-        """Fold what was recorded of the collectives of the latest standstill."""
+        """Fold a record of the collectives of the latest standstill."""
         if self.past and self.past[-1].ended_s is None:
             last = self.past[-1]
             last.collectives = [*last.collectives, *record.ranks][-MANY_HELD:]

@@ -1,6 +1,7 @@
 """The state of a training that makes no steps, and goodput: the share of a run's wall time that went to its steps.
 
-It starts, ended before its first step, or has a long step or pause; or a process works like a training without steps.
+The training starts, ended before its first step, or is in a long step or pause; or a process works like a training but
+shows no steps.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
 StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
-#: The state shown of a program that goes on below its training loop.
+#: The state shown for a program that goes on after its training loop.
 OVER = "its training loop has ended"
 
 #: Seconds without the end of a step after which the state is shown: our choice, so that slow loops do not flicker.
 LONG_S = 3.0
-#: ... and this many typical steps: our choice, as one step of twice the usual length is no news.
+#: ... and this many typical steps: our choice, because one step of twice the usual length is not worth showing.
 LONG_RATIO = 3.0
 
-#: Seconds without any boundary from which findings about steps no longer describe what goes on: our choice, twice
-#: what it takes for a pause to be shown, and a third of what it takes for a hang.
+#: Seconds without any boundary after which findings about steps no longer describe the present: our choice, twice the
+#: time after which a pause is shown, and a third of that of a hang.
 STILL_S = 5.0
 #: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``, for loops that have paused as long before.
 STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
@@ -47,7 +48,7 @@ _SETTING_UP = ("importing", "compiling")
 
 
 class RunState(NamedTuple):
-    """State of one process. While it trains only the name is known; what was not measured is None."""
+    """State of one process. While it trains, only the name is set; fields that were not measured are None."""
 
     name: StateName
     for_s: float | None = None
@@ -60,7 +61,7 @@ class RunState(NamedTuple):
 def run_state(session: Session) -> RunState:
     """State of the process in focus: until its first whole step it is starting, or waits for processes of its own.
 
-    One that tuimon attached to may have begun long ago: then no step has been seen.
+    If tuimon attached to it, it may have begun long ago: its state is then that no step has been seen.
     """
     pid = session.trainer()
     stats, sampled = session.step_stats[pid], session.stacks[pid]
@@ -124,7 +125,7 @@ def ended_before_torch(session: Session) -> bool:
 def _without_python(session: Session, for_s: float) -> str | None:
     """The words for a run in which no Python was seen; a script that starts Python gets the time to do so.
 
-    A Python that a script starts, and that ends between two reads, is never seen.
+    A Python process that a script starts is never seen if it ends between two reads.
     """
     known = session.processes()
     if not known or any(process.python is not None or process.markers_reason is not None for process in known):
@@ -248,7 +249,9 @@ class Goodput(Struct, frozen=True, gc=False):
 
 
 def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
-    """A stretch of so many seconds: each part takes at most what those before it have left, ``rest`` what remains."""
+    """A stretch of time in seconds: each part takes at most the time that the parts before it have left, ``rest`` the
+    remainder.
+    """
     left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
     for part, part_s in taken.items():
         parts[part] += min(left_s, max(0.0, part_s))
@@ -300,7 +303,7 @@ def goodput(session: Session) -> Goodput | None:
 
 
 def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
-    """The parts of the time from the first step to the last that are no training, those that are sure first."""
+    """The parts of the time from the first step to the last that are not training, the certain ones first."""
     sums = stats.in_loop()
     hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
     evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").of(stats.pid).phases
@@ -318,7 +321,7 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
 
 
 def _waited_s(session: Session, stats: StepStats) -> float:
-    """How long the thread that trains had waited at one line inside its loop when it was sampled last."""
+    """The time for which the thread that trains had waited at one line inside its loop when it was last sampled."""
     sampled = session.stacks[stats.pid]
     stack = sampled.threads.stack_of(sampled.tid)
     if stack is None or stack.node.activity not in _WAITS:

@@ -1,4 +1,4 @@
-"""The steps of one process, folded from Steps records: sums of any span, how they divide, and when they were made."""
+"""The steps of one process, folded from Steps records: sums over any span, their phases, and their times."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class StepStretch(NamedTuple):
 
     @property
     def work_ms(self) -> float | None:
-        """``mean_ms`` less the time that threads and workers waited for a core: other programs may come and go."""
+        """``mean_ms`` without the time for which threads and workers waited for a core, because other programs come and
+        go.
+        """
         left_ns = self.total_ns - self.waited_ns - self.workers_waited_ns
         return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
 
@@ -102,14 +104,14 @@ class StepStretch(NamedTuple):
 
     @property
     def worked_ms(self) -> Parts | None:
-        """``marked_ms`` less the waits for a core, which are taken from each part in proportion to its time."""
+        """``marked_ms`` without waits for a core, which are subtracted from each part in proportion to its time."""
         marked_ms, left = self.marked_ms, 1.0
         if self.total_ns:
             left = max(0.0, 1.0 - (self.waited_ns + self.workers_waited_ns) / self.total_ns)
         return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
 
     def stacked_ms(self, between_parts: Sequence[float]) -> Parts | None:
-        """The mean step by STEP; ``between_parts``: how the time that markers cannot split is divided into it."""
+        """The mean step by STEP; ``between_parts``: the division of the time that markers cannot split."""
         marked_ms = self.marked_ms
         if marked_ms is None:
             return None
@@ -128,7 +130,7 @@ PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in PHASES
 
 
 class OnCores(NamedTuple):
-    """What is known of the threads of a process and its workers in a window, as shares (0..1) of it."""
+    """The use of cores by a process's threads and workers in a window, as shares (0..1) of the window."""
 
     waited: float = 0.0  # in which its own threads waited for a core
     cpu: float = 0.0  # cores that its own threads used
@@ -326,7 +328,7 @@ class StepStats:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
 
     def _told_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
-        """The figures that the program gives of its steps, as ``_told`` counts them."""
+        """The figures that the program passes with its steps, as ``_told`` counts them."""
         if record.samples is not None or record.tokens is not None:
             yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
@@ -368,7 +370,7 @@ class StepStats:
         return self.trains or self.total > 0
 
     def begins_anew(self, record: Steps) -> bool:
-        """True if the process begins to train in this window: what seemed to be steps was an evaluation."""
+        """True if the process begins to train in this window, so that its earlier steps were an evaluation."""
         return not self.trains and 0 == record.first_index < self.total
 
     @property
@@ -412,7 +414,7 @@ class StepStats:
         return span
 
     def steps_within(self, seconds: float) -> float:
-        """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
+        """The number of steps that it makes in a time (at most that of its longest window), by the last 30 s."""
         rows = self._series.rows(self._last_span(WINDOW_S))
         lengths = [row.end_s - row.begin_s for row in rows]
         return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0

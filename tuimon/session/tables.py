@@ -1,4 +1,4 @@
-"""Records are folded into tables, one for each kind of fact."""
+"""Folds records into tables, one for each kind of fact."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NATIVE_ROWS = 64
 
 
 class ByProcess(dict[int, T]):
-    """What is held of each process; of a process without records that is empty, and not held."""
+    """The data of each process; for a process without records an empty object, which is not kept."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class ByProcess(dict[int, T]):
         return self._make(pid)
 
     def held(self, pid: int) -> T:
-        """What is held of a process from now on."""
+        """The data of a process, kept from now on."""
         return self.setdefault(pid, self[pid])
 
 
@@ -156,7 +156,7 @@ class Tables:
     def trainer(self) -> int:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known.
 
-        0 if that is not known either: the machine, which has no steps, samples or threads.
+        0 if that is unknown too; it stands for the machine, which has no steps, samples or threads.
         """
         trainers, has_ended = self.trainers(), self.run_processes.has_ended
         if self.chosen in trainers and not has_ended(self.chosen):

@@ -1,4 +1,4 @@
-"""Threads of the run: what each uses and waits for, over any span, and what role it plays."""
+"""Threads of the run: their use of cores, their waits over any span, and their roles."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def thread_count(record: Threads) -> int:
 
 
 def role_kind(role: str) -> str:
-    """A role without what tells one of its kind from another: ``eval worker 2`` is a ``worker``."""
+    """A role without its number and purpose: ``eval worker 2`` is a ``worker``."""
     kind = role.rstrip("0123456789").rstrip()
     return "worker" if kind != role and kind.endswith("worker") else kind
 
@@ -71,7 +71,7 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: The name that an interpreter gives its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
-#: ... and the busiest no more than so many times as much as the idlest.
+#: ... and the busiest at most this many times as much as the idlest.
 _POOL_SPREAD = 1.5
 #: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
@@ -79,7 +79,7 @@ _ROWS, _THREAD_ROWS = 32, 4
 _PLACES, _ENDED = 1024, 16
 #: The columns of which the latest reading counts.
 _LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", "steps"), latest)
-#: The key of what a process writes, among its figures.
+#: The key of a process's writing, among its figures.
 _WRITES = -1
 #: Bytes that a process writes in a window from which the window is part of a burst: our choice; logs write less.
 _MUCH_BYTES = 1 << 20
@@ -114,7 +114,7 @@ class _Use(NamedTuple):
         return getattr(self, f"{name}_s") / whole_s if whole_s else None
 
 
-#: The things of which a leaking process holds more and more.
+#: The resources of which a leaking process holds more and more.
 Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
@@ -136,7 +136,7 @@ class MainThread(Struct, frozen=True, gc=False):
 class ProcessThreads:
     """The threads of one process.
 
-    Once a thread has ended, the next one of its name takes its place: what each epoch starts anew is one.
+    Once a thread has ended, the next one of its name takes its place, so threads that each epoch starts again are one.
     """
 
     def __init__(self, pid: int) -> None:
@@ -262,12 +262,12 @@ class ProcessThreads:
         return any(row.tid == self.tid and row.state == "stopped" for row in rows)
 
     def held(self, what: Held = "held_bytes") -> list[Reading]:
-        """How much it held in the last two minutes, one reading in about a second."""
+        """The amount that it held in the last two minutes, about one reading a second."""
         columns = self.use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
         return readings_of(columns["end_s"], columns[what], columns["steps"])
 
     def written(self, span: Span = EVER) -> tuple[int | None, int]:
-        """Bursts of writing since the first steps, or None if they are too close to be told apart; and their bytes."""
+        """Bursts of writing since the first steps, or None if they are too close to be separated; and their bytes."""
         windows, of_bursts, bursts, burst_bytes = self._figures.figures(self._windows.counts(span)).get(
             _WRITES, (0, 0, 0, 0)
         )
@@ -279,7 +279,7 @@ class ProcessThreads:
         return sums.disk_s / sums.seconds if sums is not None else None
 
     def on_cores(self, begin_s: float, end_s: float, workers: Iterable[Threads | None] = ()) -> OnCores:
-        """How it and its workers waited for cores and used them in a window of its steps.
+        """Its use of cores and its waits for them, with those of its workers, in a window of its steps.
 
         Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to
         11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. If no window lies in
@@ -390,9 +390,9 @@ def _role(
 def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
-    They carry the name that the main thread had when it created them. Other native threads may too, so there must be
-    one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
-    threads run Python is unknown before the first samples.
+    They carry the name that the main thread had when it created them. Other native threads may carry it too. So their
+    number must be one less than that of the cores (or of half the cores: hyper-threads), or all must have been equally
+    busy. Before the first samples it is unknown which threads run Python.
     """
     if sampled.latest_s is None:
         return frozenset()

@@ -35,17 +35,18 @@ Wait = Literal[
 Activity = Wait | Literal["transfer", "torch", "compile", "import", "python"]
 #: Activities during which a thread does not hold the GIL.
 WAITS: frozenset[Activity] = frozenset(get_args(Wait))
-#: Waits for other processes, even if a thread of this one hands over what they send.
+#: Waits for other processes, even if a thread of this process hands over their messages.
 _OF_PROCESSES = ("message", "child")
-#: Waits for what others in the program do, or for work.
+#: Waits for others in the program, or for work.
 FOR_OTHERS: frozenset[Activity] = frozenset(("idle", "lock", "thread", "message"))
 
-#: What a training thread does that markers do not show ...
+#: Work of a training thread that markers do not show ...
 WorkBeside = Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch"]
 #: ... or what they divide.
 Work = WorkBeside | Literal["none"]
 
-#: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
+#: The number of innermost frames that are inspected: the layers of queue and connection lie between the wait and the
+#: code that waits.
 _INSPECTED_FRAMES = 12
 
 #: A debugger or an interactive console, and a line that reads from one.
@@ -61,7 +62,7 @@ def _place(activity: Activity, file: str, function: str = "") -> _Rule:
     return activity, frame_test((file, function) if function else file)
 
 
-#: A frame in which nothing is computed: what it waits for, unless a caller waits for more.
+#: Frames in which nothing is computed: the activity, unless a caller names a more specific wait.
 _WAITS: tuple[_Rule, ...] = (
     _place("lock", r"(^|/)threading\.py$|multiprocessing/(queues|synchronize)\.py$", "acquire|__enter__"),
     _place("thread", r"(^|/)threading\.py$", "wait|join|_wait_for_tstate_lock|wait_for"),
@@ -76,7 +77,7 @@ _WAITS: tuple[_Rule, ...] = (
     _place("connection", r"(^|/)socket\.py$", "accept"),
 )
 
-#: Who waits: the first of these frames, from the innermost on, names the wait.
+#: The code that waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS: tuple[_Rule, ...] = (
     ("idle", torch_code.is_loader_idle_loop),
     ("data", torch_code.is_loader_code),
@@ -100,7 +101,7 @@ _WORK: tuple[_Rule, ...] = (
     ("torch", lambda file, _: is_torch(file)),
 )
 
-#: A line that imports, and what.
+#: A line that imports, and the module.
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
@@ -126,7 +127,7 @@ _CALLS: dict[str, Activity] = {
 
 
 def activity_of(stack: Sequence[Frame]) -> Activity:
-    """The activity that a stack (frames root first) shows; ``python`` where nothing shows otherwise."""
+    """The activity that a stack (frames root first) shows; ``python`` if no frame shows any other."""
     if not stack:
         return "python"
     leaf, called = stack[-1], [*takewhile(lambda frame: not frame.user, reversed(stack))]
@@ -154,7 +155,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
 
 
 def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Activity:
-    """What a stack waits for that stands ``at`` a wait of Python's own: the innermost frame that names it decides."""
+    """The activity of a stack that is ``at`` a wait of Python's own: the innermost frame that names it decides."""
     by_user = by_library = False
     for frame in stack[-2 : -_INSPECTED_FRAMES - 1 : -1]:
         who = _waiter(frame.file, frame.function)
@@ -175,7 +176,9 @@ def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Act
 
 
 def standing_activity(stack: Sequence[Frame]) -> Activity:
-    """The activity of a thread that does not move: whatever may wait at its line does, and backward waits for ranks."""
+    """The activity of a thread that does not move: any call at its line that may wait does, and backward waits for
+    ranks.
+    """
     activity = "thread" if is_at_exit(stack) else activity_of(stack)
     if not stack or (activity in WAITS and activity != "sync"):
         return activity

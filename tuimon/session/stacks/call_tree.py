@@ -12,7 +12,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.stacks.trie import Stack
 from tuimon.torch_code import is_module_call, is_worker_loop
 
-#: How many nodes a tree may have; samples beyond are cut at their caller.
+#: Most nodes of a tree; samples beyond are cut at their caller.
 CALLS_LIMIT = 20_000
 
 
@@ -82,7 +82,7 @@ class CallTree:
 
     @property
     def samples(self) -> int:
-        """All samples in the tree: what shares are of."""
+        """All samples in the tree, the base of shares."""
         return self.root.total
 
     def share(self, count: int) -> float:

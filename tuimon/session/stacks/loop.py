@@ -34,7 +34,7 @@ Position = tuple[int, ...]
 
 
 class Leaving(NamedTuple):
-    """Where a stack leaves a path."""
+    """The place at which a stack leaves a path."""
 
     position: Position
     depth: int  # in the stack, of the last frame on the path
@@ -116,7 +116,7 @@ def path_to_model(samples: Sequence[Sample]) -> Path:
 
 
 class LoopPlace(NamedTuple):
-    """Where in the loop a stack is."""
+    """The place of a stack in the loop."""
 
     position: Position  # on the path to backward
     is_before_model: bool | None  # None: no sample has shown the model
@@ -135,10 +135,11 @@ def _called(stack: Stack) -> Function | None:
 
 
 class Loop:
-    """Finds where in the loop a stack is, and what is done there.
+    """Finds the place of a stack in the loop, and the work done there.
 
     While no backward was sampled, the path leads to the update; in a loop that has neither, to the model. A call that
-    fetches and runs the model without a backward evaluates, if the model runs elsewhere, too, or after the update.
+    fetches and runs the model without a backward is an evaluation if the model runs elsewhere too, or if it comes after
+    the update.
     """
 
     def __init__(self, samples: Sequence[Sample], noted: Sequence[Sample] = (), *, forward_only: bool = False) -> None:
@@ -167,7 +168,7 @@ class Loop:
         self._training: set[Function | None] = set()
 
     def add(self, samples: Sequence[Sample], has_loader: bool) -> None:
-        """Fold what samples of training show: its fetches, and the model. ``has_loader``: whether markers show one."""
+        """Fold the fetches and the model that samples of training show. ``has_loader``: whether markers show one."""
         whole = self._whole(samples)
         if not self.is_forward_only:
             self._note_evaluation(whole)
@@ -228,7 +229,7 @@ class Loop:
                 self._evaluating.setdefault(at, set()).add(place.called)
 
     def at(self, node: StackNode) -> LoopPlace | None:
-        """Where a stack is; None off the path."""
+        """The place of a stack; None off the path."""
         left, to_model = self.path.leave(node), self._model.leave(node)
         if left is None:
             return None
@@ -279,11 +280,11 @@ class Loop:
         return function in self._training
 
     def counted_as(self, place: LoopPlace | None) -> str | None:
-        """The phase as which markers count a stretch that is in none of their boundaries; None: they leave it open.
+        """The phase in which markers count a stretch outside all of their boundaries; None: they leave it open.
 
-        What lies between backward and an update counts as "other". In a loop that fetches its batches, so does what
-        lies after its last update and before the fetch; from the fetch to the first backward it is the forward pass.
-        Markers leave open what lies above backward in a loop that does not fetch, and between two models' updates.
+        Time between backward and an update counts as "other". In a loop that fetches its batches, so does time between
+        its last update and the fetch; from the fetch to the first backward it is the forward pass. Markers leave open
+        the time before backward in a loop that does not fetch, and time between two models' updates.
         """
         if place is None or self.is_forward_only:
             return None
@@ -301,10 +302,10 @@ class Loop:
 
 
 class Seen(NamedTuple):
-    """What is known of a loop beside the samples of a span.
+    """The facts about a loop that come from outside the samples of a span.
 
-    A pass that takes a thousandth of a step is in few samples, and in none of many a span; the lines of the loop are
-    the same all the while. Until a sample has shown backward, or an update, the stack counts that the hooks noted.
+    A pass that takes a thousandth of a step is in few samples, and many spans have none of it, although the lines of
+    the loop never change. Until a sample has shown backward, or an update, the stack that the hooks recorded counts.
     """
 
     noted: Sequence[Sample] = ()  # by the hooks
@@ -312,7 +313,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[StackNode, int]] = dict) -> Seen:
-        """What is known of a loop with the stacks that the hooks noted."""
+        """These facts, with the stacks that the hooks recorded."""
         return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
 
     def beside(self, samples: Sequence[Sample]) -> list[Sample]:

@@ -21,12 +21,12 @@ from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import UPDATES, Block, Function, StackNode
 from tuimon.threshold import LARGE, NEARLY_ALL
 
-#: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
-#: optimizer, evaluation, steps that have ended, a backward or an update in any of them.
+#: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
+#: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
 Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
-#: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
-#: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
-#: forward pass in modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
+#: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
+#: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
+#: modules that takes 2 % of the samples is missed by 150 of them in 5 of 100 cases: 0.98**150.
 ENOUGH_SAMPLES = 150
 #: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
@@ -71,13 +71,14 @@ class _Phases:
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(sampled)
 
     def _is_beside(self, sample: Sample) -> bool:
-        """True if a sample evaluates or runs a rollout's policy: it shows nothing of the model in a step."""
+        """True if a sample evaluates or runs a rollout's policy, and so does not show the model of a step."""
         if self._evaluation.holds(sample):
             return True
         return sample.phase == "forward" and self._rollouts.holds(sample, self._loop.at(sample.node))
 
     def _exceeds_forward(self, sampled: Sequence[Sample]) -> bool:
-        """True if more samples lie above backward than a forward pass without modules can have, by those in backward.
+        """True if more samples lie before backward than a forward pass without modules can have, given those in
+        backward.
 
         The limit uses the 95 % bound of a Poisson count.
         """
@@ -105,7 +106,7 @@ class _Phases:
         return after and any(frame.no_grad is not None for frame in sample.node.frames)
 
     def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
-        """A sample in its phase: by its boundary, else as work beside the training, else by its place."""
+        """A sample in its phase: by its boundary; otherwise as work outside the training; otherwise by its place."""
         loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
             return sample.at(boundary)
@@ -163,9 +164,9 @@ class _Phases:
     def _is_training(self, sample: Sample, place: LoopPlace) -> bool:
         """True if a sample belongs to the training, in a loop that a library owns.
 
-        Before the model that is the user's function that makes the batch, but not a handler of the loop's events, which
-        the library calls by a function of its own. From the model to backward it is the library's own code. In a loop
-        that fetches no batches, any function may make them.
+        Before the model, that means the user's function that makes the batch, but not a handler of the loop's events,
+        which the library calls through a function of its own. From the model to backward, it means the library's own
+        code. In a loop that fetches no batches, any function may make them.
         """
         if place.called is None:
             return place.is_before_model is False and self._loop.is_above_backward(place)
@@ -175,7 +176,7 @@ class _Phases:
 
 
 def _completed(sampled: Sequence[Sample], seen: Seen) -> list[Sample]:
-    """These samples, and for each boundary that none of them shows, stacks seen before or noted by the hooks."""
+    """These samples; for each boundary that none of them shows, also stacks seen before or recorded by the hooks."""
     out = [*sampled, *seen.beside(sampled)]
     shown = {sample.phase for sample in out}
     return out + [sample for sample in seen.noted if sample.phase not in shown]
@@ -192,8 +193,8 @@ def without_returned(samples: Sequence[Sample]) -> list[Sample]:
 def without_torn(samples: Sequence[Sample]) -> list[Sample]:
     """Stacks that begin at the thread's root, which nearly all have, and other stacks that show a boundary.
 
-    The rest have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without code of the
-    user's say nothing of which root is the thread's.
+    The rest have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without the user's
+    code do not show which root is the thread's.
     """
     roots: Counter[Function | None] = Counter()
     for sample in [sample for sample in samples if sample.node.user_line is not None] or samples:
@@ -212,7 +213,7 @@ def _root(sample: Sample) -> Function | None:
 
 
 class RangeJoin:
-    """The places of one process's ranges; which of its ranges a stack lies in."""
+    """Finds the ranges of one process in which a stack lies, by their places."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[RangePlace]] = {}  # by path, outer ones before those inside them
@@ -272,9 +273,9 @@ class Rollouts:
         45  loss = cost(policy(states), rewards)
         46  loss.backward()
 
-    If the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. The
-    same goes for the function that computes the loss in a closure of the optimizer, such as ``training_step``. An
-    environment that a model steps in its forward pass is no rollout.
+    If the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. A function
+    that computes the loss in a closure of the optimizer, such as ``training_step``, is handled alike. An environment
+    that a model steps in its forward pass is not a rollout.
     """
 
     def __init__(self, samples: Sequence[Sample], loop: Loop) -> None:
@@ -329,7 +330,7 @@ class EvaluationBlocks:
     """Finds the samples of one training thread that evaluate.
 
     A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is named
-    as evaluation. A teacher and a target network are without gradients too, but before the update. A block evaluates
+    as evaluation. A teacher and a target network run without gradients too, but before the update. A block evaluates
     if it comes after the update or is named as evaluation, and if it runs modules and trains nothing, as in this code::
 
         70  def evaluate():

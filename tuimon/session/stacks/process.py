@@ -1,4 +1,4 @@
-"""The stack samples of one process: its windows, what is known of its loop, and the samples of a span with phases."""
+"""The stack samples of one process: its windows, facts about its loop, and the samples of a span with phases."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class _Stacks(Series[Stretch]):
 class Windows:
     """The windows of one process, since its loop began.
 
-    Phases cover steps that have ended. If samples of an evaluation at the end of a run were counted, its lines would
-    explain time in which they have no part. Without markers the loop goes on as long as windows show it: training has
-    bursts, so a stretch without any of it is apart only where it is much longer than those before. Rollouts of 12 s, of
-    which each ends in updates, all count; an analysis of 30 s after the last update does not. A loop that shows in one
-    of a hundred samples has not paused if sixty show none of it.
+    Phases cover steps that have ended. If samples of an evaluation at the end of a run were counted, its lines would be
+    blamed for time in which they do not run. Without markers the loop goes on as long as windows show it: training has
+    bursts, so a stretch without the loop is left out only if it is much longer than those before. Rollouts of 12 s that
+    each end in updates all count; an analysis of 30 s after the last update does not. A loop that shows in one of a
+    hundred samples has not paused if sixty show none of it.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Windows:
         self._drop(lambda row: row.begin_s < t)
 
     def leave_out_outside(self, record: Steps) -> None:
-        """Leave out the time in which the program was outside its loop, as far as a window of steps says so."""
+        """Leave out the time in which the program was outside its loop, by a window of steps."""
         begin_s = record.t - record.window_s
         ratio = min(1.0, (record.outside_s or 0.0) / record.window_s) if record.window_s else 0.0
         self._outside.append((Span(begin_s, record.t), ratio))
@@ -118,7 +118,7 @@ class Windows:
             own.drop(is_dropped)
 
     def _is_outside(self, begin_s: float, end_s: float) -> bool:
-        """True if the program was outside for at least half of a window, as if that were spread evenly."""
+        """True if the program was outside for at least half of a window, assuming an even spread."""
         outside_s = sum(
             max(0.0, min(end_s, span.end_s) - max(begin_s, span.begin_s)) * ratio for span, ratio in self._outside
         )
@@ -126,7 +126,7 @@ class Windows:
 
     @property
     def step_is_long(self) -> bool:
-        """True if the step under way has been so for long."""
+        """True if the step under way has lasted long."""
         if self._shown * self._sampled_since < _EXPECTED * self._sampled:
             return False
         return self._latest_s - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
@@ -154,7 +154,7 @@ RECENT = Span(last_s=WINDOW_S)
 
 
 class ProcessStacks:
-    """Folds a process's stack samples, and what markers say of its loop."""
+    """Folds a process's stack samples, and the facts about its loop that markers show."""
 
     def __init__(self, pid: int, trie: Trie) -> None:
         self.pid = self.tid = pid  # ``tid``: the thread that trains
@@ -174,7 +174,7 @@ class ProcessStacks:
     # ---- folding
 
     def add_window(self, record: Stacks, every: int = 1) -> None:
-        """Fold a window of samples; the samples of the last 30 s are placed anew at each ``every``-th window.
+        """Fold a window of samples; the samples of the last 30 s are placed again at each ``every``-th window.
 
         To place the samples of a rank takes about a millisecond, and there may be a thousand ranks.
         """
@@ -229,7 +229,7 @@ class ProcessStacks:
             self._answers.clear()
 
     def _end_steps(self, record: Steps) -> None:
-        """Steps have ended, or what was evaluated in the one under way."""
+        """Steps have ended, or an evaluation within the step under way."""
         was_long, end_s = self._windows.step_is_long, self._windows.end_s
         self.spent.end_steps(record)
         shown: dict[Fact, bool] = {
@@ -282,7 +282,7 @@ class ProcessStacks:
 
     @property
     def forward_only(self) -> bool:
-        """True if it makes steps without backward and update, as markers, or without them samples, have shown."""
+        """True if it makes steps without backward and update, by markers or, without them, by samples."""
         if "markers" in self._facts:
             return "steps" in self._facts and "training" not in self._facts
         return self._unmarked.forward_since_s is not None
@@ -301,7 +301,7 @@ class ProcessStacks:
     def over(self, span: Span = RECENT, tid: int | None = None, *, now: bool = False) -> Samples:
         """The samples of the thread that trains, or of another one, in a span, until its steps end.
 
-        ``now``: those after that as well. Off the training thread only boundaries show a phase, else it is "none".
+        ``now``: later samples as well. Off the training thread only boundaries show a phase, else it is "none".
         """
         tid = self.tid if tid is None else tid
         key = tid, span, now
@@ -351,7 +351,7 @@ class LatestStack(NamedTuple):
 
 
 class LatestStacks:
-    """The threads of a process in its latest window: their names, where each was, and since when it has not moved."""
+    """The threads of a process in its latest window: their names and places, and how long each has not moved."""
 
     def __init__(self) -> None:
         self.begin_s = -math.inf  # of the steps: a window before it shows the set-up
@@ -412,5 +412,5 @@ class LatestStacks:
 
 
 def _may_be_in(phase: str, node: StackNode) -> bool:
-    """True if a stack may be of a phase: it shows that itself, except between boundaries and outside updates."""
+    """True if a stack may belong to a phase: it shows the phase, except between boundaries and outside updates."""
     return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)

@@ -1,4 +1,4 @@
-"""The samples of a thread over a span, each in its phase, and what rules and views ask of them."""
+"""The samples of a thread over a span, each in its phase, with the queries of rules and views."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 #: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
-#: How many lines are listed.
+#: The number of lines that are listed.
 _LINES = 20
-#: How many lines a table lists, those with most own samples.
+#: The number of lines that a table lists, those with most own samples.
 _TABLE_LINES = 500
 
 K = TypeVar("K")
@@ -35,7 +35,7 @@ Test: TypeAlias = Callable[[StackNode], bool]
 
 
 class Sample(Struct, frozen=True):
-    """A stack of a thread, how often it was sampled, and in which phase.
+    """A stack of a thread, the number of its samples, and its phase.
 
     Before its phase is known, that is the innermost boundary that it is in: a ``StackPhase``.
     """
@@ -54,7 +54,7 @@ class Sample(Struct, frozen=True):
 
 
 class Where(TypedDict, total=False):
-    """What a query selects; None selects all."""
+    """The selection of a query; None selects all."""
 
     phase: str | Collection[str] | None  # or some, or a user range
     doing: Activity | Collection[Activity] | None
@@ -134,7 +134,9 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def training_path(self) -> frozenset[Function]:
-        """The user's functions that lead to the model and to the update: what they call is not theirs."""
+        """The user's functions that lead to the model and to the update; the code that they call does not count as
+        theirs.
+        """
         return frozenset(self.where(phase=PASSES).through)
 
     @cached_property
@@ -158,7 +160,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def without_imports(self) -> Samples:
-        """The samples outside imports: what a step imports, it imports once.
+        """The samples outside imports: a step imports a module only once.
 
         If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
         """
@@ -212,7 +214,7 @@ class Samples(Struct, frozen=True, dict=True):
         found: CallTree = self._drawn[part]
         return found
 
-    # ---- what they say of the time that markers leave open
+    # ---- the time that markers leave open
 
     def marked_counts(self) -> Counter[str]:
         """Samples by phase as markers would count them, without imports.
@@ -225,12 +227,12 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def unsure(self) -> Counter[str]:
-        """How many samples of each phase may be of another one, as nothing shows yet which."""
+        """The number of samples of each phase that may belong to another one, because nothing shows yet which."""
         return self.counted(lambda row: (row.phase,) if row.unsure else ())
 
     @cached_property
     def split(self) -> SplitShares:
-        """How the samples outside fetch, backward and optimizer divide."""
+        """The division of the samples outside fetch, backward and optimizer."""
         steps = sum(row.count for row in self.rows if row.phase != "eval" or row.moved_from is not None)  # by markers
         places = self.counted(lambda row: () if row.moved_from is None else ((row.moved_from, row.phase),))
         moved = tuple(Moved(*of_to, n / steps, steps) for of_to, n in places.items() if of_to[0] != BETWEEN)
@@ -294,7 +296,7 @@ class HotLine(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far off its share may be."""
+        """The error of its share."""
         return sampling_error(self.share, self.samples / self.share) if self.share and self.samples else 0.0
 
 
@@ -317,7 +319,7 @@ class LineTable(NamedTuple):
     """The hot lines of the selected samples, most own samples first."""
 
     lines: tuple[LineShare, ...]
-    samples: int  # what shares are of
+    samples: int  # the base of shares
     activities: tuple[tuple[Activity, int], ...]  # all samples by what the thread was doing, most first
 
 

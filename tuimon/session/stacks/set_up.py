@@ -100,11 +100,12 @@ _WHOLE_STEP = 2
 
 
 class UnmarkedSteps:
-    """Which thread makes the steps; they begin with the first window in which one is in backward, or in an update.
+    """The thread that makes the steps; they begin with the first window in which a thread is in backward, or in an
+    update.
 
     Until then a thread that fetches from a DataLoader and runs a model may evaluate before it trains, or never train.
-    After so many samples that they would hardly miss an update, a thread without one counts as making steps without
-    updates. As with markers, its steps are then batches, until a first update shows that they were an evaluation.
+    Once there are enough samples to have shown an update, a thread without one counts as making steps without updates.
+    As with markers, its steps are then batches, until a first update shows that they were an evaluation.
     """
 
     def __init__(self) -> None:
@@ -120,14 +121,14 @@ class UnmarkedSteps:
 
     @property
     def forward_since_s(self) -> float | None:
-        """Since when it fetches batches and runs a model on them without training; None if that is not known."""
+        """The moment since which it fetches batches and runs a model on them without training; None if unknown."""
         counts = self._fetching
         if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
             return None
         return self._fetching_since_s
 
     def add_window(self, window: Window, cycles: int | None, known: int) -> int | None:
-        """Fold a window; the thread that trains in it, the ``known`` one before others; None where none does."""
+        """Fold a window. Returns the thread that trains in it, the ``known`` one before others; None if none does."""
         tids = {tid for tid, counts in window.counts.items() if any(_trains(node, tid == known) for node in counts)}
         tid = known if known in tids else None if self.have_begun else min(tids, default=None)
         if tid is not None:
@@ -227,7 +228,7 @@ class Spent:
         self._add(window.t, window.t - window.begin_s, counts)
 
     def add_awaited(self, record: Stacks) -> None:
-        """Fold a window of a process that it has started, such as ``pip``: until that ends, it is sampled instead."""
+        """Fold a window of a process that it started, such as ``pip``, which is sampled in its place until it ends."""
         if self.begun_s is None:
             self._add(record.t, record.window_s, {"program": 1})
 
@@ -252,7 +253,7 @@ class Spent:
             self._series.keep_apart(t)
 
     def end_steps(self, record: Steps) -> None:
-        """Steps have ended; that a loop's last step has may be known only at the end of the process."""
+        """Steps have ended; the end of a loop's last step may become known only at the end of the process."""
         if record.count and record.last_step_s is None:
             self._stepped_s = self.end_s
 

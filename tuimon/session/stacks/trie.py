@@ -118,7 +118,7 @@ _KINDS: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
 
 
 class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
-    """A frame, and what it is in a training loop; there is one for each id, so that equal ones are the same."""
+    """A frame, and its role in a training loop; there is one object for each id, so equal frames are identical."""
 
     code: Function
     kind: FrameKind = "none"
@@ -127,7 +127,7 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, frame: Frame) -> KnownFrame:
-        """The facts known of a frame: by its names, by whose code it is, and by the text of its line."""
+        """The facts known of a frame, by its names, the owner of its code, and the text of its line."""
         file, function = code = frame.file, frame.function
         roles, block = _named(file, function), None
         if frame.user:  # of a program that is an installed package as well
@@ -147,7 +147,7 @@ UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
 
 #: Most lines held that set numbers of threads or workers, and most that keep something each step.
 _COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
-#: Roles of what makes data for updates.
+#: Roles of code that makes data for updates.
 _MAKES_DATA: tuple[Role, ...] = ("collector", "environment", "generates")
 #: Frames, root first.
 Stack = tuple[KnownFrame, ...]
@@ -264,7 +264,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """The frames from the root to the first boundary or module."""
         return self.before("fetch", "backward", "optimizer", "module")
 
-    # ---- whose code it is in
+    # ---- the owner of its code
 
     @cached_property
     def user_line(self) -> KnownFrame | None:
@@ -290,7 +290,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """True if a function whose name contains this is in the stack."""
         return any(function_part in frame.function for frame in self.frames)
 
-    # ---- what it does
+    # ---- its work
 
     @cached_property
     def activity(self) -> Activity:
@@ -333,7 +333,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def work(self) -> Work:
-        """The work that markers do not show; ``none`` if it is in what they divide."""
+        """Its work that markers do not show; ``none`` if markers divide the time that it is in."""
         if self.has("saves"):
             return "checkpoint"
         if self.activity == "prompt":
@@ -353,7 +353,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def called(self) -> Stack:
-        """What the user's innermost line calls, the innermost frame first."""
+        """The frames below the user's innermost line, the innermost first."""
         return tuple(takewhile(lambda frame: not frame.user, reversed(self.frames)))
 
     @cached_property
@@ -421,7 +421,7 @@ def to_user(stack: Stack) -> Stack:
 def user_place(frames: Sequence[Frame]) -> Place | None:
     """The innermost user line of a stack (root first); None where it holds none.
 
-    A forked DataLoader worker carries the trainer's own frames below its loop: they are no work of its own.
+    A forked DataLoader worker carries the trainer's frames below its loop, which are not its own work.
     """
     for depth in range(len(frames) - 1, -1, -1):
         frame = frames[depth]
