@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class Threshold(float):
-    """A float that knows what it limits and in which unit (``meaning``), and where it comes from (``source``).
+    """A float with its meaning (the quantity that it limits, and the unit) and its source.
 
-    A source is a measurement in ``bench`` or ``tests/scenarios``, a public link, or our choice with what it trades.
+    A source is a measurement in ``bench`` or ``tests/scenarios``, a public link, or our choice with its trade-off.
     """
 
     __slots__ = ("meaning", "source")

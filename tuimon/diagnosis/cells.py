@@ -1,8 +1,8 @@
-"""The wall time of a run, divided once: every second is in one cell, and a wait is laid on what is waited for.
+"""Divides the wall time of a run, once: every second is in one cell, and a wait counts at its cause.
 
 Measured times take their part of each phase first; samples divide the rest. Example: a training spends nine tenths of
 its steps on making batches in Python, and collects garbage for 77 % of the time. The collector has no frame, so samples
-do not show where it ran, but forward is too short to hold all of it::
+do not show where it ran, but forward is too short to contain all of it::
 
     >>> step = [Cell("data", "own", 0.9), Cell("forward", "torch", 0.1)]
     >>> for cell in lay(step, 0.77, lambda cell: True, "gc"):
@@ -12,11 +12,11 @@ do not show where it ran, but forward is too short to hold all of it::
     data    gc    0.69, 0.67 to 0.77
     forward gc    0.08, 0.00 to 0.10
 
-So making batches faster saves at most 23 % of the time, and running no collector 77 %. A wait for a batch, a rank, a
-core or the GIL goes in the same way to what was waited for; ``via`` names the wait. With a GPU a cell costs the time
+So making batches faster saves at most 23 % of the time, and running no collector 77 %. Waits for a batch, a rank, a
+core or the GIL are assigned to their causes in the same way; ``via`` names the wait. With a GPU a cell costs the time
 that the GPU idles during it.
 
-After wPerf (OSDI 2018), which lays waits on what they wait for, and Coz (SOSP 2015).
+After wPerf (OSDI 2018), which assigns waits to their causes, and Coz (SOSP 2015).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ Doing = Literal[
     "gc", "compile", "import", "rank", "exchange", "others", "io", "network", "lock", "sleep", "pace", "prompt",
     "thread", "message",
 ]  # fmt: skip
-#: What was waited for; ``thread``, ``process``: another thread or process of the program, which makes its data.
-#: ``compile``: the compiler, which has made the garbage that is collected, or waits for a core.
+#: The way to a cause: ``thread``, ``process``: another thread or process of the program, which makes its data.
+#: ``compile``: the compiler, whose garbage is collected, or which waits for a core.
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
@@ -83,14 +83,14 @@ _DOING: dict[Activity, Doing] = {
     "import": "import",
     "python": "own",
 }
-#: What differs for a thread that launches work for a GPU.
+#: Replacements for a thread that launches work for a GPU.
 _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
-#: What a thread does while it runs, or wants to.
+#: Work of a thread that runs, or is ready to run.
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw", "compile"))
-#: The time beside the loop, by the parts of the wall time.
+#: The time outside the loop, by the parts of the wall time.
 _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "restart": ("set_up", "own"),
     "import": ("import", "import"),
@@ -115,7 +115,7 @@ _NOTHING = 1e-9
 
 
 class Cell(Struct, frozen=True):
-    """A part of the wall time that is of one kind; shares are of all of it."""
+    """A part of the wall time, all of one kind; shares are of the whole wall time."""
 
     phase: Phase
     doing: Doing
@@ -188,7 +188,9 @@ def of_loop(evidence: Evidence) -> Cells:
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
-    """Share of a step in which the GPU idles during the cells of ``takes``: their cost, as far as others leave it."""
+    """Share of a step in which the GPU idles during the cells of ``takes``: their cost, unless other cells explain the
+    idle time.
+    """
     gpu, step = evidence.gpu.steps, of_step(evidence)
     taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))
     if gpu is None or gpu.contradiction is not None:
@@ -240,7 +242,7 @@ def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
 
 
 def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
-    """The cells of the time beside the loop, and the share of all time that is in the loop."""
+    """The cells of the time outside the loop, and the share of all time that is in the loop."""
     divided = goodput(evidence.view.session) if evidence.view.is_whole else None
     if divided is None or not divided.loop:
         return [], 1.0
@@ -261,7 +263,7 @@ def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
 
 
 def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | None) -> list[Cell]:
-    """A phase divided by what the training thread does in it, and in which function."""
+    """A phase divided by the training thread's work in it, and by function."""
     if share <= 0.0:
         return []
     samples = _samples_in(evidence, phase)
@@ -290,7 +292,7 @@ def _is_copied(node: StackNode) -> bool:
 
 
 def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], Doing]) -> list[Cell]:
-    """A cell divided by what a thread does in it, and in which function of the user's, at that function's main stack.
+    """A cell divided by a thread's work in it, and by the user's function, at that function's main stack.
 
     Without samples the cell stays whole.
     """
@@ -310,7 +312,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
 
 
 def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
-    """What the training thread does at a stack."""
+    """The training thread's work at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
@@ -330,7 +332,7 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
 
 
 def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
-    """What the training thread does at a stack of the data phase; in a fetch it waits for workers if there are any."""
+    """The training thread's work at a stack of the data phase; in a fetch it waits for workers if there are any."""
     doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.phases
     is_marked = bool(table) and not (table.inferred or any(row.estimated for row in table.rows))
 
@@ -344,7 +346,7 @@ def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
 
 
 def _doing_of_maker(node: StackNode) -> Doing:
-    """What another thread or process that makes the data does; ``pace`` where it sleeps to limit its rate."""
+    """The work of another thread or process that makes the data; ``pace`` if it sleeps to limit its rate."""
     doing = _doing_of_worker(node)
     return "pace" if doing == "sleep" and limits_rate(node) else doing
 
@@ -354,7 +356,7 @@ def _doing_of_worker(node: StackNode) -> Doing:
     return at if at not in _RUNS else "collate" if node.has("collates") else "item"
 
 
-# -- what is measured
+# -- measured times
 
 
 def lay(
@@ -365,9 +367,10 @@ def lay(
     via: tuple[Via, ...] = (),
     node: StackNode | None = None,
 ) -> list[Cell]:
-    """The cells after a time that was measured as a whole has been taken from those that may hold it.
+    """The cells after a time that was measured as a whole has been taken from the cells that may contain it.
 
-    Each gives in proportion to its length: at most all of it, and at least what the other cells cannot hold.
+    Each cell gives in proportion to its length: at most all of it, and at least the part that has no room in the
+    others.
     """
     cells = list(cells)
     room = sum(cell.cpu for cell in cells if takes(cell))
@@ -393,7 +396,7 @@ def lay(
 def _lay_with_compiler(
     cells: list[Cell], amount: float, doing: Doing, via: tuple[Via, ...], *may_hold: Takes
 ) -> list[Cell]:
-    """Like ``lay``, from several kinds of cells in turn; what is taken from the compiler's is ``via`` the compiler."""
+    """Like ``lay``, from several kinds of cells in turn; time from the compiler's cells is ``via`` the compiler."""
     for takes in may_hold:
         found = [cell for cell in cells if takes(cell)]
         compiling = [cell for cell in found if cell.doing == "compile"]
@@ -468,7 +471,9 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
-    """A wait for a batch by what the workers did meanwhile: measured waits for core and disk; the rest by samples."""
+    """A wait for a batch, divided by the workers' work meanwhile: measured waits for core and disk; the rest by
+    samples.
+    """
     workers = evidence.data.workers
     making = workers.samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
@@ -486,7 +491,9 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for other ranks: by what the latest does for longer, and its waits for a core; the rest is exchange."""
+    """Waits for other ranks, divided by the longer work of the latest rank and its waits for a core; the rest is
+    exchange.
+    """
     rows = evidence.ranks
     own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
@@ -534,13 +541,13 @@ def _awaits_thread(cell: Cell) -> bool:
 
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
-    """This share (0..1) of a wait, laid on what somebody else did meanwhile."""
+    """This share (0..1) of a wait, assigned to the work of another thread meanwhile."""
     bounds = cell.between.times(share)
     return replace(cell, doing=doing, cpu=share * cell.cpu, bounds=bounds, via=(*cell.via, *via), basis="inferred")
 
 
 def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
-    """Waits for a core, by who had it: other programs, or another thread of the run."""
+    """Waits for a core, divided by its occupant: other programs, or another thread of the run."""
     outside = evidence.here.waits_from_outside.part
     found: list[Cell] = []
     for cell in cells:
@@ -553,15 +560,15 @@ def _most_frequent(samples: Samples) -> StackNode | None:
     return max(samples.rows, key=lambda row: row.count).node if samples.rows else None
 
 
-# -- what it costs
+# -- the cost
 
 
 def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in_steps: float) -> Iterator[Cell]:
-    """The GPU's idle time, laid on the calls that the CPU is at meanwhile.
+    """The GPU's idle time, assigned to the calls of the CPU meanwhile.
 
-    While the GPU is in a phase and has nothing to do, the CPU is in it too: it has passed its beginning, and has yet to
-    launch what comes next. It does not wait for the GPU then. So the idle time of each phase is that of its other
-    calls, in proportion to their time.
+    While the GPU is in a phase and has nothing to do, the CPU is in that phase too: it has passed its beginning, and
+    has yet to launch the next work. It does not wait for the GPU then. So the idle time of each phase is assigned to
+    its other calls, in proportion to their time.
     """
     estimated = {row.name for row in evidence.phases.rows if row.estimated}
     divided = tuple(name for name in STEP if name == "forward" or (name in DIVIDED and name in estimated))

@@ -2,11 +2,11 @@
 
 Time is claimed once: a finding whose time mostly belongs to other findings is dropped, and hands over its advice.
 
-Time that no finding holds is the rest; ``rules/rest.py`` puts its largest cells into words.
+Time that no finding claims is the rest; ``rules/rest.py`` describes its largest cells.
 
 Worked example: the training thread waits at ``loss.item()`` and then makes a batch, for a quarter of each step. The
 GPU has nothing to do meanwhile, as its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``
-claim that quarter of the GPU's time. The first is longer by a little: it holds the time and takes over the fixes of
+claim that quarter of the GPU's time. The first claim is a little longer: it keeps the time and takes over the fixes of
 the other.
 """
 
@@ -53,7 +53,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         return []
     evidence = evidence_of(session.over("whole"), pid)
     if session.exit is not None:
-        hangs = any(state.rule == "hang" for state in states)  # whose stacks say more than the end of the run
+        hangs = any(state.rule == "hang" for state in states)  # the stacks say more than the end of the run
         ending = _found(
             evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]
         )
@@ -95,7 +95,7 @@ def unjudged(session: Session) -> list[Unjudged]:
     ]
 
 
-# -- which finding holds which time
+# -- the division of time among findings
 
 
 class Room(NamedTuple):
@@ -107,7 +107,7 @@ class Room(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The findings, by rule, that hold most of the time that they claim; and the cells of a step without that time."""
+    """The findings, by rule, that keep most of the time that they claim; and the cells of a step without that time."""
 
     kept: dict[str, Finding]
     left: Cells
@@ -119,7 +119,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: b
     Of findings that only hold for a loop in order the first is kept: a larger batch is a guess unless it is known why a
     GPU idles. A harmless wait is dropped if one at the same line costs time.
 
-    ``tells_rest``: add what rules say of the rest, if nothing holds the loop up.
+    ``tells_rest``: add findings about the rest, if nothing holds the loop up.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
@@ -163,10 +163,10 @@ def _room(evidence: Evidence) -> Room:
 
 
 def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
-    """The findings that hold most of the time that they claim, the longest first.
+    """The findings that keep most of the time that they claim, the longest claim first.
 
-    A claim counts half if it may be nothing, or if it is on whatever other findings leave. Each takes its time from
-    cells that no other claims, as far as possible.
+    A claim counts half if it may be nothing, or if it takes the time that other findings leave. Each takes its time
+    from cells that no other claims, as far as possible.
     """
     order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
     claims = dict[str, list[int]]()
@@ -203,7 +203,7 @@ def _weight(finding: Finding) -> float:
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
-    """The time that each rule holds of some cells."""
+    """The time of some cells that each rule keeps."""
     total: dict[str, float] = defaultdict(float)
     for i in among:
         for rule, part in held.get(i, {}).items():
@@ -212,7 +212,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 
 
 def _with(holder: Finding, gone: Finding) -> Finding:
-    """The finding with those fixes of another that mend the same time and are not among its own."""
+    """The finding with another finding's fixes for the same time, except fixes that it has itself."""
     is_known = _is_at_lines(gone, holder) and not BY_NAME[holder.rule].claims_first
     mends_other_time = BY_NAME[gone.rule].claims_rest and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None

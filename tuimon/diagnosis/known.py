@@ -1,6 +1,6 @@
 """Public knowledge about the time at a line, found by the library functions that it is in, or by the line's text.
 
-A row has what takes the time (words that follow "40 % in"), an expression, and what to do about it. It applies only
+A row has a name for the work (words that follow "40 % in"), a regular expression, and the advice. It applies only
 if most of the time at a line is in it. The expression is matched with ``file function source`` for a library's frame,
 and with a space and the text for a user's line, as C code has no frames. If the code below Python is sampled, the
 library with most of the CPU time decides instead. From public reports and the libraries' own pages, such as
@@ -250,7 +250,7 @@ _NOT_SAMPLED = NativeUse()
 
 
 def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SAMPLED) -> Known | None:
-    """What is known of a line, by most samples at it of all threads given, and by what these run below Python.
+    """Public knowledge about a line, by most samples of the given threads at it, and by the libraries that these run.
 
     Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
     compared by their shares of the time in user code, unless they only move memory.
@@ -272,7 +272,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     for use, kinds in ways:
         if (use.share(*kinds) or 0.0) >= MOST:
             shares = {name: share for name, share in use.by_library().items() if kind_of(name) in kinds}
-            # the first kind says most, if it has a large part
+            # the first kind is the most specific, if it has a large part
             large = [name for name, share in shares.items() if share >= LARGE] or [*shares][:1]
             large.sort(key=lambda name: kind_of(name) != kinds[0])
             faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
@@ -295,7 +295,7 @@ def figures(native: NativeUse) -> dict[str, float | int | str | None]:
 
 
 def known_in(node: StackNode) -> Known | None:
-    """What is known of a stack: the first row of the first table that matches one of its frames."""
+    """Public knowledge about a stack: the first row of the first table that matches one of its frames."""
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.source, frame.user)) is not None]

@@ -1,4 +1,4 @@
-"""A row of the rule table: all that defines one rule, the evidence that it needs, and the time that it may claim."""
+"""A row of the rule table: the definition of one rule, the evidence that it needs, and the time that it may claim."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TRACE, Threshold
 
 
 class Need(Struct, frozen=True):
-    """A kind of evidence. ``missing`` returns the reason for people; None if it is there, or nothing to report.
+    """A kind of evidence. ``missing`` returns the reason for people; None if it is there, or if its absence is normal.
 
-    A run may rightly lack it, such as a second rank: there is nothing to judge then, and nothing is reported.
+    A run may rightly lack some evidence, such as a second rank: then there is nothing to judge or report.
     """
 
     what: str
@@ -52,7 +52,7 @@ def _no_steps(evidence: Evidence) -> str | None:
         runs_model = evidence.samples.phases["forward"] > 0
         return f"no step has ended{_UNMARKED if runs_model else ''}"
     found, samples = "too few samples to find a training loop", evidence.samples.total
-    if samples >= MIN_SAMPLES:  # the rule of three: time worth three samples is in one at least in 95 of 100 cases
+    if samples >= MIN_SAMPLES:  # the rule of three: with three samples expected, at least one comes in 95 of 100 cases
         found = (
             f"none of {samples} samples is in backward or an update: if it trains, these take less than"
             f" {percent(3 / samples)} of its time (--inject brings the markers)"

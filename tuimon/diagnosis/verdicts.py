@@ -23,19 +23,20 @@ from tuimon.threshold import HOLD_S, REPORTED
 #: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
 #: batches, which needs none, came first in half of the short runs and gave way to another within that time.
 FIRST_HOLD_S = 5.0
-#: Seconds that nothing must be found: the most demanding rules need GPU events and samples of some windows.
+#: Seconds for which nothing must be found: the most demanding rules need GPU events and samples of some windows.
 NOTHING_S = 10.0
 #: Rules about the present moment, which are shown without delay.
 _AT_ONCE = ("hang", "warmup")
-#: A graver finding that takes this many times as much of the step shows at once: our choice; it clearly costs more.
+#: A more severe finding that takes this many times as much of the step shows at once: our choice; it clearly costs
+#: more.
 STRONGER_RATIO = 1.5
 #: Seconds over which a gain is averaged: our choice. Each second replaces only a thirtieth of the 30 s behind a gain,
 #: but 1 / (1 - share) turns shares of 80 % and 74 %, as far apart as 150 samples may be, into 5x and 3.8x. A longer
 #: mean would hold back what the first seconds add.
 MEAN_S = 5.0
-#: The gain on show stays while its mean is within this factor of it: our choice, what a reader takes for equal.
+#: The displayed gain stays while its mean is within this factor of it: our choice, a difference that readers ignore.
 SAME_RATIO = 1.1
-#: A longer time between two records counts for no finding: nothing was recorded in it.
+#: A longer time between two records counts for no finding, because nothing was recorded in it.
 _UNRECORDED_S = 60.0
 #: A run with more ranks than this is judged less often, in proportion: one rank takes about 0.15 ms to judge.
 RANKS_EACH_S = 16
@@ -44,7 +45,7 @@ RANKS_EACH_S = 16
 class Hysteresis:
     """Orders the findings of each moment so that a brief one does not take the first place.
 
-    One moment a second, B no graver than A::
+    One moment a second, B not more severe than A::
 
         found   A  B  A  A  B  B  B  B
         shown   A  A  A  A  A  A  A  B     B has held for HOLD_S
@@ -88,7 +89,7 @@ class Hysteresis:
         """True if ``first`` replaces the primary verdict at once, without holding for ``HOLD_S``.
 
         It does if there is no primary yet, or only warm-up; if it is a hang or warm-up; if it adds a cause to the same
-        rule; or if it is graver and takes ``STRONGER_RATIO`` times as much of the step.
+        rule; or if it is more severe and takes ``STRONGER_RATIO`` times as much of the step.
         """
         old = self._primary
         if old is None or old.rule == "warmup":
@@ -142,7 +143,7 @@ class FirstVerdict:
 
 
 class _Gain(Struct):
-    """A gain with its ends, as shown and as running means; in logarithms, in which half and twice are equally far."""
+    """A gain with its ends, as shown and as running means; in logarithms, so that half and twice are equally far."""
 
     means: list[float]
     shown: list[float]
@@ -150,7 +151,7 @@ class _Gain(Struct):
     latest_s: float
 
     def follow(self, found: list[float], now_s: float) -> None:
-        """Update the means with what was found now, weighted by the time since the previous moment."""
+        """Update the means with the current gain, weighted by the time since the previous moment."""
         if abs(found[0] - self.means[0]) > math.log(WIDEST_RANGE):  # a real change, not scatter
             self.means, self.shown, self.since_s = found, found, now_s
         passed_s = max(0.0, now_s - self.latest_s)
@@ -203,11 +204,10 @@ class SettledGains:
 
 
 class Verdicts:
-    """Judges a run from moment to moment, and at its end all of it.
+    """Judges a run from moment to moment, and the whole run at its end.
 
-    A finding about steps is judged again over the whole steady part of the run, so that it, its evidence and the
-    phases are of the same steps. Rules about the state at a moment (a hang, full memory) have no such sum: they count
-    by how long they held.
+    Findings about steps are judged again over the whole steady part of the run, so that findings, evidence and phases
+    cover the same steps. Rules about a moment (a hang, full memory) have no such sum: they count by how long they held.
     """
 
     def __init__(self, session: Session | None = None) -> None:
@@ -246,7 +246,7 @@ class Verdicts:
             self.judge()
 
     def judge(self) -> Sequence[Finding]:
-        """The findings of this moment, without flicker, which count since the last one; after the end, the last ones.
+        """The findings of this moment, without flicker; after the end, the last ones.
 
         While the loop stands still, its steps are not judged. Neither a pause, unless it is a hang, nor the end of one
         rank after another changes the verdict.
@@ -277,7 +277,7 @@ class Verdicts:
         return self.findings
 
     def judge_run(self) -> list[Finding]:
-        """The findings on the whole run; while it goes on and is still in its warm-up, that is the verdict."""
+        """The findings on the whole run; while a run is still in its warm-up, warm-up is the verdict."""
         # states that hold at the end, or held for long enough to be a property of the run
         at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._counted_s
         states = [state for rule, state in self._states.items() if rule in at_end or self._held_s[rule] >= least_s]

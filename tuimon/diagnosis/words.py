@@ -1,4 +1,4 @@
-"""The words in which findings write a line of code and a share."""
+"""The words that findings use for a line of code and a share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
 
 class Wait(NamedTuple):
-    """What a line does that only waits, and how to have less of that: a template over the line."""
+    """The wait at a line, and how to reduce it: a template over the line."""
 
     what: str
     less: str
 
 
 class Known(NamedTuple):
-    """What is known of the time at a line, as in ``40 % in deep copies``, and what to do about it."""
+    """A known use of time at a line, as in ``40 % in deep copies``, and the advice."""
 
     what: str
     action: str
@@ -66,7 +66,8 @@ def at_hot(hot: HotLine) -> str:
 def work_at(hot: HotLine, path: Collection[Function]) -> str:
     """The work that a user can leave out: ``plot() train.py:31``.
 
-    On the ``path`` of training a function cannot be left out: then it is the call on its line, or only the line.
+    A function on the ``path`` of training cannot be left out, so for it the text names the call on its line, or only
+    the line.
     """
     place = hot.place
     if hot.library is not None or hot.place.code not in path:

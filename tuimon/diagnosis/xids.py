@@ -1,4 +1,4 @@
-"""NVIDIA's most frequent error numbers: what each means, and what to do about it.
+"""NVIDIA's most frequent error numbers, with the meaning of each and the advice.
 
 Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 """
@@ -21,7 +21,7 @@ _UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
 
 
 class Xid(NamedTuple):
-    """What one of the driver's error numbers stands for."""
+    """The meaning of one of the driver's error numbers."""
 
     meaning: str
     remedy: str

@@ -299,7 +299,7 @@ def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path, monkeypatch):
     with training(tmp_path, sys.executable) as process, pytest.raises(CannotInject) as caught:
         inject(process.pid)
     assert caught.value.message == "gdb 13.1 cannot write this processor's registers"
-    assert (caught.value.hint or "").startswith("gdb 14 or newer can. Or start it anew")
+    assert (caught.value.hint or "").startswith("gdb 14 or newer can. Or start it again")
 
 
 @pytest.mark.parametrize(

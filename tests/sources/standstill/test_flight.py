@@ -50,7 +50,7 @@ def test_a_rank_in_another_collective_one_without_a_dump_and_none_missing() -> N
         "rank 2 is in all_gather #7, ranks 0-1, 3 in all_reduce #7"
     ]
     assert texts(rows_of(reduces, reduces)) == [
-        "ranks 0-1 wait in all_reduce #7; of ranks 2-3 no flight recorder is known"
+        "ranks 0-1 wait in all_reduce #7; no flight recorder is known of ranks 2-3"
     ]
     assert texts(rows_of(reduces, reduces, reduces, reduces)) == [
         "all 4 ranks are in all_reduce #7, and it does not end"
@@ -105,7 +105,7 @@ def test_a_group_that_a_rank_has_not_begun_with_is_known() -> None:
     assert texts(rows_of(waits, *others)) == ["rank 1 has not entered all_gather #3, in which rank 0 waits"]
     overwritten = documented([{"record_id": 4000}], **{"0": "[0, 1, 2]", "5": "[0, 1]"})
     assert texts(rows_of(waits, overwritten, others[1])) == [
-        "rank 0 waits in all_gather #3; of rank 1 no flight recorder is known"
+        "rank 0 waits in all_gather #3; no flight recorder is known of rank 1"
     ]
 
 

@@ -91,7 +91,7 @@ class Level(NamedTuple):
 
     @property
     def works_ms(self) -> list[float]:
-        """The mean step of each stretch without waits for a core, which vary with what other programs run."""
+        """The mean step of each stretch without waits for a core, which vary with other programs."""
         return [row.work_ms or 0.0 for row in self.rows]
 
     @property
@@ -196,7 +196,7 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return Grown(Level(before, between_parts), Level(now, between_parts))
 
     def seconds_in(self, level: Level) -> float:
-        """How many seconds into the run a level begins."""
+        """The time from the start of the run to a level's beginning, in seconds."""
         return level.span.begin_s - self._own.view.session.start_s
 
     def does_more_work(self, grown: Grown) -> str:
@@ -249,7 +249,7 @@ def grows(series: Sequence[float]) -> bool:
 
 
 def _sigmas(*parts: Sequence[float]) -> float:
-    """By how many standard deviations of trendless series rising pairs outnumber falling ones, within each part."""
+    """The excess of rising over falling pairs within each part, in standard deviations of series without a trend."""
     rising = sum((y > x) - (y < x) for points in parts for i, x in enumerate(points) for y in points[i + 1 :])
     variance = sum(number * (number - 1) * (2 * number + 5) / 18 for number in map(len, parts))
     return (rising - 1) / math.sqrt(variance) if variance else 0.0

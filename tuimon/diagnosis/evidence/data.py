@@ -1,4 +1,4 @@
-"""The data of a training: the DataLoader whose batches train, who makes the batches, and whether they are ready."""
+"""The data of a training: the DataLoader whose batches train, the makers of the batches, and batches that are ready."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NEXT_S = 2.5
 
 
 class Workers(Struct, frozen=True, gc=False):
-    """The DataLoader workers of a trainer, as far as they were measured."""
+    """Measurements of the DataLoader workers of a trainer."""
 
     number: int  # of workers that make batches
     cpu_ratio: float | None  # mean of one worker
@@ -73,7 +73,7 @@ class Workers(Struct, frozen=True, gc=False):
 
     @property
     def started(self) -> int:
-        """How many workers make batches or idle."""
+        """The number of workers that make batches or idle."""
         return self.number + self.idle
 
 
@@ -131,11 +131,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """
         return self.samples.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
 
-    # -- who makes it
+    # -- the makers of the data
 
     @cached_property
     def workers(self) -> Workers:
-        """The DataLoader workers: those alive, and what was measured of those that ended lately."""
+        """The DataLoader workers: the live ones, and measurements of those that ended lately."""
         view, pid, loader = self._own.view, self._own.pid, self.loader
         rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
         recent, idle = self._own.recent_workers, _idle_pids(loader)
@@ -269,7 +269,9 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def of_iterator(self) -> int | None:
-        """How many batches the loop takes from each iterator, if they are few: no epoch, and no more than lie ready."""
+        """The number of batches that the loop takes from each iterator, if it is small: less than an epoch, and no more
+        than lie ready.
+        """
         loader = self.loader
         if loader is None or not loader.epoch.done or loader.epoch.length is None:
             return None
@@ -376,12 +378,12 @@ def _idle_pids(loader: LoaderRow | None) -> set[int]:
 
 
 def are_renewed(live: Sequence[object], recent: Sequence[object]) -> bool:
-    """True if workers are started anew for every epoch: that many have lived lately beside the live ones."""
+    """True if workers are restarted for every epoch: enough of them have ended lately."""
     return 0 < _GENERATIONS * len(live) <= len(recent)
 
 
 def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
-    """The workers that have just ended while none lives, if such workers have been started anew before."""
+    """The workers that have just ended while none lives, if such workers have been restarted before."""
     last_s = max((worker.t for worker in recent), default=-math.inf)
     last = [worker for worker in recent if worker.t == last_s]
     return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
@@ -390,7 +392,7 @@ def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
 def _brief_share(own: ProcessView, number: int) -> float | None:
     """The part of their cores that workers use, if they live too briefly for records of their own.
 
-    Samples show little of them: sampling starts in the middle of a life of one second, and sees only its end.
+    Samples show little of such workers: sampling begins in the middle of a life of one second, and sees only its end.
     """
     trainer, cores = own.thread_figures, own.view.session.nodes.of(own.node).cores
     if trainer is None or not trainer.childrens_cores or cores is None or not number:

@@ -27,7 +27,8 @@ _OF_TORCH: tuple[Kind, ...] = ("torch", "math", "pool", "driver", "jit")
 
 
 class Evidence(ProcessEvidence, frozen=True, dict=True):
-    """One process, and what follows from the session's figures of it and of the run around it; the rest is in ``view``.
+    """The evidence on one process, from the session's figures for it and for the run around it; the rest is in
+    ``view``.
 
     A group reads the Session when a rule first uses it, and at most once: judging the workers of a healthy run, or the
     stacks of 16 ranks, would cost more than everything else. Rules get immutable values. All values are of one moment
@@ -58,21 +59,22 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     @cached_property
     def data(self) -> DataEvidence:
-        """The data that it trains on, and who makes it."""
+        """The data that it trains on, and the makers of that data."""
         return DataEvidence(self)
 
     @cached_property
     def gpu(self) -> GpuEvidence:
-        """The GPUs that it uses, and how it uses them."""
+        """The GPUs that it uses, and its use of them."""
         return GpuEvidence(self)
 
     # -- the process
 
     def native_in(self, *phases: str) -> NativeUse:
-        """What its training and autograd threads ran in these phases, in Python and below it; empty with few samples.
+        """The code that its training and autograd threads ran in these phases, in Python and below; empty with few
+        samples.
 
-        Markers may not divide the time from an update to a backward. Of that, other phases are left out as far as their
-        samples are in torch, whose libraries ran then; the rest counts if nearly all of it is of these phases.
+        Markers may not divide the time from an update to a backward. Then the other phases' part in torch is taken from
+        torch's libraries; the rest counts if nearly all of it belongs to these phases.
         """
         use, between = NativeUse.joined(row.native for row in self.computing), self.samples.where(phase=DIVIDED)
         found, ours = use.within(phases), between.where(phase=phases).total
@@ -136,7 +138,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     @property
     def exchange(self) -> Exchange | None:
-        """The time that its own GPU spends so; None if unknown, and in a training of one process."""
+        """The time that its own GPU spends exchanging gradients; None if unknown, and in a training of one process."""
         return self.exchanges.get(self.pid) if self.world_size > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""The GPUs of one training process: which it uses, its steps on their clock, and what its samples show of them."""
+"""The GPUs of one training process: their use, its steps on their clock, and evidence on them from its samples."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class GpuSteps(NamedTuple):
 
     @property
     def width_evidence(self) -> dict[str, float | str]:
-        """What events do not time, and why the bounds are wide, as findings report it; empty if they are not."""
+        """The untimed work, and the reason for wide bounds, as findings report them; empty if the bounds are narrow."""
         wide = {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
         return {"gpu_work_untimed_at_least": self.untimed, **wide} if self.untimed else {**wide}
 
@@ -133,7 +133,7 @@ class GpuSteps(NamedTuple):
 
 
 class Launching(Struct, frozen=True, gc=False):
-    """How a training queues its work; shares are of the step."""
+    """A training's way of launching work; shares are of the step."""
 
     is_compiled: bool = False  # or replays CUDA graphs
     loop: HotLine | None = None  # in the model; it makes most of forward's launches
@@ -143,7 +143,7 @@ class Launching(Struct, frozen=True, gc=False):
 
 
 class GpuEvidence(Struct, frozen=True, dict=True):
-    """The GPUs of a training process, and how it uses them."""
+    """The GPUs of a training process, and its use of them."""
 
     _own: ProcessEvidence
 
@@ -173,7 +173,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def has_stepped_for_long(self) -> bool:
-        """True if it has made steps for long enough that a GPU without a kernel since then must be unused."""
+        """True if it has made steps for so long that a GPU without a kernel since then must be unused."""
         own, first_step_s = self._own, self._own.stats.first_step_s
         if not own.phases.trains or not own.is_marked:  # attached without markers: only the GPU's readings are known
             return own.phases.trains
@@ -181,7 +181,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def is_contradicted(self) -> bool:
-        """True if NVML's counters and the events exclude each other, so that neither can be believed."""
+        """True if NVML's counters and the events contradict each other, so that neither can be trusted."""
         return self.steps is not None and self.steps.contradiction is not None
 
     @cached_property
@@ -304,7 +304,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def awaits_times(self) -> bool:
-        """True if GPU times are still to come: until they do, what the CPU waits for may be a busy GPU."""
+        """True if GPU times are still to come: until then, the CPU may be waiting for a busy GPU."""
         return self._has_just_begun and self.is_used is True and self.steps is None
 
     @property
@@ -333,7 +333,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @property
     def copying_at_most(self) -> float | None:
-        """The most of all time in copies; None with pinned memory, whose copies nobody waits for, or few samples.
+        """The largest share of the time in copies; None with pinned memory, whose copies nobody waits for, or few
+        samples.
 
         Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
         most. A module's copy in forward counts twice: backward may repeat it, where samples do not show it.
@@ -356,13 +357,13 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def launches_at_most(self) -> float:
-        """The most of the time (0..1) that launches may take: CPU time of the training and autograd threads."""
+        """The largest share of time (0..1) that launches may take: CPU time of the training and autograd threads."""
         used = sum_of_all(row.cpu_ratio for row in self._own.computing)
         return min(1.0, used) if used is not None else 1.0
 
     @cached_property
     def launching(self) -> Launching:
-        """How the training queues its work; empty with too few samples."""
+        """The training's way of launching work; empty with too few samples."""
         samples = self._own.samples
         steps = samples.in_steps
         if steps.total < MIN_SAMPLES:

@@ -1,4 +1,4 @@
-"""Which line names a part of the time if a library owns the loop, and which functions lead to the update."""
+"""Lines that name a part of the time in a library's loop, and the functions that lead to the update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine |
 def library_place(node: StackNode) -> Place | None:
     """The innermost line of an installed package other than torch, below the user's innermost one.
 
-    None if torch's DataLoader is further in: what it calls is not on the stack, or it calls nothing.
+    None if torch's DataLoader is further in: the code that it calls is not on the stack, or it calls none.
     """
     for depth in range(len(node.frames) - 1, -1, -1):
         frame = node.frames[depth]

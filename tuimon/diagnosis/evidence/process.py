@@ -1,4 +1,4 @@
-"""A training process: its steps, the thread that trains, and others, which make its data or hold the GIL."""
+"""A training process: its steps, the thread that trains, and the other threads, which make its data or hold the GIL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLOW_RATIO = Threshold(
     "measured in tests/scenarios: without warm-up the slowest of the first steps takes 1.4 to 2.4 medians (healthy_gan,"
     " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
 )
-#: The files of Python in which threads wait for each other, or for what other threads put into queues.
+#: The files of Python in which threads wait for each other, or for items of other threads in queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 
@@ -42,16 +42,16 @@ class Contention(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What the training thread loses: the smaller of the time others hold the GIL and the unexplained time."""
+        """The training thread's loss: the time for which others hold the GIL, at most the unexplained time."""
         return min(self.others_hold, self.unexplained)
 
 
 class ProcessEvidence(ProcessView, frozen=True, dict=True):
-    """A training process: its facts, its threads, and what samples show of them."""
+    """A training process: its facts, its threads, and their samples."""
 
     @property
     def world_size(self) -> int:
-        """How many ranks its training has; 1 where that is not known."""
+        """The number of ranks of its training; 1 if unknown."""
         return self.process.world_size or 1
 
     # -- its steps over the span

@@ -50,7 +50,7 @@ ALIKE_SMS = Threshold(
 #: Steps of two ranks that are further apart than this part of a step are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
-#: Why a whole process, or its GPU, is slow whatever its code does.
+#: Reasons why a whole process, or its GPU, is slow whatever its code does.
 Why = Literal["stopped", "no core", "collections", "gpu"]
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
 #: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
@@ -67,7 +67,7 @@ _MOST_ROWS = 4096
 
 
 class LateRank(Struct, frozen=True, gc=False):
-    """The latest rank, the phase that takes longer in it, and what that costs the others."""
+    """The latest rank, the phase that takes longer in it, and the cost to the others."""
 
     row: RankRow
     others: tuple[RankRow, ...]
@@ -85,7 +85,7 @@ class LateRank(Struct, frozen=True, gc=False):
 
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
-    """The latest rank with what the others lose, however little that is; None with fewer than two measured ranks."""
+    """The latest rank with the others' loss, however small; None with fewer than two measured ranks."""
     measured = [row for row in rows if row.late_ratio is not None and row.state != "lost"]
     if len(measured) < 2:
         return None
@@ -148,7 +148,7 @@ def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
 
 
 class Turns(Struct, frozen=True, gc=False):
-    """How often each rank was last, and what that costs; shares are 0..1."""
+    """The share of steps in which each rank was last, and the cost; shares are 0..1."""
 
     last: tuple[tuple[RankRow, float], ...]  # rank and its share of the steps, most first
     phase: str  # the phase that was longer than usual in the last rank
@@ -237,7 +237,7 @@ class Exchange(Struct, frozen=True, gc=False):
 
     @property
     def is_uneven(self) -> bool:
-        """True if most of the exchange is waiting for later ranks, another one in each step.
+        """True if most of the exchange is waiting for late ranks, a different one in each step.
 
         Backward takes twice as long as forward, so a rank that comes 1 ms later takes 2 ms more in backward. The others
         wait 3 ms, of which the ranks' spans show 1: so a sixth of the exchange is already half of it.
@@ -379,7 +379,7 @@ def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -
 
 
 def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, float]:
-    """How far the clock of each further node is ahead of the first node's: the median over steps timed on both.
+    """The lead of each further node's clock over the first node's: the median over steps timed on both.
 
     Ranks that exchange together reach it at one moment, so the difference is that of the clocks, and alike in each
     step.

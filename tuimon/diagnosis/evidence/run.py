@@ -1,4 +1,4 @@
-"""The run as a whole: its processes and its machines with memory, cores and GPUs; all ranks wait for the slowest."""
+"""The run as a whole: its processes, and its machines with memory, cores and GPUs. All ranks wait for the slowest."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ _RESOURCES: dict[str, Resource] = {PIDS: "tasks", "/dev/shm": "shm"}
 #: The column of a process's readings for each resource.
 _COLUMNS: dict[Resource, Held] = {"memory": "held_bytes", "files": "open_files", "tasks": "number"}
 Outside = Literal["programs", "host", "limit", "unknown"]
-#: Nodes that suffer, or ranks that come late, at least this much of what the worst one does count as equally bad: our
-#: choice.
+#: Nodes (or late ranks) with at least this part of the worst one's loss count as equally bad: our choice.
 ALIKE = 0.7
 #: Seconds after the first step for caches to fill, of torch's allocator and of its operations: our choice.
 _SETTLES_S = 5.0
@@ -67,7 +66,7 @@ class Demand(NamedTuple):
 
 
 class OutsideWaits(Struct, frozen=True, gc=False):
-    """The waits of a run for a core that are caused from outside."""
+    """The waits of a run for a core that have causes outside the run."""
 
     part: float = 0.0  # of all its waits, at most
     by: Outside = "unknown"  # what causes most of them; unknown if nothing outside was measured
@@ -104,14 +103,14 @@ class Filling(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Lines that keep one more object each step; ``tensor``: they make what stays, by the allocator's history."""
+    """Lines that keep one more object each step; ``tensor``: they make tensors that stay (by allocator history)."""
 
     kept: Kept | Literal["tensor"]
     places: tuple[Place, ...]
 
     @property
     def is_sure(self) -> bool:
-        """True unless the program's text shows no more than a container that nothing empties."""
+        """True unless the program's text shows only a container that nothing empties."""
         return self.kept != "object"
 
 
@@ -161,7 +160,7 @@ class Machine(Struct, frozen=True, dict=True):
         return tuple(sorted(found, key=lambda each: each.full_s))
 
     def _filling(self, store: Store) -> Filling | None:
-        """How a store fills; if several processes share it, by all those that grow."""
+        """The growth of a store; if several processes share it, of all that grow."""
         pids = self._begun if store.pid is None else (store.pid,)
         column = _COLUMNS.get(store.resource)
         growing = {pid: growth for pid in pids if column and (growth := self.grown(pid, column)) is not None}
@@ -189,7 +188,7 @@ class Machine(Struct, frozen=True, dict=True):
     def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
         """How a process has grown since its first steps, at a steady pace; None if it has not.
 
-        If the program's text shows what it keeps, the pace need not be steady, only the growth must go on.
+        If the program's text shows a line that keeps objects, the pace need not be steady; the growth must only go on.
         """
         readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
         goes_on = column == "held_bytes" and pid in self.trainers and any(each.is_sure for each in self.keeping)
@@ -251,7 +250,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def cores(self) -> int | None:
-        """How many cores the run may use; None without a header."""
+        """The number of cores that the run may use; None without a header."""
         return self.table.cores
 
     @cached_property
@@ -314,16 +313,16 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
-        """The cores of the machine that the run could not have; None if unknown."""
+        """The cores of the machine that were not available to the run; None if unknown."""
         return self._view.cores_taken(self.node)
 
     @cached_property
     def waits_from_outside(self) -> OutsideWaits:
-        """The part of the run's waits for a core on this machine that is caused from outside.
+        """The part of the run's waits for a core on this machine that has causes outside the run.
 
         A core that others use for a second keeps the run from it for at most a second. For any further time its threads
-        wait for one another: of 1 s of waits beside programs that use 0.2 s, others cause 0.2 s. The same goes for
-        cores that the host of a virtual machine gives to others, and for cores that a CPU limit withholds.
+        wait for one another: if the run waits for 1 s while other programs use 0.2 s, these cause 0.2 s. Cores that the
+        host of a virtual machine gives to others, and cores that a CPU limit withholds, count in the same way.
         """
         demand, taken = self.demand, self.cores_taken
         if demand is None or demand.delay <= 0.0:
@@ -342,7 +341,7 @@ class Machine(Struct, frozen=True, dict=True):
     def are_workers_known(self) -> bool:
         """True if the CPU use of all workers is known: for some seconds, new ones look like other programs.
 
-        The CPU use of workers that are started anew for every epoch is known from their parents.
+        The CPU use of workers that are restarted for every epoch is known from their parents.
         """
         return all(
             self._view.of(worker.pid).thread_figures is not None
@@ -372,7 +371,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What findings on the machine report as evidence: the host, if the run has several."""
+        """The evidence in findings on the machine: its host, if the run has several."""
         return {"host": self.host} if self.host is not None else {}
 
 
@@ -397,7 +396,7 @@ def used_gpus(view: SessionView, node: int) -> tuple[GpuRow, ...]:
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
     """The first machine that suffers about as much as the worst, the one in focus first, and the text that names it.
 
-    Nodes do the same work, so the very worst would be another one each second.
+    Nodes do the same work, so the very worst would change each second.
     """
     worst = max(how_bad(machine) for machine in found)
     machine = next(machine for machine in found if how_bad(machine) >= ALIKE * worst)

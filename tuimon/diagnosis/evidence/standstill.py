@@ -1,4 +1,4 @@
-"""Signs of a hang: what the ranks of one training do, and what they wait for, while none of them makes progress."""
+"""Signs of a hang: the places and the waits of the ranks of one training while none of them makes progress."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from tuimon.torch_code import is_checkpoint_io, is_loader_code
 
 #: Files read or written this long ago (s) still count as progress: they are measured every 5 s.
 MOVED_S = 12.0
-#: What a main thread does that serves while another one trains.
+#: Activities of a main thread that serves while another thread trains.
 _SERVES: tuple[Activity, ...] = ("io", "network", "connection", "message", "child", "idle")
 #: Time without a boundary (s) before anything is inspected: it costs 0.1 ms a rank, and steps are usually shorter.
 LEAST_S = 10.0
 #: A thread or process that ended at most this long before a standstill (s) may be its cause: our choice, a queue
 #: that nobody empties is full by then.
 _GONE_S = 60.0
-#: Why a program is still there after its training: it sleeps, or waits for a thread of its own.
+#: The reason why a program stays after its training: it sleeps, or waits for a thread of its own.
 Rest = Literal["sleep", "thread"]
-#: What a process waits for outside its training. ``prompt``: somebody at a debugger or a console; ``work``: to be given
-#: work, or for anything else once the training is over; ``slow``: what may rightly take long, as a checkpoint, the
-#: network, another program, a sleep; ``unknown``: since it stands still, its stack has been neither sampled nor taken;
-#: ``file``: a file that is opened or read.
+#: The object of a process's wait outside its training. ``prompt``: somebody at a debugger or a console; ``work``: new
+#: work, or anything else once the training is over; ``slow``: something that may rightly take long, such as a
+#: checkpoint, the network, another program, a sleep; ``unknown``: since it stands still, its stack has been neither
+#: sampled nor taken; ``file``: a file that is opened or read.
 OutsideWait = Literal["prompt", "work", "slow", "unknown", "file"]
 _WAITS: tuple[OutsideWait, ...] = ("prompt", "work", "slow", "unknown", "file")
-#: One training process in its first step. ``stuck``: at a lock, or all its workers wait for a thread and have none;
-#: ``waits``: for a batch, a thread or a rank; ``may_go_on``: for all we know, as it imports, compiles or waits outside.
+#: The state of a training process in its first step. ``stuck``: at a lock, or all its workers wait for a thread and
+#: have none; ``waits``: for a batch, a thread or a rank; ``may_go_on``: it may make progress, since it imports,
+#: compiles or waits for something outside.
 First = Literal["stuck", "waits", "may_go_on"]
 #: The text of a line that opens or reads a file.
 _READS = re.compile(
@@ -57,7 +58,7 @@ class Gone(NamedTuple):
 class StandingRank(ProcessView, frozen=True, dict=True):
     """One training process of a standstill, by its latest samples, and by all stacks once they are taken.
 
-    What was not measured is None.
+    Values that were not measured are None.
     """
 
     begun_s: float  # when it last made progress
@@ -96,7 +97,9 @@ class StandingRank(ProcessView, frozen=True, dict=True):
 
     @property
     def peers(self) -> list[int]:
-        """The processes at the other end of what it is blocked on, if they are known and none of them will send."""
+        """The processes at the other end of the connection that it is blocked on, if they are known and none of them
+        will send.
+        """
         row = self._process(self.pid)
         return row.peers or [] if row is not None else []
 
@@ -119,7 +122,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
 
     def _process(self, pid: int) -> StandingProcess | None:
-        """What was found of a process when all stacks were taken; None if they were not."""
+        """The facts found about a process when all stacks were taken; None if they were not."""
         return next((each for each in self.taken.processes if each.pid == pid), None) if self.taken else None
 
     def _taken_stack(self, pid: int, tid: int) -> list[Frame]:
@@ -156,11 +159,11 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         ratios = (each.cpu_ratio or 0.0 for each in workers if each is not None)
         return max(threads.cpu_ratio - beside, *ratios, 0.0)
 
-    # -- what it waits for
+    # -- its waits
 
     @cached_property
     def wait(self) -> OutsideWait | None:
-        """What the process or a worker waits for outside the training; ``unknown`` without a stack."""
+        """The object of the process's or a worker's wait outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
         for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.workers)):
             if self.view.of(pid).disk_ratio == 1.0:
@@ -186,7 +189,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
           outside its loop while the main thread serves.
         """
         own, row = self._own, self._process(self.pid)
-        if row is not None and row.has_left and waits_for_work(own):  # for what need not come: no batch, rank or lock
+        if row is not None and row.has_left and waits_for_work(own):  # not for a batch, a rank or a lock
             return "work"
         is_outside = waits_for_work(own) and self.stacks.calls_backward(own) is False
         if self.tid == self.pid:
@@ -211,7 +214,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
 
     @cached_property
     def rests(self) -> Rest | None:
-        """Why the main thread stays after its training; None for a server, and if that is unknown."""
+        """The reason why the main thread stays after its training; None for a server, and if it is unknown."""
         row = self._process(self.pid)
         if row is None or not row.has_left or row.listens or self.tid != self.pid:
             return None
@@ -243,7 +246,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
 
     @cached_property
     def first(self) -> First | None:
-        """What is known of a process in its first step; None once a whole step has ended."""
+        """The state of a process in its first step; None once a whole step has ended."""
         if self.stats.total:
             return None
         waits_for = standing_activity(self._own)
@@ -285,7 +288,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
 
 
 class QuietRanks(Struct, frozen=True, gc=False):
-    """The live ranks of one training, the process in focus first, and what was found when all stacks were taken."""
+    """The live ranks of one training, the process in focus first, and the facts found when all stacks were taken."""
 
     ranks: tuple[StandingRank, ...]
     lost: tuple[int, ...]  # ranks that have ended and were not restarted
@@ -315,7 +318,7 @@ def standstills(view: SessionView, focus: int) -> Iterator[QuietRanks]:
 
 
 def _open_for_s(own: ProcessView) -> float:
-    """How long ago the latest boundary of a process was; 0 without markers."""
+    """The time since the latest boundary of a process; 0 without markers."""
     latest = own.stats.latest
     return latest.open_for_s or 0.0 if latest is not None else 0.0
 
@@ -347,7 +350,7 @@ def _waits_inside(stack: Sequence[Frame]) -> bool:
 
 
 def _outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
-    """What a stack (root first) waits for outside the training; None where it waits for nothing there."""
+    """The object of a stack's (root first) wait outside the training; None if it waits for nothing there."""
     match activity_of(stack):
         case "prompt":
             return "prompt"

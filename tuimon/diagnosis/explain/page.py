@@ -26,13 +26,13 @@ from tuimon.threshold import Threshold
 _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
 _CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
-#: The modules whose thresholds are told on pages, if a rule comes to them by name.
+#: The modules whose thresholds pages list, if a rule's code leads to them by name.
 _OF_RULES = ("tuimon.diagnosis.rule", "tuimon.diagnosis.evidence")
 _LINK = re.compile(r"(?P<text>.*): (?P<url>https://\S+)")
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A number that decides the verdict, what it limits, and where it comes from."""
+    """A number that decides the verdict, with its meaning and its source."""
 
     value: float
     meaning: str
@@ -132,7 +132,9 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
 
 
 def thresholds_of(rule: Rule) -> Iterator[Threshold]:
-    """The thresholds that a rule's code names, or what that uses of rules and evidence; then of its needs."""
+    """The thresholds that a rule's code names, directly or through the rules and evidence that it uses; then those of
+    its needs.
+    """
     reached = [(rule.judge.__module__, rule.name)]
     for module, name in reached:
         nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()

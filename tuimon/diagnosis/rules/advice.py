@@ -1,4 +1,4 @@
-"""Advice on debugging settings in force, in terms of the library that owns the loop, and from warnings of libraries."""
+"""Advice: on debugging settings, in terms of the library that owns the loop, and from libraries' warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANOMALY = (
     "turn off autograd's anomaly detection (set_detect_anomaly, detect_anomaly=): it records where each operation was"
     " called and searches each gradient for NaN",
 )
-#: By rule: the debugging settings that slow down what it finds, and what to do about each.
+#: By rule: the debugging settings that slow down the work that it finds, and the advice on each.
 _ADVICE = {
     "compute_bound_cpu": (ANOMALY,),
     "launch_bound": (
@@ -41,9 +41,9 @@ _ONE_LAUNCH = "one launch instead of many"
 
 
 class LibraryOptions(NamedTuple):
-    """How users of the library that owns the loop can follow the advice; by default, in code of their own."""
+    """The advice in terms of the library that owns the loop; by default, for the user's own loop."""
 
-    #: Advice on work beside the training, by the function that does it; the first match counts.
+    #: Advice on side work, by the function that does it; the first match counts.
     less_often: tuple[tuple[re.Pattern[str], str], ...] = ()
     #: How to update once for several batches; a trainer itself stops the exchange of gradients in between.
     accumulate: str = "accumulate gradients of n batches under no_sync(), each loss divided by n"
@@ -167,7 +167,7 @@ def less_by_option(owner: Owner | None, function: Place) -> str:
 
 
 _MODEL = "compute_bound_cpu compute_bound launch_bound"
-#: By a part of the warning's text: what to do, and the rules whose findings it concerns, whatever its line.
+#: By a part of the warning's text: the advice, and the rules whose findings it concerns, whatever their line.
 ROWS = {
     "Using a target size": (
         "give the output and the target of the loss the same shape: now each element is compared with every other",
@@ -193,7 +193,7 @@ ROWS = {
 
 
 def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
-    """For each warning of the process: what to do, the rules that it concerns, and its line."""
+    """For each warning of the process: the advice, the rules that it concerns, and its line."""
     for warned in evidence.process.warnings:
         if warned.text in ROWS:
             action, rules = ROWS[warned.text]
@@ -202,7 +202,9 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
 
 
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:
-    """The findings; the remedy of each warning is added to the first finding at its line, or else that it concerns."""
+    """The findings; the advice of each warning is added to the first finding at its line, or otherwise to the first
+    that it concerns.
+    """
     found = list(findings)
     for action, rules, place in warned_of(evidence):
         if any(fix.action == action for each in found for fix in each.fixes):

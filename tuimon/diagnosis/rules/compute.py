@@ -1,4 +1,4 @@
-"""Rules about computing that is slower than it need be: by settings in force, or by how parameters are updated."""
+"""Rules about needlessly slow computation: by settings in force, or by the way in which parameters are updated."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ TRACED_TAKES = Threshold(
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
 TRACED_ERROR = Threshold(0.25, "tolerance of that part", "measured in bench/cpu_settings.py")
-#: Least part of the work that is left: nothing vanishes whole, and checks still test a flag: our choice.
+#: Least part of the work that is left, since checks still test a flag: our choice.
 _LEAST_LEFT = 0.05
 #: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.
 _HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
 _BF16_HERE = ("amx", "avx512_bf16")
-#: By type whose numbers a CPU has to convert one by one: its instructions, and the part of the time that float32 takes
-#: with these. CPUs with AMX have float16.
+#: By number type that a CPU without the right instructions converts one by one: those instructions, and the time of
+#: float32 as a part of that type's. CPUs with AMX have float16.
 _EMULATED = {
     "bfloat16": {"avx512": FLOAT32_TAKES, "avx2": AVX2_TAKES},
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
@@ -59,7 +59,7 @@ _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|
 
 
 class _Setting(NamedTuple):
-    """A setting in force that slows down this share of each step, and the part of it that is left without it."""
+    """A setting in force that slows down a share of each step, and the part of that share that is left without it."""
 
     cause: str
     headline: str
@@ -100,7 +100,7 @@ def slow_setting(evidence: Evidence) -> Finding | None:
 
 
 def _fix(evidence: Evidence, setting: _Setting) -> Fix:
-    """The fix after which the part ``takes``, give or take its error, of this share of the step is left."""
+    """The fix that leaves the part ``takes`` (with its error) of this share of the step."""
     takes, gpu = max(_LEAST_LEFT, setting.takes), evidence.gpu.steps
     if gpu is not None and setting.cause == "float64":
         fix = Fix(setting.action, changes_training=True)  # the gain depends on the GPU model
@@ -164,7 +164,7 @@ def _needs_digits(evidence: Evidence) -> bool:
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Setting]:
-    """Settings that samples show at work: argument checks, notes of stacks, tracers of each call or line of Python.
+    """Settings that samples show at work: argument checks, recorded stacks, tracers of each call or line of Python.
 
     A tracer may also be known from the process's report; it slows down code that holds the GIL.
     """
@@ -222,7 +222,7 @@ def _traces(evidence: Evidence) -> Callable[[StackNode], bool]:
 
 
 def _notes_stack(node: StackNode) -> bool:
-    """True if autograd notes a stack: apart from compilers, only autograd calls this function of torch.fx.
+    """True if autograd records a stack: apart from compilers, only autograd calls this function of torch.fx.
 
     See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
     """
@@ -247,7 +247,7 @@ FUSED_OF_SINGLE = Threshold(
     "time of a fused update, as a part of one that goes through tensors one by one",
     "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, with 800 tensors",
 )
-#: What is left of an update is at most this many times a fused update, and at least nothing: our choice.
+#: The rest of an update is at most this many times a fused update, and at least nothing: our choice.
 _FEWEST = 2.0
 #: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
 _ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
@@ -389,8 +389,8 @@ def _multiplies(node: StackNode) -> bool:
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     """The fixes for an update by a library, of which this share of the step could be saved, the surest first.
 
-    A fused update is one word. If the update takes longer than forward and backward together, it updates far more than
-    they use, which a fused one would still do.
+    A fused update is a change of one word. If the update takes longer than forward and backward together, it updates
+    far more than they use, and so would a fused one.
     """
     facts = _largest(evidence)
     unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0

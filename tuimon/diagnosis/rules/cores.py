@@ -38,10 +38,10 @@ _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)"
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than cores; of several nodes, the worst is reported.
 
-    Fewer threads do the same work on the same cores: they save only what sharing costs (waits at barriers, caches that
+    Fewer threads do the same work on the same cores: they save only the cost of sharing (waits at barriers, caches that
     other threads have emptied). Measured on two cores, at the same delay: one thread instead of eight gains nothing if
     operations take ms, and 5x if they take 0.1 ms. So no gain is estimated, but the work of the pool's threads bounds
-    it. If the program needs all its threads, only more cores help, and nobody knows how much: that is no warning.
+    it. If the program needs all its threads, only more cores help, by an unknown amount: then there is no warning.
     """
     found = [machine for machine in evidence.machines if lost_share(machine) is not None]
     if not found:
@@ -88,7 +88,9 @@ def lost_share(machine: Machine) -> float | None:
 
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
-    """How the run can do with the cores there are, and the line that asks for too many; None if it needs so many."""
+    """A way for the run to manage with its cores, and the line that asks for too many threads; None if it needs them
+    all.
+    """
     if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
         kept = f"let it use more than {machine.kept_to}: os.sched_setaffinity, taskset or a cpuset keeps it"
         return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
@@ -116,7 +118,7 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
 
 # -- cores, or a GPU, that others take
 
-#: What takes the cores, in words, and the fix.
+#: Words for the programs that take the cores, and the fix.
 _HOLDERS: dict[Outside, tuple[str, str]] = {
     "programs": ("other programs hold {:.1f} cores", "check what else runs on the machine (top)"),
     "host": (
@@ -132,7 +134,7 @@ _HOLDERS: dict[Outside, tuple[str, str]] = {
         "check what else runs on the machine (top), or the CPU limit of the container",
     ),
 }
-#: At the end of each operation all wait for a thread without a core. Measured beside busy programs on two cores, one
+#: At the end of each operation all threads wait for one without a core. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x if an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = Fix(
     "call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"

@@ -1,4 +1,4 @@
-"""Rules about the course of a run: first steps, steps that grow longer, standstills, an end that does not come."""
+"""Rules about the course of a run: first steps, steps that grow longer, standstills, a process that does not end."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def warmup(evidence: Evidence) -> Finding | None:
 
 
 class _Longer(NamedTuple):
-    """Two levels of a run of which the later one has longer steps, and what that means."""
+    """Two levels of a run, the later one with longer steps, and the interpretation."""
 
     grown: Grown
     than: str  # the earlier level, as a headline names it
@@ -211,7 +211,7 @@ _GONE = (
 #: How many other threads a hang names (the one that holds what the training waits for is among the first), and how many
 #: groups of equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
-#: By how a program rests after its training: what it does, and how to end it.
+#: By the way in which a program rests after its training: words for it, and how to end it.
 _RESTS: dict[Rest, tuple[str, str]] = {
     "sleep": ("sleeps", "leave out the sleep, or call sys.exit() instead"),
     "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
@@ -220,7 +220,7 @@ _RESTS: dict[Rest, tuple[str, str]] = {
 
 @partial(Rule, "Hang", needs=(BOUNDARIES,), of_moment=True, is_harm=True, contradicts_order=True)
 def hang(evidence: Evidence) -> Finding | None:
-    """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
+    """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, or a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
     found = (_most_of_the_run(evidence),) if evidence.view.session.exit is not None else judged
     return next((each for each in found if each is not None), None)
@@ -315,7 +315,7 @@ def _ended(gone: Gone) -> str:
 def _groups(still: QuietRanks) -> list[Standing]:
     """The places of ranks, workers, and threads that ranks wait for, the odd one first; empty before stacks are taken.
 
-    Without a main thread that goes on while another thread trains: what it happened to be at holds nobody up.
+    A main thread that goes on while another thread trains is left out: its place holds nobody up.
     """
     moving = {rank.pid for rank in still.ranks if rank.main_moves}
     return [
@@ -333,7 +333,7 @@ def _groups(still: QuietRanks) -> list[Standing]:
 
 
 def _standing(still: QuietRanks, groups: Sequence[Standing]) -> str:
-    """The places of all, from the stacks that were taken; until then from the samples of the first rank."""
+    """The places of all processes, from the stacks that were taken; until then from the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     if groups and (len(still.ranks) > 1 or len(groups) > 1):
         return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
@@ -347,7 +347,7 @@ def _standing(still: QuietRanks, groups: Sequence[Standing]) -> str:
 
 
 def _other_end(still: QuietRanks) -> str:
-    """The process that would have to send or receive, for the first rank for which it is known and waits as well."""
+    """The process at the other end of the connection, for the first rank whose other end is known and waits as well."""
     rank = next((rank for rank in still.ranks if rank.peers), None)
     if rank is None:
         return ""

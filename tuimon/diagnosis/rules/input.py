@@ -1,4 +1,4 @@
-"""The rule about the input: does the training wait for its data, why, and what helps. Each cause is a row.
+"""The rule about the input: whether the training waits for its data, the cause, and the remedies. Each cause is a row.
 
 The rows take cells of the data phase in turn; the cause is the row that takes most.
 """
@@ -136,7 +136,8 @@ class Facts(Struct, frozen=True, dict=True):
         }
 
     def _cheaper(self) -> str:
-        """``make augment() data.py:31 cheaper (cache it)``: what to do, by what is known of that line or of its wait.
+        """``make augment() data.py:31 cheaper (cache it)``: the advice, by public knowledge about that line or by its
+        wait.
 
         A line of the loop itself that only takes items is not named.
         """
@@ -162,13 +163,13 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def known(self) -> Known | None:
-        """What is known of the line to blame."""
+        """Public knowledge about the line to blame."""
         native = NativeUse() if self.wait is not None or self.is_blocked else self.native
         return known_of(self.hot and self.hot.place, *self.everyones, native=native)
 
     @cached_property
     def native(self) -> NativeUse:
-        """The code that runs at the line to blame, in the workers or the training thread; empty if neither is there."""
+        """The code that runs at the line to blame, in the workers or the training thread; empty if neither is at it."""
         hot, workers = self.hot, self.workers
         if hot is not None and hot in (workers.hot, workers.hot_in_collate):
             return workers.native
@@ -243,7 +244,7 @@ class Facts(Struct, frozen=True, dict=True):
     def in_this_process(self) -> float | None:
         """The ratio of the environments' time in one process to that in several; None unless it is below one half.
 
-        They compute for as long in either case; the rest of the time goes to messages.
+        They compute for the same time in either case; the rest of the time goes to messages.
         """
         senders, model = self.evidence.data.senders, self.model
         waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
@@ -515,7 +516,7 @@ CAUSES = (
             ),
         ),
         when=lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
-        in_order=lambda f: f.workers.waiting,  # further ones take no core from anybody
+        in_order=lambda f: f.workers.waiting,  # further workers take no core from others
     ),
     _of_workers(
         "slow_item",

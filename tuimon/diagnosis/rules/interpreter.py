@@ -56,7 +56,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
 
 def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, known: Known | None) -> tuple[Fix, ...]:
-    """The fixes: without that work; or with it in a process, which may set the pace by what the training needs of it.
+    """The fixes: without that work; or with the work in a process, which may then set the pace.
 
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches and is on a core for
     80 % of the time. Without that work a step takes 30 % of its time; with the work in a process, 80 %.
@@ -77,7 +77,7 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
 
 @partial(Rule, "Garbage collections", needs=(COLLECTIONS,), takes=lambda cell, _: cell.doing == "gc" and not cell.via)
 def gc_pauses(evidence: Evidence) -> Finding | None:
-    """Python's garbage collector stops the training, on any thread; without collections of the compiler's garbage.
+    """Python's garbage collector stops the training, on any thread; collections of the compiler's garbage do not count.
 
     If markers do not report how long collections take, samples show those that the loop calls itself.
     """
@@ -133,7 +133,7 @@ _PLACES = 3
 
 
 class Guard(NamedTuple):
-    """A guard of torch.compile; ``differs``: what failed it, as the end of "recompiles, as ..."."""
+    """A guard of torch.compile; ``differs``: the difference that failed it, as the end of "recompiles, as ..."."""
 
     differs: str
     fix: str
@@ -221,7 +221,7 @@ def _compiles(cell: Cell) -> bool:
 
 
 def _uncompiled(evidence: Evidence) -> Finding | None:
-    """What runs uncompiled: a function with too many compiled versions, or the code between pieces of a model."""
+    """Code that runs uncompiled: a function with too many compiled versions, or the code between pieces of a model."""
     given_up = evidence.of_run.compiler_events("limit")
     breaks = evidence.of_run.compiler_events("graph_break")
     if given_up:

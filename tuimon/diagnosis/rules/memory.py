@@ -1,4 +1,4 @@
-"""Rules about resources that run out, above all memory: nearly full, filling up, or the reason why the run ended."""
+"""Rules about resources that run out, above all memory: nearly full, filling up, or the cause of the run's end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LET_GO: dict[str, str] = {
 
 
 class _Kind(NamedTuple):
-    """The words for one resource, and how a program ends that has none left."""
+    """The words for one resource, and the way in which a program without any left ends."""
 
     error: str  # a pattern for the line of the exception
     ended: str  # "the training ended as ..."
@@ -213,7 +213,7 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
     )
 
 
-# -- what fills with the steps
+# -- resources that fill with the steps
 
 
 def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int) -> Finding | None:
@@ -360,7 +360,7 @@ def _minutes(length_s: float) -> str:
     return f"{length_s / 60:.0f} minutes" if length_s < 2 * LATER_S else f"{length_s / 3600:.0f} hours"
 
 
-# -- what has ended the run
+# -- the cause of the run's end
 
 
 def _ended_by(evidence: Evidence) -> Finding | None:

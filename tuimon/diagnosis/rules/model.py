@@ -30,7 +30,7 @@ from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE
 
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
-#: Kinds of code in forward and backward that a GPU does not make faster.
+#: Kinds of code in forward and backward that run no faster on a GPU.
 _NOT_OF_MODEL: tuple[Kind, ...] = ("python", "arrays", "codec", "compression", "parser")
 #: Activities in which a line's text decides, provided that nothing waits for a GPU: ``int(x.item())`` is Python too.
 _AT_WORK = ("python", "sync")
@@ -41,8 +41,8 @@ _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     """A finding about a Python function that takes much of forward and backward, which no faster device shortens.
 
-    An operation of torch on a line of the user's looks the same but releases the GIL, so a function counts only if it
-    holds the GIL, or if its lines call nothing but other packages.
+    An operation of torch on the user's line looks the same but releases the GIL. So a function counts only if it holds
+    the GIL, or if its lines call only other packages.
     """
     samples = evidence.samples.where(phase=MODEL).whole
     hot = without_settings(samples, evidence).hottest(runs_python)
@@ -109,7 +109,9 @@ def _runs(evidence: Evidence) -> float:
 
 
 def on_the_cpu(rest: Rest) -> Finding | None:
-    """The model computes on the CPU, or waits for a core, for most of the step; other waits are no computation."""
+    """The model computes on the CPU, or waits for a core, for most of the step; other waits do not count as
+    computation.
+    """
     evidence = rest.evidence
     if evidence.gpu.is_used is not False:
         return None
@@ -188,7 +190,7 @@ _POSITION_BYTES = 8
 
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
-    """Needless work, as shown by what batches hold, how often backward runs, and which gradients it computes."""
+    """Needless work, as shown by the content of batches, the number of backward passes, and the gradients computed."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
     if gpu is not None:
         computes = {name: gpu.phases[name].span for name in MODEL}
@@ -251,7 +253,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
 
 
 def _unused(evidence: Evidence, computes: float) -> Finding | None:
-    """Gradients that no optimizer holds; every input of a product is assumed to cost backward the same."""
+    """Gradients that no optimizer uses; every input of a product is assumed to cost backward the same."""
     unused = evidence.process.unused_gradients
     share = computes * unused.inputs / (unused.of_inputs or 1) if unused is not None else 0.0
     if unused is None or not is_sure(evidence, share, early=False):

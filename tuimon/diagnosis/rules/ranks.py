@@ -1,4 +1,4 @@
-"""Rules about ranks: what they spend on communication, and a late one for which all others wait."""
+"""Rules about ranks: their communication, and a late rank for which all others wait."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             fix = fix.by_up_to(most.high if most is not None else None)
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
-    debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, nobody knows what a change gains
+    debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, the gain of a change is unknown
     return verdict(
         headline,
         debugging or fix,
@@ -238,7 +238,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
 
 
 def _in_turn(evidence: Evidence) -> Finding | None:
-    """In each step another rank is late, and all others wait for it.
+    """A different rank is late in each step, and all others wait for it.
 
     If threads wait for cores, chance decides who is last, and another rule reports the waits.
     """

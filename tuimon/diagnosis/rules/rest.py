@@ -1,4 +1,4 @@
-"""The part of a step that no finding holds, in words: a loop is in order if that is only the model's own work."""
+"""The part of a step that no finding explains, in words; nothing holds a loop back if that is the model's own work."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
 
 
 class Against(NamedTuple):
-    """A fact that speaks against order, in words, with a remedy of unknown gain and its line."""
+    """A fact that shows a fault of the loop, in words, with a remedy of unknown gain and its line."""
 
     what: str
     action: str | None
@@ -83,7 +83,7 @@ class Against(NamedTuple):
 
 
 def against_order(rest: Rest) -> Iterator[Against]:
-    """All that is known of the rest apart from that the model computes."""
+    """All known facts about the rest, except that the model computes."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])

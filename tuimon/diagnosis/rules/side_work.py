@@ -1,4 +1,4 @@
-"""The rule about side work: all that the loop does beside the training, evaluation included. Each remedy is a row."""
+"""The rule about side work: all work of the loop that is not training, evaluation included. Each remedy is a row."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tuimon.session.stacks.trie import Role, user_place
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
-#: Calls that training makes at every update beside the optimizer's step: they cannot be made less often. (A function of
-#: the user's has frames of its own.)
+#: Calls that training makes at every update in addition to the optimizer's step; they cannot be made less often. (A
+#: function of the user's has frames of its own.)
 _OF_UPDATE = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
@@ -121,7 +121,7 @@ class _Work(Struct, frozen=True):
 
     @property
     def known(self) -> Known | None:
-        """What is known of the work's line."""
+        """Public knowledge about the work's line."""
         if self.hot is None or self.kind == "checkpoint":
             return None
         native = NativeUse() if self.runs_model or self.wait else self.native
@@ -129,7 +129,7 @@ class _Work(Struct, frozen=True):
 
     @property
     def wait(self) -> str:
-        """What to do about a line that waits for others; empty if it does work."""
+        """The advice for a line that waits for others; empty if the line works itself."""
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
         return WAITS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
 
@@ -147,7 +147,7 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
     "checkpoint": ("saving checkpoints", "saves"),
     "network": ("calls over the network", "network"),
 }
-#: What to do about the work, as templates; the first match counts.
+#: The advice on the work, as templates; the first match counts.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
     (lambda f: f.known and not f.by_option, "make {f.at} cheaper ({f.known.action}); or run it less often"),
@@ -201,7 +201,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         # samples do not show what could be done less often
         fix = fix._replace(gain=Interval(1.0, fix.gain.high))
     fixes = [fix]
-    if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody does without checkpoints
+    if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody can do without checkpoints
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
     return verdict(
         _headline(work),
@@ -235,7 +235,7 @@ def _headline(work: _Work) -> str:
     return f"{waits}{what}{in_library(work.hot, work.known)}"
 
 
-# -- which function it is, by where samples leave the path of training
+# -- the function to blame, by the places at which samples leave the path of training
 
 
 def _side_function(samples: Samples, update: _Update) -> HotLine | None:
@@ -274,8 +274,8 @@ class _Update:
     def holds(self, row: Sample) -> bool:
         """True if a sample belongs to updates: by its line, or by a library function that leads to backward and step.
 
-        Users cannot make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
-        for the learning rate. Its other calls, such as a logger, are side work.
+        Users cannot make ``Trainer.train()`` do its work around each update less often, such as asking the schedule for
+        the learning rate. Its other calls, such as a logger, are side work.
         """
         if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
             return True

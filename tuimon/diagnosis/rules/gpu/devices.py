@@ -34,7 +34,7 @@ _MODEL_ON_CPU = (
     "no kernel runs on {gpus}: the model computes on the CPU",
     "move the model and each batch to the GPU: .to('cuda'); torch must be a build with CUDA",
 )
-#: By role: the process that holds memory of a GPU without using it, in words, and what to do.
+#: By role: words for a process that holds memory of a GPU without using it, and the advice.
 _HOLDERS = {
     "trainer": ("rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"),
     "worker": (
@@ -73,7 +73,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
 def _idle(
     cause: str, texts: tuple[str, str], still: Sequence[GpuRow], own: Sequence[GpuRow], hot: HotLine | None = None
 ) -> Finding:
-    """The finding, without a gain: nobody knows how well the training would use more GPUs."""
+    """The finding, without a gain, because it is unknown how well the training would use more GPUs."""
     every = len({row.latest.uuid for row in (*own, *still)})
     gpus = ", ".join(str(row.latest.index) for row in still)
     headline, action = (text.format(gpus=f"GPU {gpus}", own=len(own), all=every) for text in texts)
@@ -170,7 +170,7 @@ REPLAYS = Threshold(
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a GPU, in words that follow the GPU's name, and what to do about it."""
+    """A fault of a GPU, in words that follow the GPU's name, and the advice."""
 
     text: str
     remedy: str
@@ -198,7 +198,7 @@ def gpu_health(evidence: Evidence) -> Finding | None:
 
 
 def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None:
-    """The gravest trouble, and among equals the most costly; with the remedies for all troubles of its GPU."""
+    """The most severe fault, and among equals the most costly, with the remedies for all faults of its GPU."""
     order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
     if not order:
         return None
@@ -231,12 +231,12 @@ def _errors(gpu: GpuRow) -> Iterator[Trouble]:
         yield Trouble(f"resends {gpu.resent_per_min} packets a minute over PCIe", xids.CONNECTION, "warning")
 
 
-# -- what keeps it below its speed
+# -- causes of a lower speed
 
 _COOL = "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
 _UNLOCK = "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them, -rgc and -rac reset them"
 _POWER_CAP, _UNNAMED = "power cap", "the driver names no cause"
-#: What to do about each cause of lower clocks, and the severity at most. At its power limit a busy GPU works as it
+#: The advice on each cause of lower clocks, and the highest severity. At its power limit a busy GPU works as it
 #: was built to.
 _CLOCKS: dict[str, tuple[str, Severity]] = {
     "hardware slowdown": (_COOL, "critical"),

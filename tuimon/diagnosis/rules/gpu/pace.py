@@ -1,4 +1,4 @@
-"""Rules about who sets the pace: launches, for which the GPU waits, or the GPU, and then how well it works."""
+"""Rules about the pace of a step: set by launches, for which the GPU waits, or by the GPU, and how well it is used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AUTOCAST_TAKES = Threshold(
 )
 #: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
 _TIMES = 2
-#: What the CPU does while it launches nothing, and whose cost other rules claim.
+#: Activities of a CPU that launches nothing; other rules claim their cost.
 _WAITS: tuple[Doing, ...] = (
     "sync", "gc", "rank", "exchange", "io", "network", "lock", "thread", "message", "sleep", "prompt",
 )  # fmt: skip
@@ -93,9 +93,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
 
 
 def _allocator(evidence: Evidence, step_ms: float) -> tuple[str, HotLine | None, float | None] | None:
-    """If torch's allocator gives memory back in each step: what to do, the line that has it do so, how often it does.
+    """The advice if torch's allocator gives memory back in each step, with the line that causes it and the number.
 
-    None if it seldom does, or that is unknown; the number is None if it is not counted.
+    None if that is rare or unknown; the number is None if it is not counted.
     """
     device = evidence.gpu_time.device if evidence.gpu_time is not None else None
     row = next((row for row in evidence.torch_memory if row.device == device), None)
@@ -114,9 +114,9 @@ def _allocator(evidence: Evidence, step_ms: float) -> tuple[str, HotLine | None,
 
 
 def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
-    """Why a loop launches so much, for people; and the fixes, never none.
+    """The reason for a loop's many launches, for people, and at least one fix.
 
-    First come fixes of what this very loop does, if they surely gain enough, then all others by their gains.
+    Fixes for peculiarities of this loop come first if they certainly gain enough, then all others by their gains.
     """
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
@@ -242,7 +242,7 @@ class _GpuUse(NamedTuple):
 def keeps_busy(rest: Rest) -> Finding | None:
     """The GPU always has something to do, which is right if it works as well as it can.
 
-    That is not so if it may be waiting itself: for other ranks, or for work that events on one stream do not show.
+    It may be waiting itself: for other ranks, or for work that events on one stream do not show.
     """
     evidence, gpu = rest.evidence, rest.evidence.gpu.steps
     if gpu is None:
@@ -297,7 +297,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
 
 def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _GpuUse:
-    """How well a busy GPU is used; ``most``: what it does for most of the time, in words."""
+    """How well a busy GPU is used; ``most``: its main work, in words."""
     evidence = rest.evidence
     if evidence.world_size > 1:  # it may only be waiting for the others
         exchange = evidence.exchange
@@ -407,7 +407,7 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 
-    Kept only where nothing else explains an idle GPU.
+    Kept only if nothing else explains an idle GPU.
     """
     known = evidence.gpu.counted
     figures = [
@@ -436,7 +436,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
 
 
 def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) -> Finding:
-    """Events and NVML exclude each other, so neither is believed; a trace is, though its profiler slows the CPU."""
+    """Events and NVML contradict each other, so neither is trusted; a trace is, although its profiler slows the CPU."""
     events, counters = found
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:

@@ -1,4 +1,4 @@
-"""Rules about waits for the GPU: which are harmless, as it sets the pace, and which let it idle; copies to it."""
+"""Rules about waits for the GPU (harmless if the GPU sets the pace, harmful if it idles) and copies to it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
 
 
 def _awaits_no_batch(cell: Cell) -> bool:
-    """True if launches that run ahead would hide the cell's time: it is no wait for a batch that others make."""
+    """True if launches that run ahead would hide the cell's time: all time but waits for batches that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
 
 
@@ -197,7 +197,7 @@ def calls_at(place: Place) -> Sequence[SyncCall]:
 
 
 def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
-    """What to write in place of the calls; None stands for a copy."""
+    """The replacement for the calls; None stands for a copy."""
     if calls is None:
         return f"use pinned memory and non_blocking=True at {at(place)}: the copy then does not wait"
     if not calls:
@@ -298,5 +298,5 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
 
 
 def _hidden(share: Interval, part: float) -> Interval:
-    """What is saved of a copy's share of the step if this part of it is done while the GPU computes the rest."""
+    """The part of a copy's share of the step that is saved if this part of it runs while the GPU computes."""
     return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)
