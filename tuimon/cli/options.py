@@ -29,7 +29,7 @@ class _Paragraphs(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its errors are two lines: the mistake, then the option probably meant or where to read on."""
+    """A parser whose errors are two lines: the mistake, then the option probably meant or a pointer to the help."""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse a word that is not among the choices. Raises ArgumentError."""

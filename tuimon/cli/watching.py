@@ -66,7 +66,7 @@ def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -
 
 
 def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
-    """Watch in the full screen until the user leaves; returns how, with tuimon's exit code.
+    """Watch in the full screen until the user leaves; returns the outcome with tuimon's exit code.
 
     If the terminal is lost, a session with a log is recorded on to the end of the run.
     """

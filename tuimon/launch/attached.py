@@ -92,7 +92,8 @@ class Candidate(NamedTuple):
 def find_candidates() -> list[Candidate]:
     """This user's processes that have torch loaded or a live ring, without their workers.
 
-    Processes with markers come first, then the others, some of which have only imported torch; oldest first in each.
+    Processes with markers come first, then the others, some of which have only imported torch; the oldest first in each
+    group.
     """
     own, user = os.getpid(), os.getuid()
     listed = [candidate_of(pid, user) for pid in sorted(procfs.pids()) if pid != own]

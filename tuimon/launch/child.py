@@ -201,8 +201,8 @@ class Launched:
                 os.killpg(self.pid, signal.SIGCONT)  # a stopped process would not see it
 
 
-#: Programs that ignore SIGPIPE only if they are told to, and then have all that they start ignore it, as systemd has
-#: its services. Python and Rust (``uv run``) ignore it for themselves alone.
+#: Programs that ignore SIGPIPE only if configured to, and then make all programs that they start ignore it, as systemd
+#: does for its services. Python and Rust (``uv run``) ignore it for themselves alone.
 _HANDING_ON = {b"sh", b"dash", b"bash", b"zsh", b"ksh", b"busybox", b"systemd"}
 
 

@@ -6,7 +6,7 @@ Python's objects), the call is made there; otherwise the process goes on and is 
 only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
 thread. Until then one page is allocated in the process, which the process cannot write, and nothing else.
 
-There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
+There are no breakpoints: if gdb were killed meanwhile, they would stay in the process's code and end it.
 
 Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, gdb is run again
 with fewer registers (``known_registers``).
@@ -127,7 +127,7 @@ def pending_call_page(functions: Mapping[str, int], path: str, statement: str) -
 _CANNOT_WRITE = "Couldn't write extended state status"
 #: Older versions of gdb do not know how many registers a processor with AMX has.
 _KNOWS_AMX = 14
-#: Lines of gdb's that are no errors begin with these.
+#: Lines of gdb's output that are not errors begin with these.
 _NO_ERROR = ("[", "0x", "warning: ")
 #: How often the process is stopped at most to find a safe point, and how long it runs between.
 TRIES = 100

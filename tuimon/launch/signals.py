@@ -1,4 +1,6 @@
-"""Signals to tuimon beside a training: those that make it leave are noted, those of a headless run are passed on."""
+"""Signals to tuimon while it watches a training: those that make it leave are noted, those of a headless run are passed
+on.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _LEAVE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: A signal to several processes, to a group or to one after the other, reaches all of them within this (s).
 TOGETHER_S = 0.1
-#: Signals about a process's own stops, children, files and faults, and those nobody can receive: not passed on.
+#: Signals about a process's own stops, children, files and faults, and signals that cannot be received: not passed on.
 _OWN = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGCHLD),
     *(signal.SIGWINCH, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ),

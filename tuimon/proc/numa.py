@@ -21,7 +21,7 @@ _MOST = 1 << 16
 
 
 def core_numbers(text: str) -> frozenset[int]:
-    """The numbers in a list such as ``0-3,8``; empty if the text is no list."""
+    """The numbers in a list such as ``0-3,8``; empty if the text is not a list."""
     found: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

@@ -67,7 +67,7 @@ def _arguments_at(pid: int) -> int:
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:
-    """True if this very process, not a later one with the same pid, exists now and is no zombie."""
+    """True if this very process, not a later one with the same pid, exists now and is not a zombie."""
     stat = procfs.read_process_stat(pid)
     if stat is None:
         procfs.start_ticks(pid)  # raises if we have no file handle left, which does not mean that the process has ended

@@ -153,7 +153,7 @@ def parse_stat(raw: bytes | None) -> Stat | None:
 class HeldFile:
     """A file of /proc that is read again and again: held open, a read of stat takes 11 us in place of 27."""
 
-    #: Most files held open; each read of a further one opens it anew, as do reads when no descriptor is left.
+    #: Most files held open; each read of a further one opens it again, as do reads when no descriptor is left.
     MOST = 128
     _held = 0  # held now
 
@@ -306,7 +306,7 @@ def os_ids(pid: int, idents: Iterable[int]) -> dict[int, int]:
     try:
         resolved: dict[int, int] = {}
         for descriptor, offset in product(unknown, _OFFSETS):
-            with suppress(OSError, OverflowError):  # the thread is gone, or the id is no address
+            with suppress(OSError, OverflowError):  # the thread is gone, or the id is not an address
                 tid = int.from_bytes(os.pread(memory, 4, descriptor + offset), "little")
                 if tid in tids:
                     resolved.setdefault(descriptor, tid)

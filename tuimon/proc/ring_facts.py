@@ -55,7 +55,7 @@ def read_side_file(path: str) -> bytes:
 
 
 def decoded(raw: bytes | str, kind: type[T]) -> T | None:
-    """What a process has left as JSON; None if it is damaged, or not of this type."""
+    """The value that a process has left as JSON; None if it is damaged, or not of this type."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -126,7 +126,7 @@ class RingFacts(Struct, frozen=True, gc=False):
 
 #: The fields of a ``Process`` record that the monitor finds out by itself; all others are reported.
 _OWN = ("t", "pid", "ppid", "start_unix_s", "command", "role", "markers", "markers_reason", "omp_num_threads", "ended")
-#: Those facts that are no value of a type.
+#: The facts that are not of the expected type.
 _STACKS = ("of_process", "raised_in", "loop")
 _OF_PROCESS = {each.name: each.type for each in msgspec.structs.fields(Process) if each.name not in _OWN}
 _OTHERS = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in _STACKS}

@@ -95,7 +95,7 @@ class Rights(NamedTuple):
             _cut(handles, 0)
 
     def _enter(self, handles: list[int], name: str) -> str:
-        """Add the handle of what lies in the last folder and return ""; for a symbolic link only return its target."""
+        """Add the handle of the entry in the last folder and return ""; for a symbolic link only return its target."""
         self._check(handles[-1], _SEARCH)
         handle = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=handles[-1])
         if not stat.S_ISLNK(os.fstat(handle).st_mode):

@@ -25,7 +25,7 @@ class Suspicion(Struct, frozen=True, gc=False):
 class Source:
     """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``.
 
-    What the monitor wants of it meanwhile is in the process table.
+    The monitor's requests to it are in the process table.
     """
 
     #: for people, and for Notice.source: "markers", "stacks", "gpu", "processes", "log"

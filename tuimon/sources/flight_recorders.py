@@ -61,7 +61,7 @@ def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
         return _PlainUnpickler(io.BytesIO(data)).load()
     except NotPlain:
         raise
-    except Exception as error:  # a damaged pickle raises whatever it comes to
+    except Exception as error:  # a damaged pickle may raise anything
         raise NotPlain(f"{type(error).__name__}: {error}") from error
 
 

@@ -337,7 +337,7 @@ def _emptied_by(node: ast.AST) -> Iterator[str]:
 
 
 def _is_renewed(keeper: str, loop: ast.AST) -> bool:
-    """True if the keeper begins anew, or is emptied, in each turn of a loop."""
+    """True if the keeper is made again, or emptied, in each iteration of a loop."""
     for node in ast.walk(loop):
         if keeper in _emptied_by(node):
             return True

@@ -1,7 +1,7 @@
-"""Where the CPU time of the run's threads goes, Python or not, by phase: samples of the kernel's, at almost no cost.
+"""The use of the run's threads' CPU time below Python, by phase: samples by the kernel, at almost no cost.
 
-perf_event_open(2) stops no thread for them: 23 times in each second of a thread's CPU time the kernel notes the address
-that it is at, in a ring that is read every two seconds. py-spy's ``--native`` stops all threads of a process for each
+perf_event_open(2) stops no threads: 23 times in each second of a thread's CPU time the kernel records the thread's
+address in a ring, which is read every two seconds. py-spy's ``--native`` stops all threads of a process for each
 sample, and unwinds their stacks.
 """
 
@@ -152,7 +152,7 @@ class SampledProcess:
         self._waiting += [(when_ns, tid, self.library_at(address)) for when_ns, address in samples]
 
     def library_at(self, address: int) -> str:
-        """The name of the library that an address lies in."""
+        """The name of the library that contains an address."""
         if address == IN_KERNEL:
             return KERNEL
         at = bisect_right(self._mapped, (address, math.inf)) - 1
@@ -201,7 +201,7 @@ class NativeSource(Source):
         self._read_s: float | None = None  # the last time
 
     def read(self) -> Iterable[Record]:
-        """What each process has run since the last call, as far as its phases are known."""
+        """The libraries that each process has run since the last call, as far as its phases are known."""
         now_s, roles = time.monotonic(), self._table.roles
         if self._read_s is None and (denied := why_none()) is not None:
             message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"

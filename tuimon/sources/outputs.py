@@ -23,7 +23,7 @@ _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 def output_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
     """A new file of its owner alone, at ``path`` once the block has ended; an exception leaves everything as it was.
 
-    ``force``: it may replace a regular file that is no log. Raises UsageError where something else is at ``path``,
+    ``force``: it may replace a regular file that is not a log. Raises UsageError where something else is at ``path``,
     TuimonError for any OSError, one raised in the block included.
     """
     with _reported(path):
@@ -46,7 +46,7 @@ def check_output(path: str, *, force: bool = False) -> None:
 
 
 def _begin(path: str, *, force: bool) -> tuple[str, int]:
-    """A new file beside the one that is to be written, with a name that no user's file has."""
+    """A new file beside the one to be written, with a name that no user's file has."""
     unborn = os.path.join(os.path.dirname(_target(path, force=force)), f".tuimon-{os.urandom(8).hex()}")
     return unborn, create_private(unborn)
 

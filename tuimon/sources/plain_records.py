@@ -26,7 +26,7 @@ _R = TypeVar("_R", bound=Record)
 def plain_record(record: _R) -> _R:
     """The record, with all its text on one line, without escape sequences and control characters.
 
-    What needs no change stays the same object: of most, the JSON shows that, in a twentieth of the time.
+    A record that needs no change stays the same object; for most, the JSON shows that in a twentieth of the time.
     """
     try:
         line = msgspec.json.encode(record)

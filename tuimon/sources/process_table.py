@@ -21,7 +21,7 @@ class ProcessId(NamedTuple):
 
 #: A phase of a loop, or the time between two that have no markers: begin and end (ns, monotonic), and its name.
 TimedPhase = tuple[int, int, str]
-#: What a process was seen to do: backwards or updates in its ring; backward, or torch's worker loop, in samples of
+#: The observed activity of a process: backwards or updates in its ring; backward, or torch's worker loop, in samples of
 #: its main thread.
 Seen = Literal["marked", "training", "loading"]
 
@@ -59,7 +59,7 @@ class ProcessTable:
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed
         self.version = object()
-        #: the processes that are read as often as ever, however many there are; written by the monitor, as are the next
+        #: the processes that are always read at the full rate; written by the monitor, as are the next
         self.focus: frozenset[int] = frozenset()
         #: the process that is sampled all the time, others in rotation; None: the first rank
         self.sampled_first: int | None = None

@@ -1,4 +1,4 @@
-"""What the syntax of the user's files shows: blocks, loops, code without gradients, imports, counts that are set."""
+"""Facts from the syntax of the user's files: blocks, loops, code without gradients, imports, counts that are set."""
 
 from __future__ import annotations
 
@@ -236,5 +236,5 @@ def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
             yield from ((each.lineno, "workers") for each in args[-len(defaults) :] if each.arg == "num_workers")
 
 
-#: Of a file that cannot be read.
+#: The facts of a file that cannot be read.
 NO_FACTS = FileFacts(())

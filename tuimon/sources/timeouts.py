@@ -21,7 +21,7 @@ class CallWithTimeout(Generic[T]):
         self._work: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[T | _Raised] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.pending = False  # a call is under way whose answer nobody has received
+        self.pending = False  # a call is under way, and its answer has not been received
 
     def call(self, work: Callable[[], T], timeout_s: float) -> T | None:
         """Return what ``work`` returns, or raise what it raises; None when that takes longer.

@@ -1,4 +1,4 @@
-"""Records of a process's traces for its log: whoever takes a trace leaves a record of it beside the ring.
+"""Records of a process's traces for its log: the taker of a trace leaves a record of it beside the ring.
 
 So ``tuimon trace``, another monitor and the screen's own key all come into the log of the run, by one way.
 """

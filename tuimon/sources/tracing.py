@@ -191,7 +191,7 @@ Parts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
 TIMEOUT_S = 2.0
 _POLL_S = 0.02
-#: A sample stands for the time around it, up to half the way to its neighbours, and for no more than so many spacings.
+#: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
 _MOST_SPACINGS = 1.5
 _NAME_CHARACTERS = 120
 
@@ -217,7 +217,7 @@ def code_of(ring: RingReader) -> ProcessCode:
 
 
 def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
-    """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
+    """The stretches of the trace of this order, in ns of the monotonic clock; none without a file."""
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:

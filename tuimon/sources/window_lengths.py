@@ -6,7 +6,8 @@ place of one takes off more than half of it; its sums are the same.
 
 from __future__ import annotations
 
-#: Up to so many ranks all windows are one interval long; with more than that two, beyond twice as many four, ...
+#: Up to this many ranks, all windows are one interval long; with more, two intervals; with more than twice as many,
+#: four; ...
 _FEW_RANKS = 8
 #: No window is longer, whatever the interval: a rank's figures are at most this old, and a hang is reported in time.
 LONGEST_S = 8.0
@@ -23,7 +24,7 @@ def longest_intervals(ranks: int, interval_s: float) -> int:
 
 
 def stride_of(count: int, most: int) -> int:
-    """The least power of two so that of ``count`` numbers in a row at most so many are its multiples."""
+    """The least power of two of which at most this many of ``count`` consecutive numbers are multiples."""
     stride = 1
     while stride * most < count:
         stride *= 2

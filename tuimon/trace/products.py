@@ -47,7 +47,7 @@ class _Inputs(NamedTuple):
     texts: list[str]
 
     def shape(self, index: int) -> _Shape:
-        """The shape of a tensor. Raises ValueError if the input is no tensor."""
+        """The shape of a tensor. Raises ValueError if the input is not a tensor."""
         sizes = [size for size in self.sizes[index] if isinstance(size, int)]
         if not sizes or len(sizes) < len(self.sizes[index]):
             raise ValueError("no tensor")

@@ -204,7 +204,7 @@ class Trace(Struct):
 def read_trace(path: str) -> Trace:
     """The trace in a file. Raises TraceError."""
     try:
-        # opening a pipe would block, and what is no regular file has no end
+        # opening a pipe would block, and other special files have no end
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)

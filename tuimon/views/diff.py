@@ -28,7 +28,7 @@ _BESIDE_CODE = 36  # columns of the figures beside a line of code
 _MANY_TIMES = 9.0
 #: Shown for an interval that reaches from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
-#: Words for what a line does, unless that is simply its work; below in ``_VIA``, for what it waits for.
+#: Words for the activity of a line, unless it simply works; in ``_VIA`` below, for the causes of waits.
 _DOING: dict[Doing, str] = {
     "collate": "collate",
     "draw": "indices",
@@ -156,7 +156,7 @@ def _figure(row: Row, value: float | None) -> str:
 
 
 def _change(row: Row) -> str:
-    """The change in percent of the value before, or in its unit if that was 0; ``~`` marks what may be chance."""
+    """The change in percent of the value before, or in its unit if that was 0; ``~``: it may be chance."""
     if row.difference is None:
         return ABSENT
     sign = "~" if row.significant is False else ""

@@ -1,4 +1,4 @@
-"""Findings in words: a rule's title, what a fix gains, which rules could not judge, the evidence."""
+"""Findings in words: a rule's title, the gain of a fix, the rules that could not judge, the evidence."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def gain_text(fix: Fix | FixJson) -> str:
 
 
 def fix_text(fix: Fix | FixJson) -> str:
-    """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
+    """``make f() cheaper (2.2x to 4.5x faster)``: one fix with its gain, if known."""
     return plain(fix.action) + (f" ({gained})" if (gained := gain_text(fix)) else "")
 
 
 def markdown_lines(finding: Finding | FindingJson) -> list[str]:
-    """A finding, its place and its first fixes as Markdown that is as easy to read as it is."""
+    """A finding, its place and its first fixes, as Markdown that is easy to read as plain text."""
     lines = [f"{rule_title(finding.rule)}: {plain(finding.headline)}"]
     for where in finding.where[:1]:
         source = f": `{plain(where.source).strip()}`" if where.source else ""
@@ -168,7 +168,7 @@ def _of_the(whole: str) -> Callable[[float], str]:
 
 
 _OF_TIME, _OF_DATA, _OF_CPU_TIME = _of_the("time"), _of_the("time for data"), _of_the("CPU time")
-#: Figures whose name says too little without the code: how each is called, and how its value is written.
+#: Figures whose names say too little without the code: the name to show, and the format of the value.
 _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "worker_busy_ratio": ("workers make batches", _OF_TIME),
     "worker_cpu_ratio": ("worker CPU", lambda value: f"{percent(value)} of a core"),

@@ -70,7 +70,7 @@ def spread_text(texts: Iterable[str]) -> str:
 
 
 def says_nothing(low: float, high: float, whole: float | None = 1.0) -> bool:
-    """True if two bounds exclude next to nothing of a whole."""
+    """True if two bounds of a share exclude almost nothing."""
     return bool(whole) and high - low >= (1.0 - NOTHING) * (whole or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The GPUs of a run in a few words, and how long they idle in each phase: for the title line and for headless."""
+"""The GPUs of a run in a few words, and their idle time in each phase: for the title line and for headless."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class HeadlessView:
         self._latest: dict[object, object] = {}  # what was written last, by what it is about
 
     def show(self, session: Session, findings: Sequence[Finding], measuring_s: int | None = None) -> None:
-        """Write a line on where the run is; before it, new notices of the sources.
+        """Write a line on the progress of the run; before it, new notices of the sources.
 
         ``measuring_s``: for how long steps have been measured while no verdict has held; None once one has.
         """
@@ -88,7 +88,7 @@ class HeadlessView:
             self._write_wrapped(f"{name}: {headline_text(first)}")
 
     def _is_new(self, about: object, what: object) -> bool:
-        """True if this is not what was written last about it; it is from now on."""
+        """True if this text differs from the last one about the same thing; remembers it."""
         is_new = self._latest.get(about) != what
         self._latest[about] = what
         return is_new
@@ -131,7 +131,7 @@ class HeadlessView:
 
 
 def _news(now: Parts, findings: Sequence[Finding]) -> Iterator[tuple[object, object, Iterable[str]]]:
-    """What is to be written once: what it is about, what of it may change, and its lines."""
+    """A text to write once: its subject, the part of it that may change, and its lines."""
     for notice in now.notices:
         yield ("notice", notice.source), notice.message, [advice(notice.message, notice.hint, notice.source)]
     if nodes := nodes_text(now.nodes):
@@ -206,7 +206,7 @@ def phases_text(phases: Sequence[Phase]) -> str:
 
 
 def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
-    """How the run ended, its steps and phases, the primary finding with what to do."""
+    """The end of the run, its steps and phases, the primary finding with its fix."""
     from tuimon.views.report.report import report_of  # noqa: PLC0415  (only at the end of a run)
 
     end, report = session.exit, report_of(session, findings, log="")

@@ -307,7 +307,7 @@ class SinceStart(Struct):
 
     steps: int
     dropped: int = field(name="dropped_markers")
-    phase_s: dict[str, float]  # "between": of data or forward, which markers cannot tell apart
+    phase_s: dict[str, float]  # "between": of data or forward, which markers cannot separate
     eval_count: int = field(name="eval_iterations")
     gc_s: float | None
     timed_s: float  # length of the steps that were timed ...
@@ -349,8 +349,8 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     since_start: SinceStart | None = None
     state: str | None = None
     behind: int | None = None  # steps behind the first
-    late_ms: float | None = None  # by how much its own work is longer than the others', a step
-    wait_ms: float | None = None  # how long it waits for the others, a step
+    late_ms: float | None = None  # the time by which its own work is longer than the others', a step
+    wait_ms: float | None = None  # its wait for the others, a step
     late_ratio: float | None = None  # ``late_ms`` and ``wait_ms`` as shares of its step
     wait_ratio: float | None = None
     restarts: int | None = None
@@ -372,7 +372,7 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
 
     @property
     def trouble(self) -> tuple[bool, float]:
-        """Sort key: ranks that are not well come first, then those that are late by most."""
+        """Sort key: ranks in trouble come first, then the latest ones."""
         return self.is_well, -(self.late_ms or 0.0)
 
 
@@ -414,7 +414,7 @@ class RanksSummary(Struct):
 
 
 class StateJson(Struct):
-    """The last state of the training: while it only starts, there are no phases, and no findings except of harm."""
+    """The last state of the training; while it is still starting, there are no phases, and only findings about harm."""
 
     name: str
     for_s: float | None

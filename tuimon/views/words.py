@@ -275,7 +275,7 @@ def memory_head(history: MemoryHistory) -> str:
 
 
 def limits_text(history: MemoryHistory) -> list[str]:
-    """What the figures leave out, and how they were measured."""
+    """Allocations that the figures leave out, and the way in which they were measured."""
     notes = ["the figures leave out what was allocated before the recording"]
     if history.trigger == "asked":
         notes.append("steps are counted from backward to backward; growth is what most steps leave allocated")
@@ -400,7 +400,7 @@ def gpu_idle_in(trace: TraceTaken) -> float | None:
 
 
 def trace_text(trace: TraceTaken) -> list[str]:
-    """What was traced, then idle time, waits of the CPU, operators and kernels; times are of one step.
+    """The traced steps, then idle time, waits of the CPU, operators and kernels; times are of one step.
 
     ``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before); then the training paused ...``
     """

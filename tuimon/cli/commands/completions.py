@@ -1,4 +1,4 @@
-"""``tuimon completions``: what a shell needs to complete tuimon's commands and options."""
+"""``tuimon completions``: the script with which a shell completes tuimon's commands and options."""
 
 from __future__ import annotations
 

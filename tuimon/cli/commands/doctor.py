@@ -1,4 +1,4 @@
-"""``tuimon doctor``: what works on this machine, what does not, and how to fix it. No check changes anything."""
+"""``tuimon doctor``: checks what works on this machine, and how to fix the rest. No check changes anything."""
 
 from __future__ import annotations
 

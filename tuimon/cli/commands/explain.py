@@ -1,4 +1,4 @@
-"""``tuimon explain``: what a verdict means, how sure it is, what to do."""
+"""``tuimon explain``: the meaning of a verdict, its certainty, and the advice."""
 
 from __future__ import annotations
 

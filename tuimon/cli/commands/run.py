@@ -98,7 +98,7 @@ def _headless(command: Sequence[str], options: Options) -> int:
             from tuimon.cli.watching import watch_headless
 
             watch_headless(monitor, options.refresh_s, step=relay.step)
-        except Exception as error:  # noqa: BLE001  (whatever breaks in tuimon, the training runs on to its own exit code)
+        except Exception as error:  # noqa: BLE001  (if tuimon breaks, the training still runs to its own exit code)
             write_message(
                 f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on"
             )

@@ -256,7 +256,7 @@ class TimedBoundary(Struct, eq=False):
     def narrow(self, lowest: float, highest: float) -> None:
         """The offset of the clocks is between these.
 
-        The GPU reached it before it was seen done: an offset by which it did not belongs to other events.
+        The GPU reached it before it was seen done; an offset that contradicts this belongs to other events.
         """
         seen_ns = max(self.earliest_ns, self.latest_ns)
         self.earliest_ns = min(max(self.earliest_ns, self.gpu_ns + lowest), seen_ns)

@@ -66,7 +66,7 @@ class TimedStep(Struct):
     def exchange(self, last: Pass) -> GpuExchange | None:
         """The exchange of gradients as the step's last pass shows it; None while the offset of the clocks is unknown.
 
-        Without a forward pass if the step begins with backward: the pass then lies in the step before.
+        Without a forward pass if the step begins with backward: the pass then belongs to the step before.
         """
         if not last.update.is_estimated:
             return None
@@ -230,7 +230,7 @@ class Sums:
             self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns
 
     def record(self, t: float, pid: int, window_s: float, device: int, *, several_ranks: bool) -> GpuTime:
-        """The record of all results; those by which ranks are compared only if there are several."""
+        """The record of all results; results that compare ranks only if there are several ranks."""
         return GpuTime(
             t=t,
             pid=pid,

@@ -4,7 +4,7 @@ Never called: ``amdsmi_get_violation_status``, which sleeps 100 ms between two r
 ``amdsmi_get_gpu_metrics_info`` gives at once, and ``amdsmi_get_gpu_pci_throughput``, which takes a second.
 
 Units are those of amdsmi.h. One call, ``amdsmi_get_gpu_metrics_info``, answers most of it; the binding writes "N/A" for
-what a GPU does not report. Of a GPU that is partitioned, the first partition reports the whole GPU's power and load.
+what a GPU does not report. The first partition of a partitioned GPU reports the whole GPU's power and load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a vendor's driver gives: its library, devices that answer queries, and a place for each GPU."""
+"""The base of a vendor's driver: its library, devices that answer queries, and a place for each GPU."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class VendorLibrary:
 
     @classmethod
     def opened(cls: type[Library], use: Callable[[Library, int], Answer]) -> Answer | Problem:
-        """What ``use`` makes of an open library that counts so many GPUs; else a Problem, and it is closed."""
+        """The result of ``use`` for an open library and its number of GPUs; or a Problem, and the library is closed."""
         library = None
         try:
             library = cls()
@@ -280,7 +280,7 @@ class VisibleGpu(Struct, frozen=True, gc=False):
 
 
 _RETRY_S = (5.0, 60.0)
-#: How often the parts of a GPU are listed anew.
+#: The interval at which the parts of a GPU are listed again.
 _PARTS_EVERY_S = 30.0
 
 

@@ -145,7 +145,7 @@ class Inventory(NamedTuple):
 
 
 def inventory(library: Nvml, number: int) -> Inventory:
-    """The inventory of a driver that counts so many GPUs (``tuimon doctor``). Raises DriverError."""
+    """The inventory of a driver with this number of GPUs (``tuimon doctor``). Raises DriverError."""
     handles = [library.handle(index) for index in range(number)]
     support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
     return Inventory(

@@ -1,4 +1,4 @@
-"""What NVML reads many at once: fields (``nvmlDeviceGetFieldValues``), how fast they grow, limits on clocks, and GPM.
+"""NVML's counters that are read in batches: fields (``nvmlDeviceGetFieldValues``), their rates, limits on clocks, GPM.
 
 Units are those of nvml.h, at the NVML_FI_DEV_* of the same number.
 """

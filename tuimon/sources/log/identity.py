@@ -55,7 +55,7 @@ class SharedFrameIds:
 
 
 class Identity:
-    """Changes the records of one log in place: nobody else holds what has just been decoded."""
+    """Changes the records of one log in place: nothing else holds records that have just been decoded."""
 
     def __init__(self, node: int, frames: SharedFrameIds) -> None:
         """``node``: the number that distinguishes its processes from those of other logs."""
@@ -98,7 +98,7 @@ def _on_node(ids: Any, base: int) -> Any:  # noqa: ANN401  (an id, or any rows t
     return ids if isinstance(ids, str) else type(ids)(_on_node(each, base) for each in ids)
 
 
-#: Fields with moments beside a record's own, and with ids of processes and threads beside its own.
+#: Further fields with moments, and with ids of processes and threads.
 _MOMENTS: dict[type[Record], tuple[str, ...]] = {
     Steps: ("first_backward_s", "first_step_s", "last_step_s"),
     GpuTime: ("exchanges.reached_s",),

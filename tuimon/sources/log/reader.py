@@ -44,7 +44,8 @@ def decode(line: bytes) -> Record | None:
 
 
 def decode_lines(lines: bytes) -> tuple[list[Record], int]:
-    """The records of whole lines, in a third of the time that ``decode`` takes line by line; how many are no records.
+    """The records of whole lines, in a third of the time that ``decode`` takes line by line; and the number of other
+    lines.
 
     Blank and torn lines are not counted: what was torn was written again.
     """
@@ -81,7 +82,7 @@ def check_header(line: bytes, path: str) -> Header:
     return header
 
 
-#: A longer line is no record: the longest are command lines, of 2 MB at most.
+#: A longer line is not a record: the longest are command lines, of 2 MB at most.
 LINE_LIMIT = 4 << 20
 
 #: The user's next step if the operating system refuses a log.

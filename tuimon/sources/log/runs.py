@@ -1,4 +1,4 @@
-"""What a path stands for: one log, or the runs whose logs lie in a folder.
+"""The meaning of a path: one log, or the runs whose logs are in a folder.
 
 Logs with one name are one run, as long as they were written side by side.
 """
@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
         return f"{self.path} ({self.run})" if len(self.logs) > 1 else self.path
 
     def notices(self, t: float) -> Iterator[Notice]:
-        """What else is in its folder."""
+        """The other runs in its folder."""
         if self.others:
             which = f"run {self.run}, of {1 + len(self.others)} in this folder"
             message = f"{which}; by --run NAME also {names(self.others, _RUNS, 'more')}"

@@ -63,7 +63,7 @@ class NodeLog(Lines):
         return self._read_s + self.shift_s
 
     def read_ahead(self, count: int) -> None:
-        """Read so many records now, or as many as there are, for ``waiting``."""
+        """Read this many records now, or all that there are, for ``waiting``."""
         while len(self.waiting) < count and not self.at_end:
             records: list[Record] = []
             try:
@@ -100,7 +100,7 @@ class NodeLog(Lines):
 class PlayPace:
     """Plays at ``speed`` times the recorded pace.
 
-    ``at_once_s``: so many recorded seconds are due at once, the rest is played, to ``most_s`` at most.
+    ``at_once_s``: the recorded seconds that are due at once; the rest is played, up to ``most_s``.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ def _order(head: LogHead) -> tuple[bool, int, str, float]:
 
 
 def _allow_files(count: int) -> None:
-    """Let this process have so many more files open, as far as it may."""
+    """Raise this process's limit of open files by a number, as far as is permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -317,7 +317,7 @@ class LogSource(Source):
     """A log, or all of a run: its records at once, or at ``speed`` times the recorded pace, then those appended."""
 
     name = "log"
-    #: A read ends once it has passed on so many records.
+    #: A read ends once it has passed on this many records.
     BATCH = 20_000
 
     def __init__(

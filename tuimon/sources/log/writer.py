@@ -72,7 +72,7 @@ def create(path: str, run: str | None = None) -> Created:
 
 
 def _create_in(folder: str, flags: int, run: str | None) -> Created:
-    """A file that nobody else has, also where nodes have one host name and one set of pids, as containers may."""
+    """A file with a unique name, even if nodes share a host name and a set of pids, as containers may."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
     words = ["tuimon", run, os.uname().nodename.partition(".")[0], stamp, str(os.getpid())]
     stem = os.path.join(folder, "-".join(_NOT_IN_NAMES.sub("_", word)[:_LONGEST_IN_NAME] for word in words if word))
@@ -127,7 +127,7 @@ def _begins_a_log(beginning: bytes) -> bool:
         line = plain_lines(io.BytesIO(beginning.lstrip(b"\n")), beginning, "").readline(_HEADER_BYTES)
         return msgspec.json.decode(line, type=_HeaderTag).type == "header"
     except (UnreadableLog, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False  # whatever it is, it is not ours to replace
+        return False  # we may not replace it, whatever it is
 
 
 def cannot_write(path: str, error: OSError) -> LogError:
@@ -195,8 +195,7 @@ class LogWriter:
         """Create the file for its owner alone, or one with a name of its own where ``path`` is a folder.
 
         ``run``: the run's, in that name. ``force``: an earlier log of that name is replaced once the first records are
-        written. Raises LogError when the file
-        cannot be written, is locked, is an earlier log, or is no log at all.
+        written. Raises LogError if the file cannot be written, is locked, is an earlier log, or is not a log.
         """
         self.lost = 0  # records dropped
         self._sleep = sleep

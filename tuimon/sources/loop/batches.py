@@ -7,7 +7,8 @@ from tuimon.bounds import Latest
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import Step
 
-#: A training may begin with an evaluation: so many batches, or so many ns of them, are held back until they are steps.
+#: A training may begin with an evaluation: up to this many batches, or ns of batches, are held back until they count as
+#: steps.
 _HELD, _HELD_NS = 32, 20_000_000_000
 #: Most batches that the very first update may take, fetched in a row: no earlier step shows how many it takes.
 _FIRST_GROUP = 16
@@ -221,7 +222,9 @@ class Batches:
         return ended
 
     def begin_training(self) -> bool:
-        """The first backward or update: batches before it were evaluated; whether some were told to be steps."""
+        """The first backward or update: batches before it were evaluated. Returns whether some had been reported as
+        steps.
+        """
         if self.forward is None:
             return False
         self.eval_ns += sum(step.total_ns for step in self.forward)

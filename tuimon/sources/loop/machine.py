@@ -30,7 +30,7 @@ from tuimon.sources.loop.steps import StepFinder
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
 
-#: What came before a stretch, if not a kind of marker: nothing, or a fetch that found the end.
+#: Values for a stretch that no marker precedes: nothing came before it, or a fetch that found the end.
 _START, _EXHAUSTED = 0, 1
 #: (kind before, kind after) -> label of the stretch between them, outside every pair of markers; others: "other".
 _STRETCH = {
@@ -267,7 +267,7 @@ class LoopMachine:
     def _is_abandoned(self, kind: int, value: int) -> bool:
         """True if an optimizer step that is still open has raised: its post-hook does not run then.
 
-        That is so when the same optimizer begins another step, or a batch is fetched straight from inside one.
+        This happens when the same optimizer begins another step, or a batch is fetched directly inside one.
         """
         if kind == OPTIMIZER_BEGIN:
             return any(begin.kind == kind and begin.value == value for begin in self._stack)

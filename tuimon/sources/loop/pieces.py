@@ -38,7 +38,7 @@ class Rounds:
 
     @property
     def open(self) -> int:
-        """How many updates of an unfinished round have come; 0 where there are no rounds."""
+        """The number of updates of an unfinished round so far; 0 if there are no rounds."""
         return self._at if self.size > 1 else 0
 
     @property
@@ -47,7 +47,7 @@ class Rounds:
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
     def pass_updates(self, count: int) -> int:
-        """Pass so many updates that were only counted; returns how many steps end with them."""
+        """Pass a number of updates that were only counted; returns the number of steps that end with them."""
         if self.size == 1:
             return count
         steps, self._at = divmod(self._at + count, len(self._order))
@@ -87,15 +87,15 @@ class Drive(Enum):
     API = "api"
 
 
-#: Pieces of steps are held back up to so many, or so long (ns) from the end of the first on, which may have begun with
-#: minutes of set-up. In a loop with an optimizer the first few show whether fetches bound the steps.
+#: Pieces of steps are held back up to this number, or for this time (ns) from the end of the first, which may have
+#: begun with minutes of set-up. In a loop with an optimizer the first few show whether fetches bound the steps.
 _UPDATES = 8, 3_000_000_000
 #: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
 _BATCH_UPDATES = 8, 20_000_000_000
 #: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
 _FETCHED_UPDATES = 8, 1_000_000_000_000
-#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
-#: are rare, and a loop whose optimizer is not torch's is known so much later.
+#: Backwards before the first optimizer step may accumulate gradients, so that none of them is a step. 32 and more in
+#: one step are rare, and a loop whose optimizer is not torch's is recognised that much later.
 _BACKWARDS = 32, 20_000_000_000
 #: ... less rare if the program has an optimizer of torch's. Only if that never steps, or steps unseen in compiled code,
 #: is the loop known so much later.

@@ -118,7 +118,9 @@ class StepFinder:
             self._use_batch(1, trains=not returned)
 
     def _use_batch(self, backwards: int, *, trains: bool) -> None:
-        """Count what was fetched until now as used, by so many backwards and those that wait; ``trains``: for sure."""
+        """Count the batches fetched until now as used, by this number of backwards and by waiting ones; ``trains``: for
+        certain.
+        """
         batches, step = self.batches, self.open
         if batches.forward is not None:
             self.begins_anew |= batches.begin_training()

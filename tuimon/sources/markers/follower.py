@@ -135,7 +135,7 @@ class RingFollower:
         self._skip_past()
 
     def is_due(self, now_ns: int, longest: int) -> bool:
-        """True if it is due to be read; ``longest``: its windows are of at most so many intervals from now on."""
+        """True if it is due to be read; ``longest``: the most intervals in its windows from now on."""
         self._ends.longest = longest
         return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
 
@@ -236,7 +236,7 @@ class RingFollower:
     def _feed_other(  # noqa: PLR0912  (one for each kind)
         self, time_ns: int, kind: int, flag: int, tid: int, value: int
     ) -> None:
-        """A marker that is no boundary of its thread's loop."""
+        """A marker that is not a boundary of its thread's loop."""
         # a collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of
         # any: these are of no loop
         if kind == layout.GC_PAUSE:

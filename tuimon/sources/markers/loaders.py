@@ -158,7 +158,7 @@ class _Loader(Struct):
         self.given = 0
 
     def add_given(self, iterator: int, count: int = 1) -> None:
-        """The epoch under way has given so many more batches; a later iterator begins another epoch."""
+        """The epoch under way has given a number of further batches; a later iterator begins another epoch."""
         if iterator > self.iterator > 0:
             self.begin_epoch(iterator)
         elif iterator != self.iterator:
@@ -198,7 +198,7 @@ class LoaderTracker:
     def add_stretch(self, stretch: MarkedStretch, steps: StepFinder) -> None:
         """Attach fetches to their loaders, and backwards of any thread to the batches they use.
 
-        ``steps``: those of its thread. Where a profiler of ours slows them, how long it waited is in no figure.
+        ``steps``: those of its thread. The waits of fetches that our profiler slows down are in no figure.
         """
         opened = stretch.opened
         if stretch.kind == layout.BACKWARD_BEGIN:
@@ -330,7 +330,7 @@ class LoaderTracker:
     # -- what uses its batches
 
     def _add_unused(self, loader: _Loader, count: int) -> None:
-        """Add so many batches that came without a backward between them."""
+        """Add a number of batches that came without a backward between them."""
         for each in self._loaders.values():
             if each.has_ended:  # and no backward since: what an iterator has given until its end was evaluated
                 each.settle(trains=False)

@@ -37,14 +37,14 @@ def refused_folders(now_s: float) -> list[Notice]:
     ]
 
 
-#: Of rings that lost their names while their processes run, and are read on: what is wrong, and what to do.
+#: The notice about rings whose files were removed while their processes run; their markers are still read.
 _DELETED = (
     "the ring of {process} was deleted from {folder}, as by a logout with RemoveIPC=yes or a cleaner of temporary"
     " files: its markers are still read, but DataLoader workers that start from now on are not timed",
     "Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or set TUIMON_RING_DIR to a folder that nobody"
     " empties before the next start.",
 )
-#: Of those whose markers end before their processes do: a file was cut short, or its folder fails.
+#: The notice about rings whose markers end before their processes do: a file was cut short, or its folder fails.
 _UNREADABLE = (
     "the ring of {process} cannot be read any more: its markers end here",
     "Check the file system of {folder}, and what cuts files short there; or name another folder in TUIMON_RING_DIR"

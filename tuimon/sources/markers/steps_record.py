@@ -26,8 +26,9 @@ class CountedPhases:
     """Learns from timed steps, and divides the time of counted ones.
 
     They are divided like steps of the usual length, but for what they took beyond that, such as for a checkpoint. How
-    much that is in all is known, though not one of them need have been timed. It is divided like what long timed steps
-    took beyond the usual, as far as so many are to be expected; else they have paused outside all pairs of markers.
+    much that is in all is known, though not one of them need have been timed. It is divided like the excess of long
+    timed steps, as far as that many of them are to be expected; the rest counts as a pause outside all pairs of
+    markers.
 
     >>> phases = CountedPhases()
     >>> _ = phases.learn([Step(total_ns=10, phases={"forward": 4, "backward": 6})] * 3)
@@ -60,7 +61,7 @@ class CountedPhases:
         return summed([usual_sums, *(step.phases for step in longer)])
 
     def divide(self, count: int, total_ns: int) -> dict[str, int]:
-        """The phases of so many counted steps that took so long together; none before a step was timed."""
+        """The phases of a number of counted steps with their total time; none before a step was timed."""
         each_ns = sum(self._usual_ns.values())
         if each_ns <= 0:
             return {}
@@ -111,7 +112,7 @@ def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]
 def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[RankStep]:
     """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
 
-    ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
+    ``intervals``: the number that the steps cover; the windows of other ranks may be shorter.
     """
     stride = stride_of(sum(step.count for step in ended), _KEPT_STEPS * intervals)
     return [
@@ -127,7 +128,7 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
 
 #: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
 _MOST = 1 << 62
-#: A longer pause is no pause but damage, in ns.
+#: A longer pause (in ns) is damage, not a pause.
 _LONGEST_NS = 3_600_000_000_000
 #: Most buckets of a record: a noisy loop fills one with each step, and this many take 300 bytes.
 BUCKETS = 32

@@ -24,8 +24,8 @@ ROWS = 32
 #: Most ended threads that a record names.
 _ENDED = 16
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
-#: A thread that slept through so many reads rests: it is read only in every so many reads, unless some thread that was
-#: not read may have run.
+#: A thread that slept through this many reads rests: it is then read only once in a number of reads, unless a thread
+#: that was not read may have run.
 _RESTS_AFTER = 4
 _RESTING_READS = 8
 #: CPU time of a process that threads may have used before those that rest are read: the kernel counts it in ticks.
@@ -232,7 +232,7 @@ def _file_system(pid: int, written_bytes: int) -> str:
 class ChildrensCpu(Struct):
     """CPU of one process's children that no window of their own holds: first and last moments, or all of a short life.
 
-    Without this a third of what workers use that are started anew each epoch would seem to be other programs'.
+    Without this, a third of the CPU of workers that are restarted each epoch would seem to belong to other programs.
     """
 
     reported_s: float = 0.0  # of the children that it has waited for, in records so far

@@ -167,7 +167,7 @@ class MachineSource(Source):
     def _tasks(self, groups: Iterable[ControlGroups]) -> Iterable[ResourceUse]:
         """Threads and processes under the limit that is nearest: of a control group, the user, or the machine.
 
-        Of the user's threads only those of the run are known; root is exempt from the user's limit.
+        Only the run's threads among the user's are known; root is exempt from the user's limit.
         """
         pid = self._table.root_pid
         found = [use for group in groups for use in group.uses(PIDS)]
@@ -201,7 +201,7 @@ class MachineSource(Source):
         if limit is not None:
             yield "held", limit.throttled_s
         cores = self._cores()
-        counted = allowed if allowed <= cores.keys() else cores.keys()  # a container may number its cores anew
+        counted = allowed if allowed <= cores.keys() else cores.keys()  # a container may renumber its cores
         try:
             ticks = [[int(cores[number][place]) for place in (*_BUSY, _STOLEN)] for number in counted]
         except (ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""What each process of a run is, and its role: it trains, loads data for one that does, is a child of one, or else."""
+"""The role of each process of a run: it trains, loads data for a trainer, is a child of one, or something else."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def roles_of(
 
 
 def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int], bool]) -> frozenset[int]:
-    """Who trains, until markers show it: processes that a launcher gave a rank, else the outermost Pythons.
+    """The processes that train, until markers show them: those with a rank from a launcher, otherwise the outermost
+    Pythons.
 
     A process that only waits for another Python program to end has launched it: the other one may train.
     """
@@ -178,7 +179,7 @@ def _is_child(process: ProcessFacts, processes: Mapping[int, ProcessFacts], trai
 
 
 def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_ring: str | None = None) -> str | None:
-    """Why a process has no markers, for people; None where nobody expects any. ``no_ring``: as it says itself."""
+    """The reason why a process lacks markers, for people; None if none are expected. ``no_ring``: as it says itself."""
     if not process.is_python or role in ("worker", "child"):
         return None
     if no_ring is not None:

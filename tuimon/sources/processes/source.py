@@ -130,7 +130,7 @@ class ProcessSource(Source):
         self._descendants = Descendants()
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
-        self._found_ended: list[Process] = []  # workers that had ended when they were found, and nobody has waited for
+        self._found_ended: list[Process] = []  # workers that had ended when they were found, not waited for yet
         self._reported_left_out = False
         self._reported: set[str] = set()  # notices that come once a run
 
@@ -230,14 +230,18 @@ class ProcessSource(Source):
             self._found_ended.append(msgspec.structs.replace(ended, ended=True))
 
     def _is_ours(self, pid: int, start: int) -> bool:
-        """True if it is of the run: root and named ones by pid and start time; any other was found as a child."""
+        """True if it belongs to the run: the root and named processes by pid and start time; others were found as
+        children.
+        """
         if pid == self._table.root_pid:
             return self._table.root_start_ticks in (None, start)
         named = [ticks for number, ticks in self._table.named if number == pid]
         return not named or start in named
 
     def _notices(self, roles: dict[int, ProcessRole], now_s: float) -> Iterator[Notice]:
-        """What cannot be measured, and why: each notice once, for the first process that it concerns."""
+        """Notices of figures that cannot be measured, with the reason: each once, for the first process that it
+        concerns.
+        """
         if bool(self._left_out) != self._reported_left_out:
             self._reported_left_out = bool(self._left_out)
             level: Literal["ok", "info"] = "info" if self._left_out else "ok"

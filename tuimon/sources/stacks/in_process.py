@@ -36,7 +36,7 @@ _LONGEST_NS = 3600 * 10**9
 
 
 class _Window(msgspec.Struct):
-    """Contents of the stack file beside the stacks."""
+    """Contents of the stack file apart from the stacks."""
 
     order: int
     window: int
@@ -55,7 +55,7 @@ class Rate(NamedTuple):
 
 
 def affordable_rate(sample_s: float, cpu_ratio: float, limit_hz: float) -> Rate:
-    """The rate at which samples of so many CPU seconds use this share of a core, and a window of about 20 samples."""
+    """The rate at which samples of this CPU cost (s) use this share of a core, and a window of about 20 samples."""
     hz = max(1, int(min(cpu_ratio / max(sample_s, 1e-6), limit_hz, FASTEST_HZ)))
     return Rate(hz, min(max(_SAMPLES / hz, _WINDOW_S[0]), _WINDOW_S[1]))
 

@@ -50,7 +50,7 @@ def program_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
 
 
 def command_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
-    """The installed package of which a process only runs a command or module, given a stack of the process."""
+    """The installed package whose command or module is all that a process runs, by a stack of the process."""
     stack = _from_script(stack)
     first = _first(stack)
     if first is None or first.function != "<module>":

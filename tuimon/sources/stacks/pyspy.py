@@ -80,7 +80,7 @@ _ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
 
 
 def find() -> str | None:
-    """The py-spy beside tuimon's own interpreter, on PATH, or where it was installed; never by a relative path."""
+    """The py-spy next to tuimon's own interpreter, on PATH, or where it was installed; never by a relative path."""
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
     paths = chain((os.path.join(folder, "py-spy") for folder in folders), _installed())
     usable = (path for path in paths if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK))
@@ -150,7 +150,7 @@ class Recording(Struct):
         """
         output = os.memfd_create("tuimon-stacks")
         messages = os.memfd_create("tuimon-messages")
-        limit_s = math.ceil(2 * window_s + 3)  # it ends by itself if nobody is left to stop it
+        limit_s = math.ceil(2 * window_s + 3)  # it ends by itself if no process is left to stop it
         command = [
             *(binary, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
             *("--threads", "--full-filenames"),

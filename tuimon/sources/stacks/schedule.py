@@ -59,9 +59,9 @@ class Shares(NamedTuple):
 
 
 def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
-    """The parts for so many processes: the first rank, which people watch, is sampled well however many others run.
+    """The parts of the budget for a number of processes: the first rank, which people watch, is always sampled well.
 
-    A budget of 0.03 gives one trainer alone 0.0276; with 8 workers beside it 0.0193, and 0.0083 for all of them.
+    A budget of 0.03 gives one trainer alone 0.0276; with 8 workers, 0.0193 for the trainer and 0.0083 for all workers.
     """
     left = 0.92 * budget_ratio
     gil = budget_ratio - left
@@ -166,13 +166,13 @@ _ROTATION_S = 8.0
 _UNMEASURED_S = 8.0
 #: A first window may use this many seconds' worth of its group's budget.
 _FIRST_BURST_S = 10.0
-#: A process that begins to train is paid for anew, but not more often than this many seconds: what its set-up has cost
-#: must leave no gap in its first steps, and a search that starts a training every few seconds keeps to the budget.
+#: The account of a process that begins to train is reset, but at most once in this many seconds: the cost of its set-up
+#: must leave no gap in its first steps, and a search that starts a training every few seconds must keep to the budget.
 _PAID_ANEW_S = 60.0
 
 #: Seconds since the latest training began until sampling that takes cores from it spares them, and the share of the
-#: budget that it uses from then on: our choice. Where a pool of threads computes on all cores, a step is longer by up
-#: to twice what py-spy uses (measured as 2 to 4 % with steps of 1.3 ms on two cores, as 1 % with this share).
+#: budget that it uses from then on: our choice. If a pool of threads computes on all cores, a step is longer by up to
+#: twice the CPU that py-spy uses (measured as 2 to 4 % with steps of 1.3 ms on two cores, as 1 % with this share).
 _FULL_S = 30.0
 _SPARING_RATIO = 0.25
 
@@ -317,7 +317,7 @@ class WindowSchedule:
         return self._processes[key]
 
     def forget_others(self, wanted: Container[ProcessKey]) -> None:
-        """Drop what is held about processes that are no longer sampled."""
+        """Drop the data on processes that are no longer sampled."""
         self._processes = {key: process for key, process in self._processes.items() if key in wanted}
 
 

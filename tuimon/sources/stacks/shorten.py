@@ -20,7 +20,8 @@ PER_MAIN_THREAD = 24
 PER_PROCESS = 52
 _DEPTH = 48
 #: A stack that ends in the user's code is shortened as late as one elsewhere with this many times the samples: our
-#: choice. Of ten programs 1 to 4 were tried: a higher one keeps more of the user's lines, and less of what they call.
+#: choice. 1 to 4 were tried on ten programs: a higher number keeps more of the user's lines, and fewer of the frames
+#: below them.
 _USERS_WEIGHT = 2
 
 Stack = tuple[RawFrame, ...]  # root first
@@ -115,12 +116,13 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
 
 
 def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
-    """How many of its outermost frames show a stack's phase, and what the loop's own lines call, be it by a library.
+    """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, even through a
+    library.
 
     The first frame of each part of torch shows the phase, also where forward and backward run inside
     ``optimizer.step(closure)``: of ``main``, ``step`` (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and
-    ``relu`` (nn) the first four do, of ``main step closure loss`` the first three. Below torch's loader its fetcher
-    counts as well, and the user's first frame, which makes the data; below an import the package that it is of.
+    ``relu`` (nn) the first four do, of ``main step closure loss`` the first three. Below torch's loader, its fetcher
+    counts as well, and so does the user's first frame, which makes the data; below an import, the imported package.
     """
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
@@ -154,7 +156,7 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
         return kept[stack] * (_USERS_WEIGHT if ids.traits(stack[-1]).user else 1)
 
     loop = loop_depth(counts, ids)
-    for depth in (loop, max(loop - 1, 0)):  # the latter: there is no room for all that the loop's lines call
+    for depth in (loop, max(loop - 1, 0)):  # the latter: there is no room for all calls of the loop's lines
         least = {stack: telling_depth(stack, depth, ids) for stack in kept}
         while len(kept) > room:
             rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)

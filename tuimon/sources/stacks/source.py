@@ -39,11 +39,10 @@ from tuimon.torch_code import is_loader_idle_loop, is_worker_loop, loads_data
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
-#: A window ends early once it has used so many times the CPU that it was planned with: our choice, beyond what a loaded
-#: machine adds.
+#: A window ends early once it has used this many times its planned CPU: our choice, more than a loaded machine adds.
 _OVERSPENT = 3.0
-#: Up to so many training processes the end of every window is awaited closely; of more, only that of the first one's:
-#: with 64 some window ends at nearly any moment.
+#: With up to this many training processes the end of every window is awaited closely; with more, only that of the first
+#: process: with 64, some window ends at nearly any moment.
 _FEW_TRAINERS = 4
 
 
@@ -214,7 +213,9 @@ class StackSource(Source):
         self.running[pid] = _Running(recording, window, self._files(window.key))
 
     def _follow_threads(self) -> None:
-        """While no core is free, keep py-spy beside the thread in focus; of other processes it is put there once."""
+        """While no core is free, keep py-spy on the core of the thread in focus; for other processes it is put there
+        once.
+        """
         self._cores.sample()
         self._schedule.are_cores_crowded = self._cores.are_crowded
         if not self._cores.are_crowded:
@@ -261,11 +262,11 @@ class StackSource(Source):
         return len(trainers) <= _FEW_TRAINERS or pid == trainers[0]
 
 
-#: Share (0..1) of a worker's samples in which it waits for something to do, from which it idles, of at least so many:
-#: our choice. Of 8 samples of one that works half of the time, 7 or 8 are idle in 4 of 100 cases.
+#: A worker idles if it waits for work in this share (0..1) of its samples, if there are at least this many: our choice.
+#: If it works half of the time, 7 or 8 of 8 samples are idle in 4 of 100 cases.
 _IDLE_SHARE, _ENOUGH_SAMPLES = 0.8, 8
-#: Seconds for which workers that idle are not sampled: our choice, some windows of the trainer. What they cost goes to
-#: the trainer meanwhile, whose samples show more.
+#: Seconds for which idle workers are not sampled: our choice, some windows of the trainer. The trainer gets their CPU
+#: meanwhile, since its samples show more.
 _RESTS_S = 5.0
 
 
@@ -342,7 +343,7 @@ class WindowRecords:
         return new
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
-        """Drop what is held of processes that are no longer sampled."""
+        """Drop the data on processes that are no longer sampled."""
         self._parked = {key: threads for key, threads in self._parked.items() if key in wanted}
         self._loops.forget_others(wanted)
 

@@ -1,4 +1,4 @@
-"""Two sides compared: refused where that means nothing, else the speedup, its causes, and what makes it uncertain."""
+"""Compares two sides: the speedup, its causes, and its uncertainty; refused if the comparison would be meaningless."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
         for run in runs:
             _check(run, name)
     taken = fmean(run.taken for run in after) - fmean(run.taken for run in before)
-    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # how others may have changed the step time, as a logarithm
+    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # by which others may have slowed steps; a logarithm
     rows = _rows(before, after, longer)
     per_sample = any(each.effect == "per sample" for each in differing)
     smaller = (_samples(before[0].facts) or 1) / (_samples(after[0].facts) or 1) if per_sample else 1.0
@@ -134,9 +134,9 @@ def outcome_of(speedup: Range) -> Outcome:
     return "same" if is_narrow else "unclear"
 
 
-# -- how alike both sides are
+# -- the likeness of both sides
 
-#: Facts by name, with what a difference means.
+#: Facts by name, with the consequence of a difference.
 _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
     ("program", lambda facts: started_program(facts.command) or None, "void"),
     ("GPUs", lambda facts: facts.gpu_names, "void"),
@@ -183,7 +183,7 @@ def _samples(facts: RunFacts) -> int | None:
 
 
 class _Quantity(NamedTuple):
-    """How a row is estimated on one side."""
+    """The estimate of a row on one side."""
 
     name: str
     unit: Unit
@@ -196,7 +196,7 @@ class _Quantity(NamedTuple):
         return estimate(runs, self.figure, unsure_ms**2, is_log=self.widened is not None)
 
 
-#: What a run has once: name, unit, figure.
+#: Figures that a run has once: name, unit, figure.
 _ONCE: tuple[tuple[str, Unit, Callable[[Run], float | None]], ...] = (
     ("GPU utilisation", "%", lambda run: None if run.gpu_ratio is None else 100 * run.gpu_ratio),
     ("host memory", "bytes", lambda run: run.host_bytes or None),
@@ -209,7 +209,7 @@ _ONCE: tuple[tuple[str, Unit, Callable[[Run], float | None]], ...] = (
 
 
 def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
-    """Step time, throughput, phases, CPU, waits; then what a run has once. ``longer`` widens the first two."""
+    """Step time, throughput, phases, CPU, waits; then figures that a run has once. ``longer`` widens the first two."""
     quantities = [
         _Quantity("step time", "ms", lambda _, row: step_ms(row), longer),
         _Quantity(
@@ -249,11 +249,11 @@ def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int, estim
     return Row(quantity.name, quantity.unit, before, after, after - before, *interval, significant, estimated)
 
 
-# -- what explains it
+# -- the causes
 
 #: Kinds of work counted as one when looking for what has become longer: few samples may decide between them.
 _WORK = frozenset(("own", "torch", "launch", "item"))
-#: What identifies a cell in any run, even if its lines have moved: its kind, and a function in a file.
+#: The identity of a cell in any run, even if its lines have moved: its kind, and a function in a file.
 _Key = tuple[object, ...]
 
 
@@ -340,7 +340,7 @@ def _finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
 
 
 def _promise(before: Runs, after: Runs, speedup: Range) -> Promise | None:
-    """The gain estimated for the fix of the gravest finding that is gone; None if it had no estimate."""
+    """The gain estimated for the fix of the most severe finding that is gone; None if it had no estimate."""
     other = _findings(after)
     for finding in (each for key, each in _findings(before).items() if key not in other):
         fix = _done(finding, before[0].facts, after[0].facts)
@@ -373,7 +373,7 @@ def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
     return made[0] if made and has_changed else None
 
 
-# -- the headline, and what makes the comparison uncertain
+# -- the headline, and causes of uncertainty
 
 
 def _headline(
@@ -438,7 +438,7 @@ def _state(before: Runs, after: Runs) -> str:
 
 
 def _notes(before: Runs, after: Runs) -> Iterator[str]:
-    """What makes the comparison uncertain, the gravest first."""
+    """Causes of uncertainty in the comparison, the most important first."""
     sides = [("BEFORE", run) for run in before] + [("AFTER", run) for run in after]
     for name, run in sides:
         shared = next((each for each in run.findings if each.rule == "neighbour" and each.severity != "benign"), None)

@@ -10,7 +10,7 @@ from tuimon.diagnosis.cells import Doing, Phase, Via
 from tuimon.views.report_types import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
-#: How a measured gain compares with its estimate.
+#: The outcome of comparing a measured gain with its estimate.
 Kept = Literal["kept", "more", "less", "unclear"]
 #: The fate of a finding.
 Became = Literal["gone", "new", "stays"]
@@ -60,8 +60,8 @@ class Row(msgspec.Struct, frozen=True):
 class LineChange(msgspec.Struct, frozen=True):
     """A part of a step that is of one kind and in one function, at its most frequent line in the later run.
 
-    A wait counts as what was waited for: ``via`` then names the wait, and the line is that of the process or thread
-    that was waited for, such as a worker. If ``file`` is empty, only the kind is known.
+    A wait counts at its cause: ``via`` then names the wait, and the line is that of the process or thread that caused
+    it, such as a worker. If ``file`` is empty, only the kind is known.
     """
 
     file: str
@@ -102,7 +102,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """The runs of one side, and which part of them was compared."""
+    """The runs of one side, and the part of them that was compared."""
 
     runs: list[str]
     facts: RunFacts  # of the first run
@@ -117,10 +117,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
     headline: str
     outcome: Outcome
-    #: How much faster: time of a step before / after, or of a sample if steps differ in size.
+    #: The speedup: time of a step before / after, or of a sample if steps differ in size.
     speedup: Range
     per_sample: bool = False
-    notes: list[str] = msgspec.field(default_factory=list)  # what disturbs the comparison
+    notes: list[str] = msgspec.field(default_factory=list)  # notes on the uncertainty of the comparison
     before: Side
     after: Side
     unlike: list[Unlike] = msgspec.field(default_factory=list)

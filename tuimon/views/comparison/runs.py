@@ -65,7 +65,7 @@ Figure = Callable[["Run", StepStretch], float]
 
 
 class Run(Struct, frozen=True, kw_only=True, dict=True):
-    """What is compared of one run; small enough that dozens of them fit in memory."""
+    """The data of one run to compare; small enough that dozens of them fit in memory."""
 
     name: str
     report: Report

@@ -34,7 +34,7 @@ _Rows = dict[tuple[str, ...], list[tuple[tuple[str, ...], object]]]
 
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-#: All metrics at one moment, of those that have samples: later moments change nothing of it.
+#: The metrics with samples at one moment; later moments do not change it.
 Snapshot = tuple[Family, ...]
 
 
@@ -70,7 +70,7 @@ class Snapshots:
 
 
 def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> Snapshot:
-    """All metrics that are known now."""
+    """All metrics with a known value now."""
     rows = _rows(parts_of(session.over("recent")), findings, labels)
     return tuple(family for metric in METRICS if (family := _family(metric, rows)).samples)
 

@@ -1,4 +1,4 @@
-"""The table of metrics: every name, label and help text there is; docs/metrics.md lists the same.
+"""The table of metrics: every name, label and help text; docs/metrics.md lists the same.
 
 Names end in their unit; those of GPUs follow OpenTelemetry's conventions for hardware. Label values are bounded: ranks,
 GPUs, phases, rules; never files, lines, pids or names that a program makes up.

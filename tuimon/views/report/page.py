@@ -115,7 +115,7 @@ _AROUND = 3
 
 
 class Page(NamedTuple):
-    """The report of a run, and what its section of the page draws."""
+    """The report of a run, and the charts of its section of the page."""
 
     report: Report
     section: dict[str, Any]  # Any: what the template is given, field by field
@@ -138,7 +138,7 @@ def mean_steps(own: ProcessView) -> list[MeanStep]:
 
 
 def _flames(own: ProcessView) -> Iterator[dict[str, Any]]:
-    """What the training thread does, and the DataLoader workers together; nothing without samples."""
+    """The activities of the training thread, and of the DataLoader workers together; nothing without samples."""
     workers = [own.view.of(worker.pid) for worker in own.workers]
     for title, of in (("What the training thread does", [own]), ("What the DataLoader workers do", workers)):
         tree = Samples.joined(each.samples for each in of).tree()

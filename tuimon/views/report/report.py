@@ -1,4 +1,4 @@
-"""What a report says of a run over one span: part by part for screen, lines and metrics, and as a whole."""
+"""The report of a run over one span: part by part for screen, lines and metrics, and as a whole."""
 
 from __future__ import annotations
 
@@ -163,12 +163,12 @@ class Parts:
 
     @cached_property
     def phases_of(self) -> str:
-        """Which rank or training it is, if there are several."""
+        """The rank or training, if there are several."""
         return which_training(self.session).text_of_rank
 
     @cached_property
     def progress(self) -> types.ProgressJson | None:
-        """How far it has come; None if nothing is known of that."""
+        """Its progress; None if unknown."""
         made = run_progress(self.session.shown().focus) if self.own.pid else Progress()
         return filled(types.ProgressJson, made, text=progress_text(made)) if made != Progress() else None
 

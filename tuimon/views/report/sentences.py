@@ -1,4 +1,4 @@
-"""The report in three sentences: what ran, what it waits for, what to do; its verdict and its end in words."""
+"""The report in three sentences (the run, the verdict, the advice); its verdict and its end in words."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _rank(rank: Rank) -> list[str]:
 
 
 def _late_ms(rank: Rank) -> float:
-    """How much longer a rank's own work takes than the others', in ms; 0 if the difference is small."""
+    """The time by which a rank's own work exceeds the others', in ms; 0 if the difference is small."""
     late_ms = rank.late_ms or 0.0
     return late_ms if late_ms > SMALL * (rank.steps.median_ms or 0.0) else 0.0
 

@@ -47,7 +47,7 @@ def brief(report: Report) -> dict[str, Any]:  # Any: JSON
     """The report in 6 kB, where possible; ``left_out`` counts the rows that each list lacks.
 
     Never cut are ``steps``, ``phases`` and ``findings`` of the contract. The phases of each rank, the counters of GPUs
-    and what tuimon itself costs are always left out.
+    and tuimon's own cost are always left out.
     """
     ordered = structs.replace(report, gpus=[], cost=None, ranks=sorted(report.ranks, key=lambda rank: rank.trouble))
     whole = _rounded(ordered)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Leave(NamedTuple):
-    """How the app was left: tuimon's exit code, and the line to print on the restored terminal."""
+    """The outcome of the app: tuimon's exit code, and the line to print on the restored terminal."""
 
     exit_code: int
     message: str | None = None
@@ -145,7 +145,7 @@ class TuimonApp(TerminalApp[Leave]):
             self.exit(self._end_of_run())
 
     def _end_of_run(self) -> Leave:
-        """How the app is left when the run is over or was not launched here."""
+        """The outcome of the app when the run is over or was not launched here."""
         end = self.monitor.session.exit
         code = self.monitor.exit_code or 0 if self.monitor.launched is not None else 0
         if end is not None and end.has_failed:
@@ -179,7 +179,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.show(self.monitor.session, self.monitor.findings, frozenset(self.idle_keys()))
 
     def idle_keys(self) -> dict[str, str]:
-        """The actions that have nothing to do here, and why."""
+        """The actions that have nothing to do here, each with the reason."""
         monitor, session, findings = self.monitor, self.monitor.session, self.monitor.findings
         runs = monitor.is_live and bool(session.trainer()) and session.exit is None
         paused, zoomed = self.board.title_line.paused, self.board.zoomed
@@ -222,13 +222,13 @@ class TuimonApp(TerminalApp[Leave]):
         return True
 
     def action_help(self) -> None:
-        """Show what the focused pane shows and the keys; Enter there explains every number."""
+        """Explain the focused pane and the keys; Enter there explains every number."""
         from tuimon.views.tui.sheets.help import HelpSheet
 
         self.push_screen(HelpSheet(self.focused.id if self.focused else None))
 
     def action_findings(self) -> None:
-        """Show all findings in full, how the verdict changed, and what could not be judged."""
+        """Show all findings in full, the changes of the verdict, and the rules that could not judge."""
         from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 
         self.push_screen(FindingsSheet(self.monitor))
@@ -278,7 +278,7 @@ class TuimonApp(TerminalApp[Leave]):
             ask_to_inject(self, self.monitor.hooks)
 
     def action_profile(self, mode: Mode) -> None:
-        """Show where the time of the chosen thread goes, else of the thread that the verdict blames."""
+        """Show where the time of the chosen thread goes; without one, of the thread that the verdict blames."""
         from tuimon.views.tui.profile.profile_pane import blamed
 
         profile, session = self.board.profile, self.monitor.session

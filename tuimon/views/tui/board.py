@@ -1,4 +1,4 @@
-"""The board: all panes and their places, which follow from the terminal's size and from what there is to show."""
+"""The board: all panes and their places, which follow from the terminal's size and the panes' contents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Box(NamedTuple):
 
 
 class WantedRows(NamedTuple):
-    """How many rows of content each pane could fill; ``lines``: the panes that show a single line, which says why."""
+    """The rows of content that each pane could fill; ``lines``: the panes that show only one line with a reason."""
 
     phases: int
     threads: int
@@ -159,7 +159,7 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         if name in panes and (least[name] <= room or not heights):
             heights[name] = min(least[name], room)
             room -= heights[name]
-    if "phases" in heights:  # first of all, who holds the others up
+    if "phases" in heights:  # first of all, the ranks that hold the others up
         more = min(room, max(0, wanted.ranks + _FRAME - heights["phases"]))
         heights["phases"] += more
         room -= more
@@ -203,9 +203,9 @@ _FRAME_COLUMNS = 4
 
 
 class Pacing:
-    """Decides at which ticks to draw: when something has come since the last drawing, once a window at most.
+    """Decides at which ticks to draw: after something new has come, but at most once a window.
 
-    Records of one window come over some ticks. With two ticks a window and something new at each of five ticks, the
+    Records of one window come over several ticks. With two ticks a window and something new at each of five ticks, the
     first, third and fifth draw; drawing is half of what the full screen costs.
     """
 
@@ -227,7 +227,7 @@ class Pacing:
 class KeysLine(Canvas):
     """The last line: keys in the words of their bindings, those of the focused pane first; a click presses one.
 
-    At its right is what tuimon itself costs.
+    At its right is tuimon's own cost.
     """
 
     def __init__(self, id: str | None = None) -> None:
@@ -239,7 +239,7 @@ class KeysLine(Canvas):
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.fit())
 
     def show(self, idle: frozenset[str], cost: Cost | None) -> None:
-        """Show all keys but those of ``idle`` actions, and what tuimon costs."""
+        """Show all keys but those of ``idle`` actions, and tuimon's own cost."""
         if (idle, cost) != self._shown:
             self._shown = idle, cost
             self.fit()
@@ -306,7 +306,7 @@ class Board(Widget):
         )  # fmt: skip
         self._placed: tuple[Widget, ...] = (*self.panes, self.keys_line, Static("terminal too small", id="small"))
         self.zoomed: str | None = None
-        self._before: Widget | None = None  # what had the focus before a pane was zoomed
+        self._before: Widget | None = None  # the focus before a pane was zoomed
         self._shown = set(PANES)
         self._loaders_chosen: bool | None = None  # True or False once its key has shown or hidden them
         self._most_threads = 0

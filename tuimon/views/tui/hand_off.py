@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.records import Place
 
-#: Editors that take ``FILE:LINE``, and what stands before it; all others take ``+LINE FILE``, as vi does.
+#: Editors that take ``FILE:LINE``, and the options before it; all others take ``+LINE FILE``, as vi does.
 _FILE_LINE = {
     **dict.fromkeys(("code", "code-insiders", "codium", "cursor", "windsurf"), ("--goto",)),
     **dict.fromkeys(("subl", "hx", "helix", "zed", "zeditor"), ()),

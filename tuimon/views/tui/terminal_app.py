@@ -259,7 +259,7 @@ class TerminalDriver(LinuxDriver):
 
 
 def reset_job_control() -> None:
-    """Let SIGTSTP and SIGCONT stop and continue the process as ever; for when the app is over."""
+    """Let SIGTSTP and SIGCONT stop and continue the process as usual, after the end of the app."""
     for number in (signal.SIGTSTP, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # a SIGTSTP that came while the app ended stops it now

@@ -29,8 +29,8 @@ def bar(ratio: float | None, width: int) -> str:
 def layers(parts: Sequence[tuple[float, str, str]], width: int, behind: int = 0) -> Line:
     """A thin gauge of parts (ratio, glyph, role) one after another on a track: ``width`` cells, and ``behind`` blank.
 
-    The ends are rounded, not the parts, so that together they fill what their sum would; a part that is not 0 shows at
-    least one cell while there is room.
+    The ends are rounded, not the parts, so that together they fill as many cells as their sum would. A part that is not
+    0 shows at least one cell while there is room.
     """
     spans: list[Span] = []
     total, at = 0.0, 0

@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from tuimon.text import CodeLine, code_place
 from tuimon.views.format import ABSENT, freed, kept_together
 
-#: Cells between a place and what follows it.
+#: Cells between a place and the text that follows it.
 _GAP = 2
 Row = TypeVar("Row")
 
@@ -102,7 +102,7 @@ def clipped(text: str, width: int) -> str:
 
 
 def clipped_left(text: str, width: int) -> str:
-    """The end of ``text`` in at most ``width`` cells, which counts most in a path with a line's number."""
+    """The end of ``text`` in at most ``width`` cells, which matters most in a path with a line's number."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:

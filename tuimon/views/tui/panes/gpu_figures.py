@@ -37,7 +37,8 @@ from tuimon.views.tui.drawing.lines import (
 #: Columns of a row's name, and of its figure with the gap behind it.
 LABEL, VALUE = 8, 7
 _GIB = 1024**3
-#: Factor from which a batch counts as larger. As many optimizers as a process reports: there may be more.
+#: Factor from which a batch counts as larger; and the most optimizers that a process reports, at which number there may
+#: be more.
 _LARGER, _OPTIMIZERS = 1.1, 4
 #: Share of memory in use from which the figure is coloured.
 _FULL_RATIO = 0.95
@@ -52,7 +53,7 @@ class HeldMemory(NamedTuple):
 
 
 def held_of(process: Process | None) -> HeldMemory | None:
-    """What a process's optimizers hold on its GPU; None if that is not known of all of them."""
+    """The memory that a process's optimizers hold on its GPU; None if it is unknown for one of them."""
     found = process.optimizers if process is not None else []
     held = [0, 0, 0]
     for each in found:
@@ -338,7 +339,7 @@ def mark_of(view: GpuView) -> Span:
 
 
 def trouble_of(view: GpuView, width: int) -> Line:
-    """The worst of what is wrong with a GPU; empty on a sound one."""
+    """The worst trouble of a GPU; empty on a sound one."""
     alarms, shares = alarm_lines(view.gpu, width), dict(view.gpu.throttled)
     if alarms:
         return alarms[0]
@@ -380,7 +381,7 @@ def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 
 def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
-    """The GPUs that the run does not use: which, and how busy the busiest of them is."""
+    """The GPUs that the run does not use, with the utilisation of the busiest."""
     whole = [gpu for gpu in gpus if gpu.latest.parent_uuid is None]
     parts = len(gpus) - len(whole)
     numbers = core_list({gpu.latest.index for gpu in whole}).replace("-", "–").replace(",", ", ")
@@ -420,7 +421,7 @@ def _plot(view: GpuView, counter: str, width: int) -> str:
 
 
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
-    """Several GPUs in a line; below them what is wrong, or the range of their figures.
+    """Several GPUs in a line; below them their troubles, or the range of their figures.
 
     Each with its utilisation; a MIG instance, for which the driver may not report it, with its SM activity.
     """

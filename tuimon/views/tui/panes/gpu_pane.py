@@ -76,7 +76,9 @@ class Activity(NamedTuple):
 
 
 def activities(gpu: GpuRow) -> tuple[list[Activity], list[Activity]]:
-    """How busy the GPU is, unless a MIG instance does not report it; and its parts: none before Hopper."""
+    """The utilisation of the GPU, unless a MIG instance does not report it, and the activity of its parts: none before
+    Hopper.
+    """
     util, *parts = (Activity(name, getattr(gpu.figures, each), gpu.history(each)) for each, name in CHARTED.items())
     is_shown = gpu.latest.parent_uuid is None or util.is_known
     return [util] * is_shown, [part for part in parts if part.is_known]
@@ -85,7 +87,7 @@ def activities(gpu: GpuRow) -> tuple[list[Activity], list[Activity]]:
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
     """One GPU in at most ``height`` lines; the charts take the rows that the figures leave.
 
-    With a ``head``, which shows what is wrong, no other line does: cards side by side stay aligned.
+    With a ``head``, only that shows a GPU's trouble, so that cards side by side stay aligned.
     """
     heads = [head] if head is not None else []
     parts = _parts(view, width)
@@ -169,7 +171,7 @@ def _beside(view: GpuView, width: int) -> Line:
 
 
 class GpuState(NamedTuple):
-    """The GPUs, and why there is none."""
+    """The GPUs, or the reason why there is none."""
 
     views: tuple[GpuView, ...]
     note: str | None
@@ -224,7 +226,7 @@ class GpuPane(Pane[GpuState]):
         return gpus_lines(state, width, height)
 
     def heading(self, state: GpuState) -> tuple[Span, ...]:
-        """The one GPU's name, or how many there are; and the time that the means cover."""
+        """The name of a single GPU, or the number of GPUs; and the time that the means cover."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
         front, gpus = [view.gpu for view in state.front], [view.gpu for view in state.views]
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
@@ -267,7 +269,7 @@ def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
 
 
 def _note(state: GpuState, width: int) -> str:
-    """The source's notice, with what to do where that fits."""
+    """The source's notice, with its advice if there is room."""
     note = state.note or "none seen so far"
     whole = f"{note} – {state.hint}"
     return whole if state.hint and cell_len(whole) <= width else clipped(note, width)
@@ -331,7 +333,7 @@ def _rows_of(groups: Sequence[_Group], width: int, each: int) -> int:
 
 
 def _across(count: int, width: int) -> int:
-    """How many cards stand side by side: as many as fit, in even rows (eight as 4 + 4, not 5 + 3)."""
+    """The number of cards side by side: as many as fit, in even rows (eight as 4 + 4, not 5 + 3)."""
     most = max(1, min(count, (width + _GAP) // (_CARD_WIDTH + _GAP)))
     return -(-count // -(-count // most))
 
@@ -350,7 +352,7 @@ def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int
 
 
 def _head(view: GpuView, width: int, *, names: bool) -> Line:
-    """``● GPU 5  slowed: power cap 34 %``: which it is, and what is wrong with it."""
+    """``● GPU 5  slowed: power cap 34 %``: its name and its trouble."""
     gpu = view.gpu.latest
     if gpu.parent_uuid is None:
         title, about = f"GPU {gpu.index}", plain(gpu.name) if names else ""

@@ -1,4 +1,4 @@
-"""The Loaders pane: each DataLoader, how many batches lie ready, and what its workers do with their time."""
+"""The Loaders pane: each DataLoader, its ready batches, and the use of its workers' time."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _is_idle(loader: LoaderRow) -> bool:
 
 
 def _purpose(loader: LoaderRow) -> bool:
-    """True if a loader evaluates: loaders with the same purpose are told apart by their number."""
+    """True if a loader evaluates: loaders with the same purpose are distinguished by their number."""
     return loader.latest.role == "eval"
 
 
@@ -150,7 +150,7 @@ def _head(loader: LoaderRow, width: int, *, numbered: bool) -> Line:
 
 
 def _flow(loader: LoaderRow, width: int) -> Line:
-    """Ready batches over time and now, and what a fetch costs the trainer; what does not fit is left out."""
+    """Ready batches over time and now, and the cost of a fetch to the trainer; parts that do not fit are left out."""
     now = ABSENT if loader.latest.ready_last is None else str(loader.latest.ready_last)
     most = ABSENT if loader.ready_most is None else str(loader.ready_most)
     ready = line((column("ready", NAME), "dim"), (f" {now} of {most}", "warning" if _is_starved(loader) else "strong"))
@@ -223,7 +223,7 @@ def _time(value_ms: float | None) -> tuple[str, str]:
 
 
 def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
-    """A worker's hottest line, the place in ``spot`` cells; or what it waits for most of the time."""
+    """A worker's hottest line, the place in ``spot`` cells; or the wait that takes most of its time."""
     if waits := _waits_for(worker):
         return line((column(waits, spot + room), "dim"))
     if worker.hot is None:

@@ -1,4 +1,4 @@
-"""The Output pane: what the run prints, as a terminal would show it."""
+"""The Output pane: the run's output, as a terminal would show it."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class OutputPane(MovingPane[OutputState]):
         self._skipped_bytes = 0
 
     def read_output(self) -> None:
-        """Show what was printed since the last call; a flood is cut, and what was cut is counted."""
+        """Show the output since the last call; a flood is cut, and the bytes left out are counted."""
         if self.tail is None:
             return
         before = self.tail.skipped_bytes

@@ -1,4 +1,4 @@
-"""The Phases pane: where a step's time goes, which rank holds the others up, and how the step time developed."""
+"""The Phases pane: the phases of a step, the rank that holds the others up, and the course of the step time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _LEAST_BAR = 14
 def phase_rows(state: PhasesState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
     """Each phase followed by the ranges whose outermost range lies mostly in it; heads where there are GPU times.
 
-    If the GPU limits the step, its time comes first: what the CPU does meanwhile is mostly waiting.
+    If the GPU limits the step, its time comes first: the CPU mostly waits meanwhile.
     """
     phases, waits = state.phases, state.waits
     known = {phase.name for phase in phases}
@@ -209,7 +209,7 @@ class PhasesPane(Pane[PhasesState]):
         )
 
     def _ranks(self, own: ProcessView) -> Sequence[RankRow]:
-        """The ranks, the latest first; many are compared anew only every few seconds, as each takes 0.1 ms."""
+        """The ranks, the latest first; many ranks are compared only every few seconds, because each takes 0.1 ms."""
         run, (is_whole, then_s, rows) = own.view, self._compared
         is_recent = 0.0 <= run.now_s - then_s < len(rows) / _RANKS_A_SECOND
         if not is_recent or is_whole is not run.is_whole or own.pid not in [row.pid for row in rows]:
@@ -221,7 +221,7 @@ class PhasesPane(Pane[PhasesState]):
         return phases_lines(state, width, height)
 
     def heading(self, state: PhasesState) -> tuple[Span, ...]:
-        """How much time and how many steps the table rests on."""
+        """The time and the number of steps that the table covers."""
         table = state.table
         spans = [Span("1 ", "key"), Span("Step", "text bold")]
         if not table:
@@ -341,7 +341,7 @@ def idle_line(times: GpuTimeRow, width: int) -> Line:
 
 
 def who_waits(times: GpuTimeRow) -> str:
-    """Who waits for whom, where backward begins; empty if it is not known how far launches run ahead."""
+    """The side that waits when backward begins; empty if the launch lead is unknown."""
     # without a backward pass at the boundary that was seen most often
     seen = sorted((lead for lead in times.leads if lead.seen), key=lambda lead: (lead.boundary != _MAIN, -lead.seen))
     lead, error_us = next(iter(seen), None), times.lead_error_us

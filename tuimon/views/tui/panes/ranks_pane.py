@@ -1,4 +1,4 @@
-"""The Ranks pane: who holds the others up, a row a rank; it takes the place of all panes while it is open."""
+"""The Ranks pane: a row for each rank, the late ones first; it takes the place of all panes while it is open."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def rank_columns(
 ) -> list[Column[RankRow]]:
     """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
-    ``focus``: the process that all other panes show. ``late``: their course; without it, only what shows who waits for
-    whom.
+    ``focus``: the process that all other panes show. ``late``: their course; without it, only the columns that show
+    waits.
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
     bars = 1 if late is None else 2
@@ -225,7 +225,7 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], axis: Axis, *, ended: bool = False) -> Strips:
-    """How much longer the own work of the ``shown`` took than the median of all ``rows``, or of a part of them.
+    """The time by which the own work of the ``shown`` exceeds the median of all ``rows``, or of a part of them.
 
     ``ended``: the axis covers all of the run.
     """
@@ -360,7 +360,7 @@ class RanksPane(MovingPane[RanksState]):
         return [title, head, *drawn[top : top + height - 2]]
 
     def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
-        """Who is late, and the rows around the cursor."""
+        """The late rank, and the rows around the cursor."""
         above, rows, at = _summary(state, width), self.sorted_rows(), self._rows.index
         room = max(height - len(above) - 1, 1)  # below the names of the columns
         self._top = scrolled(self._top, min(at, len(rows) - 1), len(rows), room)
@@ -370,7 +370,7 @@ class RanksPane(MovingPane[RanksState]):
         return padded([*above, head_line(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
-        """How many ranks there are, the time that their figures cover, and how to leave."""
+        """The number of ranks, the time that their figures cover, and the key that leaves."""
         span = "whole run" if state.ended else "last 30 s"
         if not state.rows:
             return (Span("Trainings", "text bold"), Span(f" · {span} · Esc closes", "dim"))
@@ -407,7 +407,7 @@ def _pid(row: RankRow | TrainingRow) -> int:
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
-    """The legend; and who is late, if the verdict above does not say it."""
+    """The legend; and the late rank, unless the verdict above names it."""
     phases: Mapping[str, float] = next((row.phases for row in state.rows if row.phases), {})
     left = [Span(f"{OWN} {name}  ", name) for name in phases]
     if any(row.wait_ratio is not None for row in state.rows):

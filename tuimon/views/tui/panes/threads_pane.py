@@ -1,4 +1,4 @@
-"""The threads table: who runs, who waits, and at which line; one thread as a row, and whole as a sheet."""
+"""The threads table: the state and the line of each thread; one thread as a row, and in full as a sheet."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def runs_text(native: NativeUse, width: int) -> str:
 
 
 def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Line:
-    """A thread's place and line of code, or function if the code is unknown; without a place, what it runs."""
+    """A thread's place and line of code, or function if the code is unknown; without a place, the libraries that it
+    runs.
+    """
     if row.place is None and says_runs and (runs := runs_text(row.native, spot + room)):
         return line((column(runs, spot + room), "dim"))
     if row.place is None:
@@ -160,7 +162,7 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
 
 
 def _native_lines(native: NativeUse, width: int) -> list[Line]:
-    """What a thread runs, by phase: bars of its CPU time, and the libraries that it goes to."""
+    """The code that a thread runs, by phase: bars of its CPU time, and the libraries that use it."""
     lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.total()} samples", "dim"))]
     for phase, part in native.by_phase().items():
         share = part.total() / native.total()
@@ -254,7 +256,7 @@ class ThreadsPane(MovingPane[ThreadsState]):
         return [*padded(lines, max(height - len(notes), len(lines))), *notes]
 
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
-        """How many threads there are, how many pass the filter, and their order."""
+        """The number of threads, the number that pass the filter, and their order."""
         total = sum(row.count for row in state.rows)
         spans = [Span("4 ", "key"), Span("CPU threads", "text bold"), Span(f" · {total}", "dim")]
         if self.filter_text:

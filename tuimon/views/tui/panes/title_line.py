@@ -1,4 +1,4 @@
-"""The first line: what runs, since when, and how fast."""
+"""The first line: the run, its time, and its pace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Item = tuple[int, str, str]
 
 
 class TitleState(NamedTuple):
-    """What the title line says of the run."""
+    """The content of the title line."""
 
     items: tuple[Item, ...]
     followed: bool = False  # a log that is still being written
@@ -71,7 +71,7 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 
 
 def title_items(session: Session) -> list[Item]:
-    """What runs and where it is, as far as it is known."""
+    """The program and its position in the run, as far as they are known."""
     now, end = parts_of(session.shown()), session.exit
     pid, gpus, elapsed = now.own.pid, now.view.gpus(), _elapsed_s(session, now.own.pid)
     items: list[Item] = [
@@ -109,7 +109,7 @@ def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
 
 
 def _pace(now: Parts) -> list[Item]:
-    """How many steps, how long each takes, and how many a second."""
+    """The number of steps, their length, and their rate."""
     steps = now.own.steps
     if steps is None:
         return []
@@ -126,7 +126,7 @@ def _pace(now: Parts) -> list[Item]:
 
 
 def _no_hooks(session: Session, process: Process) -> str | None:
-    """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
+    """The reason why a process of a run that tuimon launched has no hooks; None if it has them, or may yet get them."""
     if process.markers or session.header is None or session.header.mode != "run":
         return None
     reason = process.markers_reason or ""

@@ -1,4 +1,4 @@
-"""The verdict: what holds the training back, where, and what fixing it gains, in three to five rows."""
+"""The verdict in three to five rows: the bottleneck, its place, and the gain of fixing it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
     exit: Exit | None
     unseen: tuple[Unseen, ...] = ()
     measuring_s: int | None = None  # seconds measured so far, while no verdict has held
-    sampled: bool = True  # stack samples show what the training thread does
+    sampled: bool = True  # there are stack samples of the training thread
     trains: bool = True  # its steps have phases of a training
     before_torch: bool = False  # the run ended before any process had imported torch
 
@@ -65,7 +65,9 @@ class _Paragraph(NamedTuple):
 
 
 class VerdictPane(Pane[Verdict]):
-    """The rows under the title; Enter opens all findings, what changed, and what could not be judged."""
+    """The rows under the title; Enter opens all findings, the changes of the verdict, and the rules that could not
+    judge.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "app.findings", "findings", show=False)]
 
@@ -74,7 +76,7 @@ class VerdictPane(Pane[Verdict]):
         self.measuring_s: int | None = None  # as in the state
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
-        """The findings, and the facts shown where there is none."""
+        """The findings, and the facts shown if there is none."""
         own = session.over("recent").focus
         state = run_state(session)
         return Verdict(
@@ -95,7 +97,7 @@ class VerdictPane(Pane[Verdict]):
         return [(Span("▸", "key bold"), *rows[0][1:]), *rows[1:]] if self.has_focus else rows
 
     def rows_wanted(self, width: int) -> int:
-        """How many rows the verdict takes on a screen of this width."""
+        """The number of rows that the verdict takes on a screen of this width."""
         return len(verdict_lines(self.state, width)) if self.state is not None else ROWS
 
     async def on_click(self) -> None:

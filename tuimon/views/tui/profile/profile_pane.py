@@ -66,7 +66,7 @@ class Scope(NamedTuple):
 
 
 def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
-    """How many threads share the role of the scope's thread."""
+    """The number of threads that share the role of the scope's thread."""
     return sum(1 for row in rows if row.kind == scope.kind)
 
 
@@ -118,7 +118,7 @@ def filters(samples: Samples) -> tuple[str | None, ...]:
 
 
 def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
-    """The two views, the one shown marked; at the right whose samples they are of, and how many."""
+    """The names of the two views, the current one marked; at the right the threads and the number of their samples."""
     spans: list[Span] = []
     for key, name, title in MODES:
         if name == mode:
@@ -159,7 +159,7 @@ def _choice(samples: Samples, name: str | None, part: str | None, *, tight: bool
 
 
 def who_text(scope: Scope, alike: int) -> str:
-    """Whose samples: ``main (pid 4242)``, ``all 4 workers``, ``process 4242``, ``the whole run``."""
+    """The owner of the samples: ``main (pid 4242)``, ``all 4 workers``, ``process 4242``, ``the whole run``."""
     match scope.level:
         case "thread":
             where = f"pid {own_id(scope.pid)}" if scope.tid == scope.pid else f"tid {own_id(scope.tid)}"
@@ -173,7 +173,7 @@ def who_text(scope: Scope, alike: int) -> str:
 
 
 def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
-    """Why there is nothing to show, and what to press."""
+    """The reason why there is nothing to show, and a key to press."""
     if samples.total and phase is not None and not any(name != "none" for name in samples.phases):
         why = "only the training threads have phases: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
@@ -189,7 +189,7 @@ def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
 
 
 class _DutyCycle:
-    """Decides when work that was costly the last time is due again."""
+    """Decides when costly work is due again."""
 
     def __init__(self) -> None:
         self._rest_until_s = 0.0

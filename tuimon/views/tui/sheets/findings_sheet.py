@@ -45,7 +45,8 @@ _CHANGES = 20
 
 
 class FindingsSheet(Sheet):
-    """Findings first, then how the verdict changed, then what could not be judged; files are read on another thread.
+    """Findings first, then the changes of the verdict, then the rules that could not judge; files are read on another
+    thread.
 
     One finding is chosen: Tab goes to the next, Enter explains its rule, o opens its place, y copies it.
     """
@@ -146,7 +147,7 @@ def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
 
 
 def _fixes(finding: Finding, width: int) -> list[Line]:
-    """A row for each fix: what to do, and what it gains; the gain below it, when columns have no room."""
+    """A row for each fix: the advice and the gain; the gain below it if columns have no room."""
     fixes = finding.fixes
     if not fixes:
         return []
@@ -185,7 +186,7 @@ def _why(finding: Finding, width: int) -> list[Line]:
 
 
 def changes_lines(changes: Sequence[VerdictChange], width: int) -> list[Line]:
-    """When the verdict changed and from what to what, the latest first; empty if it never changed."""
+    """The changes of the verdict with their times, the latest first; empty if it never changed."""
     if not changes:
         return []
     rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
@@ -198,7 +199,7 @@ def changes_lines(changes: Sequence[VerdictChange], width: int) -> list[Line]:
 
 
 def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
-    """The rules that had nothing to judge by, grouped by the reason; empty if all could judge."""
+    """The rules that could not judge, grouped by the reason; empty if all could judge."""
     if not missing:
         return []
     rows = [line(("Could not be judged", "strong"))]

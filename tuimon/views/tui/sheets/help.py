@@ -1,4 +1,4 @@
-"""The help sheet: what the focused pane shows, all keys; behind it every number and every phase in plain words."""
+"""The help sheet: the terms of the focused pane, and all keys; behind it every number and phase in plain words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INDENT = 16
 #: A line that begins with a bar continues the explanation above it.
 _GOES_ON = re.compile(r"\n +\| ")
 
-#: Keys by what they are for.
+#: Keys by purpose.
 KEYS = """\
 The verdict
   v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
@@ -147,7 +147,7 @@ ROLES = {
 
 
 def help_lines(width: int, pane: str | None = None) -> list[Line]:
-    """What a pane shows, then the keys, wrapped to ``width`` cells."""
+    """The terms of a pane, then the keys, wrapped to ``width`` cells."""
     parts = [part for part in TERMS.split("\n\n") if pane in _PARTS and part.startswith(_PARTS[pane])]
     more = line(("Enter", "key"), ("  what all numbers mean", "dim"))
     return apart([*(terms_lines(width, part) for part in parts), _lines(KEYS, width, lambda _: "key"), [more]])
@@ -170,7 +170,7 @@ def _lines(text: str, width: int, role_of: Callable[[str], str]) -> list[Line]:
 
 
 class HelpSheet(Sheet):
-    """What the focused pane shows, and the keys; Enter opens what all numbers mean."""
+    """The terms of the focused pane, and the keys; Enter opens the meaning of all numbers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "terms", show=False)]
 

@@ -1,4 +1,4 @@
-"""The sheet of torch's memory: what the recorded steps allocated and still use, by line, largest first."""
+"""The sheet of torch's memory: allocations of the recorded steps that are still in use, by line, largest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies over the panes: sheets with lines to scroll through, questions; and the code around a line, kept."""
+"""Overlays: sheets with lines to scroll through, and questions; also a cache of the code around a line."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def key_line(key: str, text: str, role: str) -> Line:
 
 
 class InjectDialog(Overlay[bool]):
-    """Says what bringing the hooks in does and risks; returns True if the user agrees."""
+    """Explains the effect and the risk of bringing the hooks in; returns True if the user agrees."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("I,enter", "dismiss(True)", show=False),
