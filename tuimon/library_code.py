@@ -93,8 +93,3 @@ is_network = frame_test(
 #: An optimizer's code in an installed package, by its name: ``/…/keras/src/optimizers/adam.py``. Only torch's own
 #: optimizers call our hooks; those of Keras, fastai, Apex and bitsandbytes do not.
 is_optimizer_module = frame_test(r"-packages/(?!.*-packages/)(?:.*/)?(?:optim|optimizers?)(?:/|\.py$)")
-
-
-def is_iteration(function: str) -> bool:
-    """True if a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
-    return function in ("__next__", "__iter__")

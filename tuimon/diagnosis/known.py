@@ -16,6 +16,7 @@ import re
 from functools import lru_cache
 
 from tuimon.diagnosis.words import Known, most_at, percent
+from tuimon.line_syntax import without_comment
 from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
@@ -307,8 +308,6 @@ def known_in(node: StackNode) -> Known | None:
 @lru_cache(4096)  # a run has some hundreds of frames
 def _row(table: int, file: str, function: str, source: str, user: bool) -> tuple[int, Known] | None:
     """The first row of a table that matches a frame, with the row's number; None if there is none."""
-    from tuimon.line_syntax import without_comment  # noqa: PLC0415  (loads a parser)
-
     text = f" {without_comment(source)}" if user else f"{file} {function} {source}"
     rows = enumerate(_TABLES[table].items())
     return next(((n, Known(what, action)) for n, (what, (frame, action)) in rows if re.search(frame, text)), None)

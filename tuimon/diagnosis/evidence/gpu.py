@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place
 from tuimon.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.torch_code import copies_nothing
+
+if TYPE_CHECKING:
+    from tuimon.gpu_calls import SyncCall
 
 READINGS = Threshold(
     6,
@@ -401,11 +404,16 @@ def awaits_gpu(node: StackNode) -> bool:
     is_known = leaf.user or leaf.file.endswith(_ARGUMENT_FILES)
     if doing not in ("python", "torch") or place is None or not is_known:
         return False
-    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
-
-    calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
+    calls = [call for call in calls_at(place) if call.kind != "copy"]
     # inside another function, only a call that always waits
     return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
+
+
+def calls_at(place: Place) -> Sequence[SyncCall]:
+    """The calls on a line that wait for the GPU, the likeliest first."""
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+    return sync_calls(place.source)
 
 
 def _calls_cell(node: StackNode) -> bool:

@@ -309,11 +309,6 @@ class LineShare(NamedTuple):
     total: int  # samples in which the line was anywhere in the stack
     activity: Activity  # of most of its own samples; of all its samples where it has none of its own
 
-    @property
-    def key(self) -> tuple[str, int, str]:
-        """The identity of this line from refresh to refresh."""
-        return self.place.file, self.place.line, self.place.function
-
 
 class LineTable(NamedTuple):
     """The hot lines of the selected samples, most own samples first."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from tuimon.code_origin import innermost_package, is_agent_file, package_of
-from tuimon.library_code import is_iteration
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import StackCount
 from tuimon.sources.source_facts import ProcessCode
@@ -26,6 +25,8 @@ _USERS_WEIGHT = 2
 
 Stack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
+#: Functions of a library that give its loop the next batch, be it as a generator.
+_GIVES_BATCH = ("__next__", "__iter__")
 #: The path of a loop that no library owns.
 NO_PATH: tuple[Function, ...] = ()
 
@@ -60,7 +61,7 @@ def shorten(
         if i in (last, package, leaves_path, imported, module)
         or trait.user
         or (whole and trait.library)
-        or (i and i - 1 == leaves_path and trait.library and is_iteration(frame.function))
+        or (i and i - 1 == leaves_path and trait.library and frame.function in _GIVES_BATCH)
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
         or (trait.library and (traits[i + 1].user or i + 1 == model))
         or (trait.library and i > 0 and loads_data(stack[i - 1].file, stack[i - 1].function))

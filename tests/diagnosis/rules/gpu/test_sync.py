@@ -14,7 +14,8 @@ from tests.diagnosis.gpu import (
 )
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
-from tuimon.diagnosis.rules.gpu.waits import advice_for, calls_at
+from tuimon.diagnosis.evidence.gpu import calls_at
+from tuimon.diagnosis.rules.gpu.waits import advice_for
 from tuimon.records import Place, TracedSync, TraceTaken
 
 

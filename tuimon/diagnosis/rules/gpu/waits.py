@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, bounds, verdict
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
@@ -187,13 +187,6 @@ def sync_point(evidence: Evidence) -> Finding | None:
 def _awaits_no_batch(cell: Cell) -> bool:
     """True if launches that run ahead would hide the cell's time: all time but waits for batches that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
-
-
-def calls_at(place: Place) -> Sequence[SyncCall]:
-    """The calls on a line that wait for the GPU, the likeliest first."""
-    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
-
-    return sync_calls(place.source)
 
 
 def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:

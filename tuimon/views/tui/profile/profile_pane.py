@@ -90,7 +90,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     most, blamed_row = 0, None
     for row in (*training, *workers):
         lines = Scope(row.pid, row.tid, row.role).samples(session).table().lines
-        passed = sum(each.total for each in lines if each.key[:2] == (where.file, where.line))
+        passed = sum(each.total for each in lines if each.place[:2] == where[:2])
         if passed > most:
             most, blamed_row = passed, row
     return (blamed_row, where) if blamed_row is not None else None

@@ -119,7 +119,7 @@ class LinesView:
     def __init__(self) -> None:
         self.libraries = False
         self.sort = 0
-        self.rows: Rows[LineShare] = Rows(lambda row: row.key)
+        self.rows: Rows[LineShare] = Rows(lambda row: row.place[:3])
         self.pointed: Place | None = None  # the line that the cursor goes to once it is listed
 
     def draw(
@@ -138,7 +138,7 @@ class LinesView:
         if SORTS[self.sort] == "total":
             self.rows.rows = sorted(table.lines, key=lambda row: (-row.total, -row.own, row.place))
         spot = self.pointed
-        pointed = next((r for r in self.rows.rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
+        pointed = next((r for r in self.rows.rows if spot is not None and r.place[:2] == spot[:2]), None)
         if pointed is not None:
             self.rows.select(pointed)
             self.pointed = None
