@@ -10,13 +10,14 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 
+from tuimon.text import STRING_OR_COMMENT, without_comment
+
 #: The head of a block, which is no statement without a body.
 _HEAD = re.compile(r"(?:async )?(?:class|def|elif|for|if|while|with)\b.*:$", re.DOTALL)
 #: A block's head that may have its body on the same line.
 _BARE_HEAD = re.compile(r"(?:else|finally|try)\s*:\s*")
 #: How a further line of a condition begins.
 _CONDITION = re.compile(r"(?:and|or)\b")
-_STRING_OR_COMMENT = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#.*""")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -69,10 +70,6 @@ def turns_off_gradients(expression: ast.expr) -> bool:
     return values == [_OFF[name]] or (not values and name != "set_grad_enabled")
 
 
-def without_comment(source: str) -> str:
-    return _STRING_OR_COMMENT.sub(r"\1", source).rstrip()
-
-
 def _completions(source: str) -> Iterator[str]:
     """Statements that a line may be a part of."""
     line = without_comment(_BARE_HEAD.sub("", source)).rstrip(" \\")
@@ -90,7 +87,7 @@ def _completions(source: str) -> Iterator[str]:
 def _other_brackets(line: str) -> tuple[str, str]:
     """The brackets of a line that are on the lines before it and on those after it."""
     opening, closing = "", ""
-    for character in _STRING_OR_COMMENT.sub("", line):
+    for character in STRING_OR_COMMENT.sub("", line):
         if character in _BRACKETS:
             closing = _BRACKETS[character] + closing
         elif character in _BRACKETS.values():

@@ -78,6 +78,14 @@ def kernel_name(name: str, most: int = 100) -> str:
     return kept + "…" if opened <= 0 else kept[: max(kept.rfind("<"), kept.rfind(", ") + 1) + 1] + "…" + ">" * opened
 
 
+STRING_OR_COMMENT = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#.*""")
+
+
+def without_comment(source: str) -> str:
+    """A line of code without the comment at its end."""
+    return STRING_OR_COMMENT.sub(r"\1", source).rstrip() if "#" in source else source
+
+
 class CodeLine(Protocol):
     """A line of code: a place, a frame, or any record that names one."""
 

@@ -16,11 +16,11 @@ import re
 from functools import lru_cache
 
 from tuimon.diagnosis.words import Known, most_at, percent
-from tuimon.line_syntax import without_comment
 from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.text import without_comment
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]

@@ -23,6 +23,7 @@ from tuimon.code_origin import (
     package_of,
 )
 from tuimon.records import Frame
+from tuimon.text import without_comment
 
 #: ``data``: for a batch of a DataLoader; ``idle``: for work; ``thread``: for what another thread does, at a queue, an
 #: event, a future, its end; ``message``: for one of another process; ``child``: for the end of a process or program
@@ -131,10 +132,11 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     if not stack:
         return "python"
     leaf, called = stack[-1], [*takewhile(lambda frame: not frame.user, reversed(stack))]
-    if _INPUT.search(leaf.source) or any(_PROMPT.search(frame.file) for frame in called):
+    source = without_comment(leaf.source)
+    if _INPUT.search(source) or any(_PROMPT.search(frame.file) for frame in called):
         return "prompt"
     if leaf.user:
-        shown: Activity = next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
+        shown: Activity = next((activity for activity, text in _TEXTS if text.search(source)), "python")
         # the text is of the whole line: torch is called with the result of the comprehension or with the lambda
         return "python" if shown == "torch" and leaf.function in WITHIN else shown
     works = [
@@ -219,6 +221,7 @@ def outer_calls(source: str) -> list[str]:
 
 def outer_call_names(source: str) -> list[str]:
     """The calls that no other encloses, as they are written: ``["io.open"]``."""
+    source = without_comment(source)
     if _DEFINES.match(source):
         return []
     depth, outer, until = 0, [], 0
