@@ -20,7 +20,6 @@ from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.text import without_comment
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
@@ -299,15 +298,15 @@ def known_in(node: StackNode) -> Known | None:
     """Public knowledge about a stack: the first row of the first table that matches one of its frames."""
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
-        rows = [row for frame in frames if (row := _row(table, *frame.code, frame.source, frame.user)) is not None]
+        rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]
         if rows:
             return min(rows)[1]
     return None
 
 
 @lru_cache(4096)  # a run has some hundreds of frames
-def _row(table: int, file: str, function: str, source: str, user: bool) -> tuple[int, Known] | None:
+def _row(table: int, file: str, function: str, line: str, user: bool) -> tuple[int, Known] | None:
     """The first row of a table that matches a frame, with the row's number; None if there is none."""
-    text = f" {without_comment(source)}" if user else f"{file} {function} {source}"
+    text = f" {line}" if user else f"{file} {function} {line}"
     rows = enumerate(_TABLES[table].items())
     return next(((n, Known(what, action)) for n, (what, (frame, action)) in rows if re.search(frame, text)), None)

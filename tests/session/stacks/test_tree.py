@@ -30,6 +30,11 @@ def test_a_program_that_is_an_installed_package_is_read_like_a_users_file():
         assert (package.roles, package.block) == (file.roles, file.block)
 
 
+def test_a_comment_says_nothing_of_what_a_line_does():
+    frame = table(("/home/me/train.py", 5, "main", "y = x.detach()  # as x @ w, or env.step(a)", True)).node([0]).frame
+    assert frame.text == "y = x.detach()"
+
+
 SMALL = table(
     ("a.py", 1, "main", "main()", True),  # 0
     ("a.py", 5, "loop", "x = load()", True),

@@ -463,7 +463,7 @@ def _kind(node: StackNode) -> str:
         return "environment"
     if node.has("module") or node.has("generates"):
         return "policy"
-    if _COPIES.search(node.frame.source or node.frame.function):
+    if _COPIES.search(node.frame.text or node.frame.function):
         return "copy"
     # a library's collector at work around its policy, which calls no function of the user's
     called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, node.frames)]

@@ -420,7 +420,7 @@ def _calls_cell(node: StackNode) -> bool:
     line = node.user_line
     if line is None:
         return False
-    return bool(_CELL_CALL.search(line.source) or (node.has("recurrent") and _ONE_AT_A_TIME.search(line.source)))
+    return bool(_CELL_CALL.search(line.text) or (node.has("recurrent") and _ONE_AT_A_TIME.search(line.text)))
 
 
 def utilisation(row: GpuRow) -> float | None:

@@ -44,7 +44,7 @@ def library_place(node: StackNode) -> Place | None:
 
 def is_collecting(node: StackNode) -> bool:
     """True if the innermost line calls the garbage collector, which has no frame of its own."""
-    return collects_garbage(node.frame.source)
+    return collects_garbage(node.frame.text)
 
 
 def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
@@ -59,9 +59,9 @@ def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
 
 def limits_rate(node: StackNode) -> bool:
     """True if a sleep lies in an environment's step, or in a function with no other purpose: ``limiter.wait()``."""
-    name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.source if node.parent is not None else ""
+    name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.text if node.parent is not None else ""
     by_name = rf"\s*[\w.]*\b{re.escape(name)}\("
-    by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*(?:#|$)"  # ``throttle()``, ``with limiter:``
+    by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*$"  # ``throttle()``, ``with limiter:``
     return node.makes_data or re.match(by_object if name.startswith("__") else by_name, caller) is not None
 
 

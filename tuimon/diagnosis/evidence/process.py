@@ -110,7 +110,7 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
             unexplained=unexplained,
             culprit=culprit,
             place=hot.place if hot else culprit.place,
-            feeds=own.part(lambda node: any(each.user and _PUTS.search(each.source) for each in node.frames)) > 0,
+            feeds=own.part(lambda node: any(each.user and _PUTS.search(each.text) for each in node.frames)) > 0,
         )
 
     def _held(self, row: ThreadRow) -> float | None:
@@ -141,7 +141,7 @@ def awaits_queue(main: Samples) -> Callable[[StackNode], bool]:
         if node.activity in ("lock", "thread") or _passes_queue(node):
             return True
         leaf = node.frame  # in no call: at the head of the training loop, or taking from a queue in it
-        takes = leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
+        takes = leaf.text.startswith("for ") or _GETS.search(leaf.text) is not None
         return has_queue and takes and leaf.code in path
 
     return waits

@@ -159,7 +159,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
 def _needs_digits(evidence: Evidence) -> bool:
     """True if float64 is probably chosen for its digits: by a line search, or where matrices are decomposed."""
     searches = any(each.name == "LBFGS" for each in evidence.process.optimizers)
-    lines = evidence.samples.in_steps.where(lambda node: any(_DECOMPOSES.search(frame.source) for frame in node.frames))
+    lines = evidence.samples.in_steps.where(lambda node: any(_DECOMPOSES.search(frame.text) for frame in node.frames))
     return searches or lines.total > 0
 
 
@@ -383,7 +383,7 @@ def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
 
 def _multiplies(node: StackNode) -> bool:
     """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
-    return any(multiplies(frame.function, frame.source) for frame in node.frames[-_INNERMOST:])
+    return any(multiplies(frame.function, frame.text) for frame in node.frames[-_INNERMOST:])
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:

@@ -97,7 +97,7 @@ def runs_python(node: StackNode) -> bool:
 
 
 def _makes_tensor(node: StackNode) -> bool:
-    return node.frame.user and _FROM_PYTHON.search(node.frame.source) is not None
+    return node.frame.user and _FROM_PYTHON.search(node.frame.text) is not None
 
 
 def _runs(evidence: Evidence) -> float:
@@ -237,7 +237,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     share = computes * (1.0 - 1.0 / max(1.0, passes))
     if not fetches or passes < 2.0 or needed or not is_sure(evidence, share, early=False):
         return None
-    keeps = samples.part(lambda node: any("retain_graph" in frame.source for frame in node.frames))
+    keeps = samples.part(lambda node: any("retain_graph" in frame.text for frame in node.frames))
     if samples.total >= MIN_SAMPLES and keeps < TRACE:
         return None
     action = "add the losses of a batch, and call backward() once, unless you need the gradient of each"

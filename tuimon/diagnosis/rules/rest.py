@@ -66,7 +66,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     samples = evidence.samples.where(phase="forward").whole
 
     def is_own(node: StackNode) -> bool:
-        return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.source)
+        return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.text)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST:

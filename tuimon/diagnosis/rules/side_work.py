@@ -277,7 +277,7 @@ class _Update:
         Users cannot make ``Trainer.train()`` do its work around each update less often, such as asking the schedule for
         the learning rate. Its other calls, such as a logger, are side work.
         """
-        if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
+        if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.text) for f in user_path(row)[-1:]):
             return True
         library = library_place(row.node)
         return library is not None and library.code in self._functions

@@ -46,6 +46,7 @@ from tuimon.session.stacks.activity import (
     Work,
     activity_of,
 )
+from tuimon.text import without_comment
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
@@ -121,6 +122,7 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
     """A frame, and its role in a training loop; there is one object for each id, so equal frames are identical."""
 
     code: Function
+    text: str = ""  # its line without the comment at the end
     kind: FrameKind = "none"
     roles: frozenset[Role] = frozenset()
     block: Block | None = None
@@ -129,17 +131,17 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
     def of(cls, frame: Frame) -> KnownFrame:
         """The facts known of a frame, by its names, the owner of its code, and the text of its line."""
         file, function = code = frame.file, frame.function
-        roles, block = _named(file, function), None
+        roles, block, text = _named(file, function), None, without_comment(frame.source)
         if frame.user:  # of a program that is an installed package as well
             roles = roles - {"library"} | ({"generates"} if function == "generate" else set())
-        if torch_code.collates(file, function, frame.source):
+        if torch_code.collates(file, function, text):
             roles |= {"collates"}
         if frame.no_grad is not None or (not frame.user and library_code.is_evaluator(file, function)):
             block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
         kind: FrameKind = next((kind for kind, is_one in _KINDS if is_one(file, function)), "none")
         if not frame.user and torch_code.is_module_body(file, function):
             kind = "import"
-        return cls(*astuple(frame), code=code, kind=kind, roles=roles, block=block)
+        return cls(*astuple(frame), code=code, text=text, kind=kind, roles=roles, block=block)
 
 
 #: A frame of which nothing is known.
@@ -408,9 +410,9 @@ def _boundary(caller: StackNode, frame: KnownFrame) -> StackPhase:
     return outer
 
 
-def is_environment_step(caller: Frame, frame: Frame) -> bool:
+def is_environment_step(caller: KnownFrame, frame: KnownFrame) -> bool:
     """True if a ``step`` of the user's is an environment's, as the line that calls it shows."""
-    return frame.function == "step" and library_code.steps_environment(caller.source)
+    return frame.function == "step" and library_code.steps_environment(caller.text)
 
 
 def to_user(stack: Stack) -> Stack:
