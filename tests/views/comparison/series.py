@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 import random
 
-from msgspec.structs import replace
-
 from tests.session import records
 from tuimon.records import Record, Steps
-from tuimon.session.session import Session
 from tuimon.session.steps import StepStretch
-from tuimon.views.report.report import report_of
-from tuimon.views.report_types import Report, RunFacts
+from tuimon.views.report_types import RunFacts
 
 FACTS = RunFacts(command=["python", "train.py"], host="here", cpu_count=8, torch="2.13.0", batch_size=32, workers=0)
-
-
-def report_with(facts: RunFacts = FACTS, **more: object) -> Report:
-    """The report of a run of which only this is known."""
-    return replace(report_of(Session(), ()), facts=facts, **more)
 
 
 #: What a step of 50 ms consists of.

@@ -7,19 +7,17 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tests.diagnosis.gpu import gpu
-from tests.views.comparison.series import FACTS, correlated, report_with, stretches, wandering
+from tests.views.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.interval import Interval
 from tuimon.records import Place
-from tuimon.session.gpus import GpuMeans
 from tuimon.session.steps import StepStretch
 from tuimon.views.comparison.compare import compare, speedup_text
 from tuimon.views.comparison.result import Comparison, Range, Row
 from tuimon.views.comparison.runs import NOWHERE, Run
-from tuimon.views.report_types import GpuJson, RunFacts
+from tuimon.views.report_types import RunFacts
 
 STARVED = Finding(
     rule="input_bound",
@@ -42,7 +40,7 @@ def run(seed: int, middle: float = 50.0, number: int = 60, phi: float = 0.3, **m
     steps_ms, facts = more.pop("series", correlated(number, phi, seed, middle)), more.pop("facts", FACTS)
     return Run(
         name=f"run {seed}",
-        report=report_with(facts),
+        facts=facts,
         **{"stretches": stretches(steps_ms), **more},  # type: ignore[arg-type]
     )
 
@@ -74,8 +72,7 @@ def on_cores(seed: int, middle: float = 50.0, busy: float = 1.0, **more: object)
 
 
 def on_gpu(figures: Run, idle: float) -> Run:
-    row = GpuJson(None, True, 0.0, gpu(1.0), None, GpuMeans(util_ratio=1 - idle), [], None)
-    return replace(figures, report=replace(figures.report, gpus=[row]))
+    return replace(figures, gpu_ratio=1 - idle)
 
 
 def test_what_cores_compute_differs_from_process_to_process() -> None:

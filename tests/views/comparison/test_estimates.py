@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.views.comparison.series import correlated, report_with, stretches
+from tests.views.comparison.series import FACTS, correlated, stretches
 from tuimon.views.comparison.runs import Estimate, Run, difference, mean_of, step_ms, t_quantile
 
 
@@ -30,7 +30,7 @@ def test_quantiles_of_students_t(freedom: float, probability: float, value: floa
 
 def log_mean(series: list[float]) -> Estimate:
     """Of a run with such steps, without the noise between runs."""
-    run = Run(name="run", report=report_with(), stretches=stretches(series))
+    run = Run(name="run", facts=FACTS, stretches=stretches(series))
     return mean_of([math.log(step_ms(block)) for block in run.blocks])
 
 

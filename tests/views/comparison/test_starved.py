@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.gpu import gpu
 from tests.session.records import extend, loop, one_process, process, thread
-from tests.views.comparison.series import correlated, report_with, stretches
+from tests.views.comparison.series import FACTS, correlated, stretches
 from tuimon.records import GpuProcess, MachineMemory
 from tuimon.session.session import Session
 from tuimon.views.comparison.compare import compare
@@ -65,7 +65,7 @@ def test_a_gpu_is_taken_by_who_is_not_of_the_run(own: list[int], taken: float) -
 def beside(seed: int, waited: float, slower: float = 1.0) -> Run:
     """A run that waited for so long of its time, and took as much longer."""
     rows = stretches(correlated(60, 0.3, seed, 50.0 * slower / (1 - waited)))
-    return Run(name=f"run {seed}", report=report_with(), stretches=rows, starved=waited)
+    return Run(name=f"run {seed}", facts=FACTS, stretches=rows, starved=waited)
 
 
 def test_what_a_neighbour_cost_is_unknown_and_widens() -> None:

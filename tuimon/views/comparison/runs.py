@@ -8,7 +8,7 @@ estimates of several runs rest on how these runs differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import mul
@@ -28,8 +28,8 @@ from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import PHASE_COLUMNS, StepStretch, joined
-from tuimon.views.report.report import report_of
-from tuimon.views.report_types import Report, RunFacts
+from tuimon.views.report.report import facts_of, parts_of
+from tuimon.views.report_types import RunFacts
 
 #: Standard deviation of the step time from run to run of the same program, which a single run cannot show: our choice;
 #: without it two runs of one program would often count as different. ``make truth KIND=diff`` tries it.
@@ -68,37 +68,19 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     """The data of one run to compare; small enough that dozens of them fit in memory."""
 
     name: str
-    report: Report
-    findings: Sequence[Finding] = ()  # those of the report, with what their fixes change
+    facts: RunFacts
+    findings: Sequence[Finding] = ()
     stretches: Sequence[StepStretch] = ()  # of the process in focus
+    phase_errors: Mapping[str, float] = {}  # of the shares that rest on samples
     between_parts: Sequence[float] = SplitShares().parts  # how samples divide time that markers cannot, by STEP
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of the run's steps
     samples: int = 0  # the number of samples behind the cells
     host_bytes: float = 0.0  # memory of the process in focus and its workers
     gpu_bytes: float = 0.0  # the most memory in use on its GPUs
+    gpu_ratio: float | None = None  # mean share (0..1) of the steps in which a kernel ran on its GPUs
+    checkpoints: Checkpoints | None = None  # of the process in focus
     starved: float = 0.0  # share (0..1) of its time that the most starved thread waited for a core that others held
     gpu_taken: float = 0.0  # share (0..1) of the time that other programs used the run's most contended GPU
-
-    @property
-    def facts(self) -> RunFacts:
-        return self.report.facts
-
-    @property
-    def gpu_ratio(self) -> float | None:
-        """The mean share (0..1) of the steps in which a kernel ran on its GPUs."""
-        return mean_of_known(
-            gpu.means.util_ratio for gpu in self.report.gpus if gpu.used_by_run and gpu.means is not None
-        )
-
-    @property
-    def phase_errors(self) -> dict[str, float]:
-        """The errors of the shares that rest on samples, by phase."""
-        return {phase.name: phase.error or 0.0 for phase in self.report.phases if phase.estimated}
-
-    @property
-    def checkpoints(self) -> Checkpoints | None:
-        """Those of the process in focus."""
-        return self.report.focus.checkpoints if self.report.focus is not None else None
 
     @cached_property
     def batches(self) -> list[StepStretch]:
@@ -190,11 +172,11 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     """The part of a fully read run that is compared."""
-    report, pid, view = report_of(session, findings, name), session.trainer(), session.over("whole")
-    stats = session.step_stats.get(pid)
-    if stats is None:
-        return Run(name=name, report=report)
-    evidence = evidence_of(view, pid)
+    now = parts_of(session.over("whole"))
+    own, view, facts = now.own, now.view, facts_of(now)
+    if not own.is_marked:
+        return Run(name=name, facts=facts)
+    evidence = evidence_of(view, own.pid)
     threads, processes = evidence.here.live_threads, [evidence, *(view.of(worker.pid) for worker in evidence.workers)]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
@@ -203,10 +185,11 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STEP) or 1.0
     return Run(
         name=name,
-        report=report,
+        facts=facts,
         findings=findings,
-        stretches=stats.stretches(),
-        between_parts=evidence.split.parts,
+        stretches=own.stats.stretches(),
+        phase_errors={row.name: row.error or 0.0 for row in own.phases.rows if row.estimated},
+        between_parts=own.split.parts,
         cells=[
             (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
             for cell in divided
@@ -216,6 +199,8 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         samples=evidence.samples.total,
         host_bytes=sum(known.rss_bytes or 0 for each in processes if (known := each.thread_figures) is not None),
         gpu_bytes=sum(max(filter(None, row.history("memory_used_bytes")), default=0.0) for row in gpus),
+        gpu_ratio=mean_of_known(row.means.util_ratio for row in view.all_gpus() if row.used_by_run and row.means),
+        checkpoints=own.checkpoints,
         starved=evidence.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
     )

@@ -34,6 +34,7 @@ from tuimon.session.standing import Past, group_json, standing
 from tuimon.session.state import PARTS, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
 from tuimon.session.tables import once
+from tuimon.threshold import SMALL
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import says_nothing
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
 FEW = 16
 #: Most trainings that are listed, and most findings of each.
 _TRAININGS, _FINDINGS = 16, 3
-#: Bounds at most this share of the step apart count as a measurement: our choice, half of the idle share from which a
-#: GPU is no bottleneck.
-CLOSE_RATIO = 0.05
 #: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
 
@@ -225,7 +223,7 @@ def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None
             low_ms, high_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = share.idle.up_to(share.span).times(
                 step_ms
             )
-            if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
+            if high_ms - low_ms <= SMALL * step_ms and not says_nothing(low_ms, high_ms, span_ms):
                 phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
     return phases, times
 
@@ -337,7 +335,7 @@ def report_of(
         schema=1,
         summary="",
         run=structs.replace(now.run, log=log),
-        facts=_facts(now),
+        facts=facts_of(now),
         gpus=now.gpus,
         trainings=trainings,
         ranks=now.ranks,
@@ -368,7 +366,8 @@ def report_of(
     return report
 
 
-def _facts(now: Parts) -> types.RunFacts:
+def facts_of(now: Parts) -> types.RunFacts:
+    """Facts of the run, and of its process in focus."""
     session, header, process, saved = now.session, now.session.header, now.own.process, now.own.checkpoints
     evidence, versions = _evidence(now.own), header.versions if header is not None else {}
     loader = evidence.data.loader.facts if evidence.data.loader is not None else None
