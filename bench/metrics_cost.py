@@ -24,8 +24,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import text_of
-from tuimon.views.metrics.snapshot import RankLabels, take
+from tuimon.views.metrics.prometheus import RankLabels, take, text_of
 
 RANKS = (1, 64)
 #: Windows of each rank, of a second.

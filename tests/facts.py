@@ -30,7 +30,7 @@ from tuimon import records
 from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.source import read_log
 from tuimon.views.export import Selection, speedscope, write_perfetto
-from tuimon.views.metrics.snapshot import RankLabels, take
+from tuimon.views.metrics.prometheus import RankLabels, take
 from tuimon.views.report.page import as_html, page_of
 
 ROOT = Path(records.__file__).parent

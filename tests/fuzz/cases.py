@@ -32,8 +32,7 @@ from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_log
 from tuimon.sources.plain_records import plain_record
 from tuimon.views.headless import HeadlessView
-from tuimon.views.metrics.prometheus import text_of
-from tuimon.views.metrics.snapshot import RankLabels, take
+from tuimon.views.metrics.prometheus import RankLabels, take, text_of
 
 #: CPU time of one output, so that a busy machine makes no hang.
 HANG_S = 5.0

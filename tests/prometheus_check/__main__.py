@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tests.waiting import until
-from tuimon.views.metrics.prometheus import text_of
-from tuimon.views.metrics.snapshot import RankLabels, take
+from tuimon.views.metrics.prometheus import RankLabels, take, text_of
 
 #: Expressions are asked for so long until all have data (s).
 LIMIT_S = 120.0

@@ -280,8 +280,7 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
 
     try:
         address = parse_address(parsed.prometheus)
-        from tuimon.views.metrics.prometheus import MetricsServer
-        from tuimon.views.metrics.snapshot import Snapshots
+        from tuimon.views.metrics.prometheus import MetricsServer, Snapshots
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
     except ImportError as error:

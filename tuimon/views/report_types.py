@@ -222,6 +222,11 @@ class RunJson(Struct, omit_defaults=True, kw_only=True):
     survivors: list[int]
     notices: list[NoticeJson]
 
+    @property
+    def has_failed(self) -> bool:
+        """True if it is known to have ended by an error or a signal."""
+        return bool(self.exit_code or self.signal or self.raised_at)
+
 
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts of one run (of several ranks, those of the one in focus); None if unknown."""

@@ -42,7 +42,7 @@ from tuimon.views.format import (
 
 if TYPE_CHECKING:
     from tuimon.trace.events import TakenBy
-    from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, StateJson
+    from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, RunJson, StateJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
@@ -96,12 +96,12 @@ def state_details(state: RunState) -> str:
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 
-def ended_text(end: Exit) -> str:
+def ended_text(end: Exit | RunJson) -> str:
     """``ended with exit code 1 at main() train.py:12: KeyError: 1``, with the exception that ended a run, if known."""
     return ": ".join(filter(None, (how_ended(end), plain(end.last_line or ""))))
 
 
-def how_ended(end: Exit, *, with_place: bool = True) -> str:
+def how_ended(end: Exit | RunJson, *, with_place: bool = True) -> str:
     """``ended with exit code 1 at main() train.py:12``, without the exception that was raised there."""
     if end.signal:
         how = f"killed by {plain(end.signal)}"

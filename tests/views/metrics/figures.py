@@ -21,7 +21,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.snapshot import RankLabels, take
+from tuimon.views.metrics.prometheus import RankLabels, take
 from tuimon.views.metrics.table import METRICS
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)

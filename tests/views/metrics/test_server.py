@@ -19,9 +19,8 @@ from tests.waiting import until
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics import prometheus
-from tuimon.views.metrics.prometheus import MetricsServer
+from tuimon.views.metrics.prometheus import MetricsServer, Snapshot, Snapshots
 from tuimon.views.metrics.serving import Address, parse_address
-from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"
 

@@ -37,7 +37,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import count, percent
 from tuimon.views.gpu_text import CHARTED, idle_text
 from tuimon.views.report.report import report_of
-from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
+from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import GpuJson, Phase, Rank, Report
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
@@ -222,7 +222,6 @@ def _written(value: object) -> object:
 
 
 def _section(report: Report, view: SessionView) -> dict[str, Any]:
-    end = end_of(report.run)
     gpus, courses = [gpu for gpu in report.gpus if gpu.used_by_run], {row.latest.uuid: row for row in view.all_gpus()}
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
@@ -232,7 +231,7 @@ def _section(report: Report, view: SessionView) -> dict[str, Any]:
         "is_loud": is_loud,
         "title": rule + sentence(verdict),  # of the browser's tab
         "command": " ".join(report.run.command) or "?",
-        "ended": how_ended(end) if end is not None else NO_END,
+        "ended": how_ended(report.run) if report.run.ended else NO_END,
         "findings": [_finding(finding, view.session.trie) for finding in report.findings],
         "unjudged": rules_by_reason(report.unjudged),
         "bar": phase_bar(report.phases),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import asdict
-
 from tuimon.diagnosis.finding import FindingJson
 from tuimon.diagnosis.rulebook import is_minor
-from tuimon.records import Exit
 from tuimon.views.finding_text import gain_text, headline_text, none_found, only_minor, rule_title, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
-from tuimon.views.report_types import Phase, RankShare, Report, RunJson
+from tuimon.views.report_types import Phase, RankShare, Report
 from tuimon.views.words import last_state_text, started_program
 
 #: The most characters of a sentence that comes from a command line or a headline.
@@ -89,13 +86,6 @@ def _advice(report: Report) -> str:
 
 #: Shown if a log does not hold the end of its run.
 NO_END = "the recording stops before the end of the run"
-
-
-def end_of(run: RunJson) -> Exit | None:
-    """The end of the run of a report; None if its log ends before."""
-    at = asdict(run.raised_at) if run.raised_at is not None else {}
-    end = Exit(t=0.0, pid=0, exit_code=run.exit_code, signal=run.signal, last_line=run.last_line, **at)
-    return end if run.ended else None
 
 
 def has_verdict(findings: Sequence[FindingJson]) -> bool:

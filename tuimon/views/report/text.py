@@ -20,7 +20,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
-from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
+from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
 from tuimon.views.words import ended_text, last_state_text, nodes_text, steps_text, survivors_text
 
@@ -57,8 +57,7 @@ def _head(report: Report) -> list[str]:
     hardware = [facts.gpu_names, f"{facts.cpu_count} CPU cores" if facts.cpu_count else None]
     known = [*filter(None, hardware), *(f"{name} {version}" for name, version in versions if version)]
     lines += _wrap(plain(", ".join(known))) if known else []
-    end = end_of(run)
-    lines += _wrap(ended_text(end) if end is not None else NO_END)
+    lines += _wrap(ended_text(run) if run.ended else NO_END)
     if silent := nodes_text(run.nodes):
         lines += _wrap(silent)
     if run.survivors:
