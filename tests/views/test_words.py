@@ -32,14 +32,13 @@ from tuimon.views.finding_text import (
     none_found,
 )
 from tuimon.views.format import wrap
-from tuimon.views.gpu_text import gpu_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html, page_of
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Phase, filled
-from tuimon.views.words import nodes_text, state_text
+from tuimon.views.words import gpu_text, nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
 
@@ -100,10 +99,10 @@ BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
         ),
         ([replace(HOPPER, means=GpuMeans(util_ratio=0.16, tensor_ratio=0.0))], "GPU 16 % · tensor 0 %"),
         ([replace(OLD, used_by_run=False)], "GPU 37 %"),
-        ([replace(OLD, stale_s=12.0)], None),
+        ([replace(OLD, stale_s=12.0)], ""),
         ([OLD, replace(OLD, uuid="x", stale_s=12.0)], "2 GPUs 37 %"),
-        ([replace(OLD, util_ratio=None)], None),
-        ([], None),
+        ([replace(OLD, util_ratio=None)], ""),
+        ([], ""),
     ],
 )
 def test_of_those_that_the_run_uses(gpus, text):

@@ -78,6 +78,12 @@ class GpuRow(Struct, frozen=True):
         """True if its driver has given no figures for a long time."""
         return self.stale_s >= self.old_after_s
 
+    @property
+    def busy_counter(self) -> str:
+        """The counter that says how busy it is: its multiprocessors' if a MIG instance reports no utilisation."""
+        is_dark = self.latest.parent_uuid is not None and self.figures.util_ratio is None
+        return "sm_ratio" if is_dark else "util_ratio"
+
     def history(self, counter: str) -> tuple[float | None, ...]:
         return self.course.get(counter, ())
 

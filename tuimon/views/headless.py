@@ -16,11 +16,12 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import gpu_text, lead_progress
 from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.words import (
     end_tip,
     ended_text,
+    gpu_text,
+    idle_share_text,
     list_lines,
     memory_lines,
     nodes_text,
@@ -170,8 +171,12 @@ def progress(now: Parts, columns: int | None = None) -> str:
     elif (steps := now.own.steps) is not None and not steps.per_second:
         parts.append((0, "no step lately"))
     parts += progress_parts(now.progress)
-    parts.append((5, gpu_text(now.view.gpus()) or ""))
-    parts.append((8, lead_progress(now.gpu_time) or ""))
+    parts.append((5, gpu_text(now.view.gpus())))
+    lead = now.gpu_time.lead("backward begin") if now.gpu_time is not None else None
+    if lead is not None and lead.median_us is not None:
+        parts.append((8, f"launches {ms(lead.median_us / 1000)} ahead"))
+    if now.gpu_time is not None and now.gpu_time.idle.low:
+        parts.append((8, f"GPU idle {idle_share_text(now.gpu_time).replace(' ', '')}"))
     parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):
         text = "  ".join(text for number, text in parts if number <= least)

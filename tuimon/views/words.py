@@ -14,6 +14,8 @@ from msgspec import structs
 
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
+from tuimon.session.gpu_time import GpuTimeRow
+from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
@@ -31,18 +33,22 @@ from tuimon.views.format import (
     duration,
     flops,
     ms,
+    ms_range,
     number,
     percent,
+    percent_range,
     phase_name,
     plain,
     rate,
+    says_nothing,
     shorten,
     size,
+    spread_text,
 )
 
 if TYPE_CHECKING:
     from tuimon.trace.events import TakenBy
-    from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, RunJson, StateJson
+    from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, Phase, RunJson, StateJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
@@ -455,3 +461,39 @@ def known_before(session: Session, pid: int) -> TakenBy:
     own = session.over("recent").of(pid)
     step_ms = own.steps.median_ms if own.steps is not None else None
     return TakenBy(pid=pid, rank=own.process.rank, command=" ".join(own.process.command)[:500], step_ms=step_ms)
+
+
+# -- the GPUs, and how long they idle in each phase
+
+#: The counters of a GPU that have a chart, and their names.
+CHARTED = {"util_ratio": "util", "sm_ratio": "SM", "tensor_ratio": "tensor", "dram_ratio": "DRAM"}
+UNKNOWN = "unknown"
+
+
+def idle_text(phase: Phase, to: str = "–") -> str | None:
+    """The GPU's idle time in a phase, ``6.1–25.4 ms`` or ``unknown``; None without a span on the GPU's clock."""
+    low_ms, high_ms, span_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high, phase.gpu_ms_per_step
+    if low_ms is None or high_ms is None or not span_ms:
+        return None
+    return UNKNOWN if says_nothing(low_ms, high_ms, span_ms) else ms_range(low_ms, high_ms, to)
+
+
+def idle_share_text(times: GpuTimeRow) -> str:
+    """The GPU's idle share of its time in steps, at least and at most: ``31–44 %``, or ``unknown``."""
+    return UNKNOWN if says_nothing(*times.idle) else percent_range(*times.idle)
+
+
+def gpu_text(gpus: Sequence[GpuRow]) -> str:
+    """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses, or of all if these are unknown; empty without figures.
+
+    If a GPU is cut into MIG instances, only the instances count.
+    """
+    used = [gpu for gpu in [gpu for gpu in gpus if gpu.used_by_run] or gpus if not gpu.is_divided]
+    fresh = [gpu for gpu in used if not gpu.is_old]
+    busy = spread_text(percent(getattr(gpu.figures, gpu.busy_counter)) for gpu in fresh)
+    tensor = spread_text(percent(gpu.figures.tensor_ratio) for gpu in fresh)
+    if busy == ABSENT:
+        return ""
+    name = f"{len(used)} GPUs" if len(used) > 1 else "GPU"
+    name += " SM" * all(gpu.busy_counter == "sm_ratio" for gpu in fresh)
+    return f"{name} {busy}" + (f" · tensor {tensor}" if tensor != ABSENT else "")

@@ -35,12 +35,11 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, percent
-from tuimon.views.gpu_text import CHARTED, idle_text
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import GpuJson, Phase, Rank, Report
 from tuimon.views.scale import ceiling, mean, spread
-from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
+from tuimon.views.words import CHARTED, goodput_bar, how_ended, idle_text, steps_text, survivors_text
 
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.

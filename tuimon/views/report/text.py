@@ -19,10 +19,9 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
-from tuimon.views.words import ended_text, last_state_text, nodes_text, steps_text, survivors_text
+from tuimon.views.words import ended_text, idle_text, last_state_text, nodes_text, steps_text, survivors_text
 
 _WIDTH = 78
 _BAR = 24

@@ -15,7 +15,6 @@ from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.series import sum_of_all
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
-from tuimon.views.gpu_text import shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -439,7 +438,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
-    counter = "sm_ratio" if shows_sms(view.gpu) else "util_ratio"
+    counter = view.gpu.busy_counter
     util = Span(column(percent(getattr(view.gpu.figures, counter)), _PERCENT, ">"), view.strong)
     plot = f" {_plot(view, counter, chart_width)}" if chart_width else ""
     return (mark_of(view), Span(column(name_of(view.gpu), names), "text"), util, Span(plot, "gpu-edge"))

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, percent, plain
-from tuimon.views.gpu_text import CHARTED
 from tuimon.views.scale import Axis, axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
@@ -42,6 +41,7 @@ from tuimon.views.tui.panes.gpu_figures import (
     trouble_of,
     value,
 )
+from tuimon.views.words import CHARTED
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

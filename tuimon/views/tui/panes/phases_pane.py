@@ -15,7 +15,6 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.threshold import BUSY_IDLE, MOST
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text
 from tuimon.views.report.report import compared_ranks, parts_of
 from tuimon.views.report_types import Phase
 from tuimon.views.scale import axis_of, ceiling, means, on_axis
@@ -38,6 +37,7 @@ from tuimon.views.tui.drawing.lines import (
 )
 from tuimon.views.tui.panes.ranks_pane import WAIT, by_lateness, ranks_lines
 from tuimon.views.tui.panes.threads_pane import hot_lines
+from tuimon.views.words import UNKNOWN, idle_share_text, idle_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

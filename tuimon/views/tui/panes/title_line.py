@@ -11,11 +11,11 @@ from tuimon.records import Exit, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
-from tuimon.views.gpu_text import gpu_text
 from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.words import (
+    gpu_text,
     nodes_text,
     progress_parts,
     started_program,
@@ -90,7 +90,7 @@ def title_items(session: Session) -> list[Item]:
         items += [(level, text, "text") for level, text in progress_parts(now.progress)]
     if reason := _no_hooks(session, now.own.process):
         items += [(1, "no hooks", "warning"), (6, f", {plain(reason)}; figures are estimates", "warning")]
-    items += [(8, text, "text") for text in (gpu_text(gpus) or "").split(" · ")]
+    items += [(8, text, "text") for text in gpu_text(gpus).split(" · ")]
     return [item for item in items if item[1]]
 
 
