@@ -152,9 +152,9 @@ def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank
     which = which_training(session)
     assert (which.text, which.text_of_rank) == (words, of_rank)
     found = training_rows(session)
-    assert [(row.ranks, row.first.pid) for row in found] == rows
+    assert [(row.ranks, row.pid) for row in found] == rows
     assert [row.number for row in found if row.in_focus] == ([which.number] if rows else [])
-    assert all(row.first.late_ms == row.first.behind == 0 for row in found)
+    assert all(row.late_ms == row.behind == 0 for row in found)
 
 
 def test_one_after_the_other_only_the_one_that_goes_on_counts():

@@ -19,9 +19,10 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tuimon.records import Place, Process
 from tuimon.session.processes import LAST_MOMENT_S, superseded
@@ -178,12 +179,7 @@ _SILENT_S = 10.0
 RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
 
 
-def no_history(_last: int | None) -> Sequence[StepStretch]:
-    """The history of a rank whose windows on the CPU do not show how late it is."""
-    return ()
-
-
-class RankRow(NamedTuple):
+class RankRow(Struct, frozen=True):
     """One rank over the last 30 s; None where not measured. ``~``: estimates."""
 
     rank: int
@@ -204,7 +200,8 @@ class RankRow(NamedTuple):
     gc_ratio: float = 0.0  # share of the step in the garbage collector
     main: MainThread = MainThread()
     on_gpu: bool = False
-    history: Callable[[int | None], Sequence[StepStretch]] = no_history  # its last windows; None: those of all time
+    # its last windows (None: those of all time); None if windows on the CPU do not show how late it is
+    history: Callable[[int | None], Sequence[StepStretch]] | None = None
 
     @property
     def wait_ratio(self) -> float | None:
@@ -231,6 +228,9 @@ class RankRow(NamedTuple):
         return share * self.step_ms if share is not None and self.step_ms is not None else None
 
 
+Row = TypeVar("Row", bound=RankRow)
+
+
 @once
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none if it has no ranks."""
@@ -238,10 +238,10 @@ def rank_rows(view: SessionView) -> list[RankRow]:
     return rows_of(ranks) if len(ranks) > 1 else []
 
 
-def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
+def with_utilisation(view: SessionView, rows: Sequence[Row]) -> list[Row]:
     """The ranks with the mean utilisation of their GPUs, for people: rules need none."""
     utils = ([gpu.figures.util_ratio for gpu in view.of(row.pid).gpus] for row in rows)
-    return [row._replace(gpu_ratio=mean_of_known(own)) for row, own in zip(rows, utils, strict=True)]
+    return [replace(row, gpu_ratio=mean_of_known(own)) for row, own in zip(rows, utils, strict=True)]
 
 
 def training_of(own: ProcessView) -> list[ProcessView]:
@@ -292,7 +292,8 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
         if own.phases.inferred is inferred and (step_ms := sum(ms.values())):
             samples = own.samples.counted(lambda row: ((row.phase, row.node.activity),))
             measured = RankTimes(ms, own.training, samples, row.on_gpu)
-            row = row._replace(
+            row = replace(
+                row,
                 step_ms=None if inferred else step_ms,
                 phases=measured.shares(ms),
                 error=max(phase.error or 0.0 for phase in phases) if inferred else 0.0,
@@ -310,7 +311,7 @@ def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -
     found = {row.pid: row for row in rows}
     for (pid, own), split in zip(times.items(), split_ranks(list(times.values())), strict=True):
         phases, waits, excess = map(own.shares, (own.ms, *split))
-        found[pid] = found[pid]._replace(phases=phases, waits=waits, excess=excess)
+        found[pid] = replace(found[pid], phases=phases, waits=waits, excess=excess)
     return list(found.values())
 
 
@@ -367,14 +368,13 @@ class Which(NamedTuple):
         return ", ".join(filter(None, (ranks if self.ranks > 1 else "", training)))
 
 
-class TrainingRow(NamedTuple):
-    """One training; ``first`` is its first rank that has not ended, or its only process."""
+class TrainingRow(RankRow, frozen=True):
+    """One training, by its first rank that has not ended, or by its only process."""
 
-    number: int
-    ranks: int
-    command: tuple[str, ...]
-    first: RankRow
-    in_focus: bool
+    number: int = 1
+    ranks: int = 1
+    command: tuple[str, ...] = ()
+    in_focus: bool = False
 
 
 def which_training(session: Session) -> Which:
@@ -389,7 +389,8 @@ def training_rows(session: Session) -> list[TrainingRow]:
     for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])
         (row,) = rows_of([view.of(first.pid)])
-        rows.append(TrainingRow(number, len(members), tuple(first.command), row, in_focus=number == focus))
+        about = asdict(row) | {"command": tuple(first.command), "in_focus": number == focus}
+        rows.append(TrainingRow(**about, number=number, ranks=len(members)))
     return rows
 
 

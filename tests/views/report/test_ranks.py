@@ -148,5 +148,6 @@ def test_each_rank_is_there_once_and_says_how_often_it_was_restarted() -> None:
     text = text_report(report)
     assert "rank 0, restarted 2 times: 120 steps" in text
     assert "rank 0, an earlier start: 60 steps" in text
+    assert "on each of 2 ranks" in report.summary
     told = [(rank.pid, rank.state == "restarted", rank.restarts) for rank in report.ranks]
     assert told == [(100, True, None), (120, False, 2), (101, True, None), (121, False, 2)]

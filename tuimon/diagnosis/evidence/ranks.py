@@ -12,6 +12,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
 from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, has_enough_steps
@@ -20,7 +21,7 @@ from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES
 from tuimon.session.gpu_time import TimedExchange
-from tuimon.session.ranks import RankRow, RankTimes, beside_each_other, no_history
+from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
@@ -405,5 +406,5 @@ def on_gpu_clock(rows: Sequence[RankRow], view: SessionView) -> tuple[RankRow, .
                 return tuple(rows)
             times[row.pid] = RankTimes(spans, on_gpu=True)
     steps_ms = {pid: found.step_ms for pid, found in times.items()}
-    clocked = [row._replace(step_ms=steps_ms.get(row.pid, row.step_ms), history=no_history) for row in rows]
+    clocked = [replace(row, step_ms=steps_ms.get(row.pid, row.step_ms), history=None) for row in rows]
     return tuple(beside_each_other(clocked, times))

@@ -415,10 +415,10 @@ def _trainings(session: Session) -> list[types.Training]:
         filled(
             types.Training,
             row,
-            pid=own_id(row.first.pid),
+            pid=own_id(row.pid),
             command=list(row.command),
-            steps=marked(session.over("whole").of(row.first.pid).steps),
-            findings=_findings(session, row.first.pid),
+            steps=marked(session.over("whole").of(row.pid).steps),
+            findings=_findings(session, row.pid),
         )
         for row in rows[:_TRAININGS]
         if len(rows) > 1

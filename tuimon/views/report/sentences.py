@@ -46,8 +46,8 @@ def _steps(report: Report) -> str:
 
 def _ranks(report: Report) -> str:
     """`` on each of 4 ranks``, ``, one of 2 trainings side by side``, both, or neither."""
-    trainings, summary = report.trainings, report.ranks_summary
-    known = summary.count if summary is not None else len(report.ranks)
+    trainings = report.trainings
+    known = sum(rank.rank is not None and rank.state != "restarted" for rank in report.ranks)
     known = next((each.ranks for each in trainings if each.in_focus), known)
     ranks = f" on each of {known} ranks" if known > 1 else ""
     return ranks + (f", one of {len(trainings)} trainings side by side" if trainings else "")

@@ -1,6 +1,7 @@
 """The Ranks pane: its rows at several widths, and its keys."""
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from tests.session.records import steps
 from tests.views import streams
@@ -34,7 +35,7 @@ def row_text(row=ROW, *others, width=120):
 
 @pytest.mark.parametrize("width", [56, 76, 96, 116, 196])
 def test_every_line_fits_its_width(width):
-    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, excess={}, step_ms=None, phases={})]
+    rows = [ROW, replace(ROW, rank=1023, state="lost", gpu_ratio=0.5, excess={}, step_ms=None, phases={})]
     cols = columns(rows, width, ROW.pid)
     lines = [head_line(cols, "late"), *(row_line(cols, row) for row in rows)]
     lines += ranks_lines(rows, width, ROW.pid)
@@ -48,7 +49,7 @@ def test_own_work_is_solid_and_waiting_is_hatched():
 
 
 def test_what_was_not_measured_is_absent():
-    row = ROW._replace(excess={}, waits={}, step_ms=None, phases={}, memory_bytes=None)
+    row = replace(ROW, excess={}, waits={}, step_ms=None, phases={}, memory_bytes=None)
     shown = row_text(row, ROW)
     assert shown.count("–") == 4 and "0" not in shown
 
@@ -64,12 +65,12 @@ def test_what_was_not_measured_is_absent():
     ],
 )
 def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
-    assert said in row_text(ROW._replace(**facts))
+    assert said in row_text(replace(ROW, **facts))
     assert "state" not in names([ROW])
 
 
 def test_ranks_on_several_nodes_are_shown_with_theirs():
-    rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
+    rows = [ROW, replace(ROW, rank=6, pid=106, host="node-with-a-long-name")]
     cols = columns(rows)
     head, *lines = map(text_of, (head_line(cols, "late"), *(row_line(cols, row) for row in rows)))
     at = head.index("node")
@@ -159,8 +160,9 @@ async def test_another_training_of_the_run_stands_below_the_ranks():
 
 @pytest.mark.parametrize("width", [56, 80, 120, 200])
 def test_every_line_of_a_training_fits_its_width(width):
-    lost = ROW._replace(state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
-    rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
+    lost = replace(ROW, state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
+    of = {"command": ("python", "train.py")}
+    rows = [TrainingRow(**asdict(row), number=n, ranks=n, in_focus=n == 1, **of) for n, row in ((1, ROW), (2, lost))]
     head, lines = training_lines(rows, width)
     assert {cells(line) for line in (head, *lines)} == {width}
 

@@ -193,9 +193,9 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
     room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
     wanted = {
         "step": _STEP,
-        "state": _STATE * any(state_span(row.first).text.strip() != "" for row in rows),
+        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
         "ranks": 7 * any(row.ranks > 1 for row in rows),
-        "GPU": _GPU * any(row.first.gpu_ratio is not None for row in rows),
+        "GPU": _GPU * any(row.gpu_ratio is not None for row in rows),
         "pid": 9,
         "memory": 10,
         "steps": 10,
@@ -212,14 +212,14 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
             2,
         ),
         Column("training", command, lambda row: (started_program(row.command), "text")),
-        Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
+        Column("pid", shown["pid"], lambda row: (str(own_id(row.pid)), "text"), ">"),
         Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
-        Column("steps", shown["steps"], lambda row: (str(row.first.steps), "text"), ">"),
-        Column("step", shown["step"], lambda row: (ms(row.first.step_ms), "text"), ">"),
-        Column("GPU", shown["GPU"], lambda row: (percent(row.first.gpu_ratio), "text"), ">"),
-        Column("memory", shown["memory"], lambda row: (size(row.first.memory_bytes), "text"), ">"),
-        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row.first))),
-        Column("  at", rest + GAP, lambda row: (f"  {place_text(row.first)}", "dim")),
+        Column("steps", shown["steps"], lambda row: (str(row.steps), "text"), ">"),
+        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
+        Column("GPU", shown["GPU"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "text"), ">"),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
+        Column("  at", rest + GAP, lambda row: (f"  {place_text(row)}", "dim")),
     )
     return head_line(columns), [row_line(columns, row) for row in rows]
 
@@ -232,7 +232,10 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], axis: Axis, *, end
     from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
 
     sample, last = rows[:: max(1, -(-len(rows) // _COMPARED))], None if ended else axis.slots + 1
-    own = {row.pid: _own(row, row.history(last), axis) for row in {row.pid: row for row in (*sample, *shown)}.values()}
+    own = {
+        row.pid: _own(row, row.history(last) if row.history else (), axis)
+        for row in {row.pid: row for row in (*sample, *shown)}.values()
+    }
     slots = zip(*(own[row.pid] for row in sample), strict=True)
     known = [[value for value in slot if value is not None] for slot in slots]
     typical = [median(values) if len(values) > 1 else None for values in known]
@@ -302,7 +305,7 @@ class RanksPane(MovingPane[RanksState]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._sort: Sort = "late"
-        self._rows: Rows[RankRow | TrainingRow] = Rows(_pid)
+        self._rows: Rows[RankRow] = Rows(lambda row: row.pid)
         self._top = 0  # the first rank in view
 
     def open(self, session: Session, findings: Sequence[Finding]) -> None:
@@ -321,14 +324,13 @@ class RanksPane(MovingPane[RanksState]):
         now = session.shown()
         ranks, trainings = compared_ranks(now), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
-        firsts = with_utilisation(now, [row.first for row in listed])
         return RanksState(
             tuple(with_utilisation(now, ranks)),
             session.trainer(),
             verdict,
             axis_of(session),
             session.exit is not None,
-            tuple(row._replace(first=first) for row, first in zip(listed, firsts, strict=True)),
+            tuple(with_utilisation(now, listed)),
         )
 
     def sorted_rows(self) -> list[RankRow]:
@@ -398,12 +400,7 @@ class RanksPane(MovingPane[RanksState]):
         """Show the rank under the cursor in all panes."""
         row = self._rows.selected
         if row is not None:
-            self.post_message(self.Picked(_pid(row)))
-
-
-def _pid(row: RankRow | TrainingRow) -> int:
-    """The pid of a rank, or of a training's first rank."""
-    return row.first.pid if isinstance(row, TrainingRow) else row.pid
+            self.post_message(self.Picked(row.pid))
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
