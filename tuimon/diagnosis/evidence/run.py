@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import are_renewed
 from tuimon.native_code import NativeUse
-from tuimon.node_ids import node_of
-from tuimon.records import PIDS, CountSetting, Kept, Place, Process, Threads
+from tuimon.records import PIDS, CountSetting, Kept, Place, Threads
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     GROWTH_S,
@@ -25,9 +24,9 @@ from tuimon.session.machines import (
     steady_growth,
 )
 from tuimon.session.series import EVER, WINDOW_S, Span
-from tuimon.session.session import SessionView
+from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.tables import once
-from tuimon.session.threads import INTRA_OP, Held, MainThread, ProcessThreads
+from tuimon.session.threads import INTRA_OP, Held, ProcessThreads
 from tuimon.threshold import NEARLY_ALL, SMALL, UNUSUAL, Threshold
 
 WANTED_RATIO = Threshold(
@@ -119,7 +118,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     node: int
     host: str | None  # None if it is the only one
-    trainers: tuple[int, ...]  # the training processes on it, by rank
+    trainers: tuple[ProcessView, ...]  # the training processes on it, by rank
     _view: SessionView
 
     @property
@@ -171,7 +170,7 @@ class Machine(Struct, frozen=True, dict=True):
         for span in spans:  # the whole run as well, as checkpoints are written far apart
             growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
             lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
-            written = sum(self._threads[pid].written(lately)[1] for pid in self.trainers)
+            written = sum(self._threads[own.pid].written(lately)[1] for own in self.trainers)
             if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
                 return Filling(store, growth, growth.per_s)
         return None
@@ -180,10 +179,11 @@ class Machine(Struct, frozen=True, dict=True):
     def _begun(self) -> dict[int, float]:
         """When the caches of each training process and its workers have filled, by process."""
         session = self._view.session
-        live = (pid for pid in self.trainers if session.exit is not None or not session.run_processes.has_ended(pid))
-        first = {pid: session.step_stats[pid].first_step_s for pid in live}
-        begun = {pid: t + _SETTLES_S for pid, t in first.items() if t is not None}
-        return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.of(pid).workers))}
+        ended = session.run_processes.has_ended
+        live = (own for own in self.trainers if session.exit is not None or not ended(own.pid))
+        first = ((own, own.stats.first_step_s) for own in live)
+        begun = ((own, t + _SETTLES_S) for own, t in first if t is not None)
+        return {pid: t for own, t in begun for pid in (own.pid, *(worker.pid for worker in own.workers))}
 
     def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
         """How a process has grown since its first steps, at a steady pace; None if it has not.
@@ -191,7 +191,11 @@ class Machine(Struct, frozen=True, dict=True):
         If the program's text shows a line that keeps objects, the pace need not be steady; the growth must only go on.
         """
         readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
-        goes_on = column == "held_bytes" and pid in self.trainers and any(each.is_sure for each in self.keeping)
+        goes_on = (
+            column == "held_bytes"
+            and pid in [own.pid for own in self.trainers]
+            and any(each.is_sure for each in self.keeping)
+        )
         return steady_growth(readings, since_s) or (growth_going_on(readings, since_s) if goes_on else None)
 
     @property
@@ -237,7 +241,8 @@ class Machine(Struct, frozen=True, dict=True):
         by_text = [Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items()]
         sure = [each for each in by_text if each.is_sure]
         histories = self._view.session.memory_history
-        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
+        of_trainers = [histories[own.pid].lines for own in self.trainers if own.pid in histories]
+        lines = [line for each in of_trainers for line in each if line.user]
         most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
         if not sure and most is not None and most.growth_bytes:
             sure = [Keeping("tensor", (Place(most.file, most.line, most.function, most.source),))]
@@ -265,7 +270,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def workers(self) -> frozenset[int]:
         """The live DataLoader workers of its training processes."""
-        return frozenset(worker.pid for pid in self.trainers for worker in self._view.of(pid).workers)
+        return frozenset(worker.pid for own in self.trainers for worker in own.workers)
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
@@ -275,7 +280,8 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def intra_op_threads(self) -> dict[int, int]:
         """The number of threads that share an operation, by training process; without those where it is unknown."""
-        return {p.pid: p.intra_op_threads for p in self._processes if p.intra_op_threads is not None}
+        known = ((own.pid, own.process.intra_op_threads) for own in self.trainers)
+        return {pid: number for pid, number in known if number is not None}
 
     @cached_property
     def pool_works(self) -> float | None:
@@ -284,14 +290,14 @@ class Machine(Struct, frozen=True, dict=True):
         The rest is in OpenMP's library, where threads wait for each other, or in the kernel, which wakes them and maps
         memory.
         """
-        rows = [row for pid in self.trainers for row in self._view.of(pid).threads if row.role in ("native", INTRA_OP)]
+        rows = [row for own in self.trainers for row in own.threads if row.role in ("native", INTRA_OP)]
         waits = NativeUse.joined(row.native for row in rows if row.native.share("pool")).share("pool", "kernel")
         return None if waits is None else 1.0 - waits
 
     @property
     def in_environment(self) -> set[int]:
         """The values of OMP_NUM_THREADS with which its training processes were started."""
-        return {p.omp_num_threads for p in self._processes if p.omp_num_threads is not None}
+        return {number for own in self.trainers if (number := own.process.omp_num_threads) is not None}
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set one of these numbers, as far as stacks lead to them."""
@@ -345,25 +351,16 @@ class Machine(Struct, frozen=True, dict=True):
         """
         return all(
             self._view.of(worker.pid).thread_figures is not None
-            for own in map(self._view.of, self.trainers)
+            for own in self.trainers
             if not are_renewed(own.workers, own.recent_workers)
             for worker in own.workers
         )
 
     @cached_property
-    def training_threads(self) -> tuple[MainThread, ...]:
-        """The training thread of every training process on the machine."""
-        return tuple(self._view.of(pid).training for pid in self.trainers)
-
-    @cached_property
     def delay_ratio(self) -> float | None:
         """The median share of time that its training threads wait for a core; None if not reported."""
-        known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
+        known = [ratio for own in self.trainers if (ratio := own.training.delay_ratio) is not None]
         return median(known) if known else None
-
-    @property
-    def _processes(self) -> list[Process]:
-        return [self._view.of(pid).process for pid in self.trainers]
 
     @property
     def _threads(self) -> Mapping[int, ProcessThreads]:
@@ -381,9 +378,9 @@ def machines(view: SessionView) -> tuple[Machine, ...]:
     session = view.session
     focus, known = session.focus_node, session.nodes.known
     hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
-    trainers: dict[int, list[int]] = {}
-    for pid in session.trainers():
-        trainers.setdefault(node_of(pid), []).append(pid)
+    trainers: dict[int, list[ProcessView]] = {}
+    for own in map(view.of, session.trainers()):
+        trainers.setdefault(own.node, []).append(own)
     numbers = [focus, *(number for number in sorted(known) if number != focus)]
     return tuple(Machine(number, hosts.get(number), tuple(trainers.get(number, ())), view) for number in numbers)
 

@@ -94,7 +94,7 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
     if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
         kept = f"let it use more than {machine.kept_to}: os.sched_setaffinity, taskset or a cpuset keeps it"
         return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
-    trainers = [p for p in machine.trainers if p in demand.busy_threads]
+    trainers = [own.pid for own in machine.trainers if own.pid in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
         return Fix(fewer), machine.set_at("workers")[:1]
@@ -174,7 +174,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     here = machine is evidence.here
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
-    is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
+    is_parallel = any(demand.busy_threads.get(own.pid, 0) > 1 and threads.get(own.pid) != 1 for own in trainers)
     return verdict(
         f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
         " for a core",
@@ -193,7 +193,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
 
 
 def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
-    trainers = evidence.here.training_threads
+    trainers = [own.training for own in evidence.here.trainers]
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
     if not 1 < len(trainers) == len(cpu) == len(delays) or lost_share(evidence.here) is not None:

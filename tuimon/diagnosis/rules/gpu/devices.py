@@ -149,8 +149,8 @@ def placement(evidence: Evidence) -> Finding | None:
 
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
-    for pid in evidence.here.trainers:
-        place, own = evidence.here.table.placement(pid), evidence.view.of(pid)
+    for own in evidence.here.trainers:
+        place = evidence.here.table.placement(own.pid)
         if place is None or own.process.ended:
             continue
         process, gpus = own.process, own.gpus
