@@ -9,7 +9,7 @@ from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.processes import RunProcesses, ranks_of, superseded
-from tuimon.session.ranks import training_rows, which_training
+from tuimon.session.ranks import training_numbers, training_rows, which_training
 
 
 def test_workers_that_a_fork_server_forks_are_those_of_its_parent() -> None:
@@ -149,22 +149,23 @@ PAIR, OTHERS = [rank(n, 10 + n) for n in (0, 1)], [rank(n, 20 + n, ppid=60) for 
 )
 def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank, rows):
     session = trained(*processes, focus=focus)
-    which = which_training(session)
-    assert (which.text, which.text_of_rank) == (words, of_rank)
+    assert (which_training(session), which_training(session, of_rank=True)) == (words, of_rank)
     found = training_rows(session)
     assert [(row.ranks, row.pid) for row in found] == rows
-    assert [row.number for row in found if row.in_focus] == ([which.number] if rows else [])
+    assert [row.number for row in found if row.in_focus] == (
+        [training_numbers(session).get(session.trainer(), 1)] if rows else []
+    )
     assert all(row.late_ms == row.behind == 0 for row in found)
 
 
 def test_one_after_the_other_only_the_one_that_goes_on_counts():
     session = trained(alone(0), alone(1), alone(2))
     session.add(alone(0, ended=True, t=2.0))
-    assert which_training(session).text == "training 1 of 2"
+    assert which_training(session) == "training 1 of 2"
     session.add(alone(1, ended=True, t=3.0))
-    assert which_training(session).text == ""
+    assert which_training(session) == ""
     session.add(alone(2, ended=True, t=90.0))
-    assert which_training(session).text == ""
+    assert which_training(session) == ""
 
 
 # -- which processes are the ranks of one training, on literal processes

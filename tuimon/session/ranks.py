@@ -345,29 +345,6 @@ def _state(own: ProcessView, *, is_over: bool) -> RankState:
 # -- the trainings of a run
 
 
-class Which(NamedTuple):
-    """The training to which the process in focus belongs, and the number that go on; numbers count from 1."""
-
-    ranks: int = 1  # of that training
-    number: int = 1
-    trainings: int = 1
-    rank: int | None = None
-
-    @property
-    def text(self) -> str:
-        """``4 ranks``, ``training 2 of 4``, ``2 ranks, training 1 of 2``; empty for the only process."""
-        return self._joined(f"{self.ranks} ranks")
-
-    @property
-    def text_of_rank(self) -> str:
-        """``rank 3 of 4``, ``training 2 of 4``, ``rank 0 of 2, training 1 of 2``; empty for the only process."""
-        return self._joined(f"rank {self.rank} of {self.ranks}")
-
-    def _joined(self, ranks: str) -> str:
-        training = f"training {self.number} of {self.trainings}" if self.trainings > 1 else ""
-        return ", ".join(filter(None, (ranks if self.ranks > 1 else "", training)))
-
-
 class TrainingRow(RankRow, frozen=True):
     """One training, by its first rank that has not ended, or by its only process."""
 
@@ -377,15 +354,22 @@ class TrainingRow(RankRow, frozen=True):
     in_focus: bool = False
 
 
-def which_training(session: Session) -> Which:
-    focus = session.over("recent").focus
-    number = training_numbers(session).get(focus.pid, 1)
-    return Which(len(session.group_of(focus.pid)), number, max(1, len(_trainings(session))), focus.process.rank)
+def which_training(session: Session, *, of_rank: bool = False) -> str:
+    """The training in focus: ``4 ranks``, ``2 ranks, training 1 of 2``, ``training 2 of 4``; empty if alone.
+
+    ``of_rank``: with the rank in focus: ``rank 3 of 4``, ``rank 0 of 2, training 1 of 2``.
+    """
+    focus, trainings = session.over("recent").focus, len(_trainings(session))
+    ranks, number = len(session.group_of(focus.pid)), training_numbers(session).get(focus.pid)
+    parts = [f"rank {focus.process.rank} of {ranks}" if of_rank else f"{ranks} ranks"] if ranks > 1 else []
+    parts += [f"training {number or 1} of {trainings}"] if trainings > 1 else []
+    return ", ".join(parts)
 
 
 def training_rows(session: Session) -> list[TrainingRow]:
     """All trainings that still run, in the order in which they began; once all have ended, those that ended last."""
-    rows, view, focus = [], session.over("recent"), which_training(session).number
+    rows, view = [], session.over("recent")
+    focus = training_numbers(session).get(session.trainer(), 1)
     for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])
         (row,) = rows_of([view.of(first.pid)])

@@ -162,7 +162,7 @@ class Parts:
     @cached_property
     def phases_of(self) -> str:
         """The rank or training, if there are several."""
-        return which_training(self.session).text_of_rank
+        return which_training(self.session, of_rank=True)
 
     @cached_property
     def progress(self) -> types.ProgressJson | None:

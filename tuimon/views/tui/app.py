@@ -185,7 +185,7 @@ class TuimonApp(TerminalApp[Leave]):
         paused, zoomed = self.board.title_line.paused, self.board.zoomed
         shown = [self._finding()] if findings and isinstance(self.screen, Overlay) else findings[:1]
         reasons = (
-            ("ranks", not which_training(session).text, "one process trains here: there are no ranks to compare"),
+            ("ranks", not which_training(session), "one process trains here: there are no ranks to compare"),
             ("trace", not (runs or session.traces), "no training runs here, and the log has no trace"),
             (
                 "memory",

@@ -41,9 +41,18 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 Sort = str
-_ALARMS = {"lost": 0, "stopped": 1, "silent": 2, "starting": 4, "ended": 5}
+#: Of each state its text and colour, where it is out of order; what is most out of order comes first.
+_STATES = {
+    "lost": ("lost", "critical"),
+    "stopped": ("stopped", "warning"),
+    "silent": ("silent", "warning"),
+    "training": ("", "dim"),
+    "starting": ("starting", "dim"),
+    "ended": ("", "dim"),  # the run is over, for all ranks
+}
+_ORDER = {state: order for order, state in enumerate(_STATES)}
 _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
-    "late": lambda row: (_ALARMS.get(row.state, 3), -round((row.late_ratio or 0.0) / 0.05), row.rank),
+    "late": lambda row: (_ORDER[row.state], -round((row.late_ratio or 0.0) / 0.05), row.rank),
     "rank": lambda row: (row.rank,),
     "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
     "step": lambda row: (-(row.step_ms or 0.0), row.rank),
@@ -62,14 +71,6 @@ _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
 _LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
 #: Blanks before a column that is aligned to the left.
 GAP = 2
-_STATES = {
-    "starting": ("starting", "dim"),
-    "training": ("", "dim"),
-    "stopped": ("stopped", "warning"),
-    "silent": ("silent", "warning"),
-    "lost": ("lost", "critical"),
-    "ended": ("", "dim"),  # nothing to say: the run is over, for all ranks
-}
 
 #: Ranks from which the median is taken, evenly chosen: for a thousand it is the same at a twentieth of the cost.
 _COMPARED = 64

@@ -78,7 +78,7 @@ def title_items(session: Session) -> list[Item]:
         (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
         (9, f"pid {own_id(pid)}" if pid else "", "dim"),
-        (3, which_training(session).text, "text"),
+        (3, which_training(session), "text"),
     ]
     if end is not None:
         items += _end(end, elapsed)
