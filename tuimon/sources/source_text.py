@@ -68,8 +68,8 @@ def _read_lines(file: str, rights: Rights, not_after_unix_s: float | None) -> li
     return content.data.splitlines()
 
 
-#: Lines before and after the one in question.
-AROUND_LINES = 5
+#: Lines that are read before and after the one in question.
+AROUND_LINES = 3
 
 
 class CloseUp:

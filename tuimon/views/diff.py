@@ -16,10 +16,22 @@ from tuimon.views.comparison.compare import compare, factor
 from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.views.comparison.runs import Run, run_of
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import ABSENT, code, count, duration, ms, number, percent, plain, shorten, size, wrap
+from tuimon.views.format import (
+    ABSENT,
+    MOST_WIDTH,
+    WIDTH,
+    code,
+    count,
+    duration,
+    ms,
+    number,
+    percent,
+    plain,
+    shorten,
+    size,
+    wrap,
+)
 
-#: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
-WIDTH, MOST_WIDTH = 78, 120
 _NAME = 17
 _FIGURE = 11
 _CHANGE = 12

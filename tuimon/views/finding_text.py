@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tuimon.text import at, code_place
 from tuimon.threshold import HOLD_S, SMALL
 from tuimon.views.format import (
+    NAMED,
     NOTHING,
     celsius,
     duration,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, FindingJson, Fix, FixJson, Unjudged
     from tuimon.views.report_types import Report
 
-#: Most fixes of a finding in plain text; key ``v``, JSON and the HTML page show all of them.
-MOST_FIXES = 3
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
 
@@ -122,7 +121,7 @@ def markdown_lines(finding: Finding | FindingJson) -> list[str]:
     for where in finding.where[:1]:
         source = f": `{plain(where.source).strip()}`" if where.source else ""
         lines.append(f"- at `{at(where)}`{source}")
-    fixes = [fix_text(fix) for fix in finding.fixes[:MOST_FIXES] if fix.action]
+    fixes = [fix_text(fix) for fix in finding.fixes[:NAMED] if fix.action]
     return lines + [f"- {'or' if number else 'fix'}: {text}" for number, text in enumerate(fixes)]
 
 

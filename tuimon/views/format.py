@@ -13,6 +13,15 @@ from tuimon.text import SourceLine, function_text, ms_text, number_text, size_te
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
+#: Columns of a text, those of an e-mail; and on a wider terminal: longer lines are hard to read.
+WIDTH = 78
+MOST_WIDTH = 100
+#: The most of a list that are named in a sentence or under a heading, listed in a text, and shown on a page.
+NAMED = 3
+LISTED = 8
+ON_PAGE = 16
+#: Lines of code that are shown before and after one.
+AROUND_LINES = 3
 #: Smaller shares are shown as none; bounds that exclude no more than this share of the whole say nothing.
 NOTHING = 0.005
 #: The space before a unit.

@@ -15,7 +15,7 @@ from tuimon.views.finding_text import (
     only_minor,
     rule_title,
 )
-from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.words import (
     end_tip,
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from tuimon.views.report_types import Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-#: Most columns of a line, and of a message behind its tag.
-_COLUMNS = 100
-_WIDTH = _COLUMNS - len("[tuimon] ")
+_WIDTH = MOST_WIDTH - len("[tuimon] ")
 #: Seconds between two lines while a training starts: nothing changes but the time.
 _STARTING_S = 10.0
 #: (level, text): from a line that would be too long, the parts of the highest level are dropped first.
@@ -80,7 +78,7 @@ class HeadlessView:
         """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
         name = rule_title(first.rule) if first is not None else ""
         name = f"probably {name}" if name and not has_held else name
-        room = _COLUMNS - len(tag) - (len(name) + 2 if name else 0)
+        room = MOST_WIDTH - len(tag) - (len(name) + 2 if name else 0)
         line = tag + progress(now, room)
         if first is not None:
             line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
@@ -182,7 +180,7 @@ def progress(now: Parts, columns: int | None = None) -> str:
         text = "  ".join(text for number, text in parts if number <= least)
         if columns is None or len(text) <= columns:
             return text
-    return shorten("  ".join(text for number, text in parts if not number), columns or _COLUMNS)
+    return shorten("  ".join(text for number, text in parts if not number), columns or MOST_WIDTH)
 
 
 def _steps_parts(now: Parts) -> list[_Part]:

@@ -28,6 +28,8 @@ from tuimon.threshold import TRACE
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
+    LISTED,
+    NAMED,
     NOTHING,
     count,
     duration,
@@ -201,11 +203,6 @@ def sampling_text(sampling: Sampling) -> str:
     return " · ".join(parts)
 
 
-#: Most groups of equal stacks in one line, and in a short list.
-_IN_LINE = 3
-_LISTED = 8
-
-
 def standstill_head(past: Past, session: Session) -> str:
     """``nothing moved for 41s, from 1m12s on, step 340``; a standstill that goes on counts up to the latest record."""
     until_s = past.ended_s if past.ended_s is not None else session.now_s
@@ -216,7 +213,7 @@ def standstill_head(past: Past, session: Session) -> str:
 
 def standstill_line(past: Past, session: Session) -> str:
     """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
-    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), _IN_LINE)])
+    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), NAMED)])
     return f"{standstill_head(past, session)}: {stands}"
 
 
@@ -225,12 +222,12 @@ def list_lines(past: Past) -> list[str]:
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
-    for group in groups[:_LISTED]:
+    for group in groups[:LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
         is_named = group.role != "rank" or len(group.ranks) < 2  # the text "4 ranks" names none of them
         lines.append(f"  {group_text(group)}{'' if is_named else f' (ranks {rank_list(group.ranks)})'}{source}")
-    if len(groups) > _LISTED:
-        lines.append(f"  and {len(groups) - _LISTED} more groups (key S in the full screen)")
+    if len(groups) > LISTED:
+        lines.append(f"  and {len(groups) - LISTED} more groups (key S in the full screen)")
     return lines
 
 
@@ -250,8 +247,6 @@ _COLOURS: dict[Part, str] = {
     "checkpoint": "optimizer",
     "hang": "data",
 }
-#: Most lines by size, and by growth, in the short form of a memory history.
-_FEW = 3
 
 
 def with_work(own: ProcessView) -> list[LoaderRow]:
@@ -296,7 +291,7 @@ def memory_lines(history: MemoryHistory) -> list[str]:
     ``train.py:7 log(): 82 kB in 10 blocks, +8.2 kB a step``
     """
     growing = sorted((line for line in history.lines if line.growth_bytes), key=lambda line: -(line.growth_bytes or 0))
-    shown = dict.fromkeys((*growing[:_FEW], *history.lines[:_FEW]))
+    shown = dict.fromkeys((*growing[:NAMED], *history.lines[:NAMED]))
     lines = [memory_head(history)]
     for line in shown:
         where = f"{code_place(line)} {function_text(line.function)}" if line.file else "a line that is not known"
@@ -395,8 +390,6 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(filter(None, parts))
 
 
-#: Rows of each table in the report.
-_ROWS = 5
 _KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
 
 
@@ -425,12 +418,12 @@ def trace_text(trace: TraceTaken) -> list[str]:
     if trace.flops:
         lines.append(flops_text(trace.flops, trace.steps or 1))
     steps = trace.steps or 1
-    for sync in trace.syncs[:_ROWS]:
+    for sync in trace.syncs[:LISTED]:
         waited, times = ms(sync.total_ns / steps / 1e6), _times(sync.count)
         where = plain(sync.where) or ABSENT
         lines.append(f"the CPU waited {waited} for the GPU in {plain(sync.name)}, {times}, at {where}")
     for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
-        for row in rows[:_ROWS]:
+        for row in rows[:LISTED]:
             gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
             at = f", at {plain(row.where)}" if row.where else ""
             name = plain(row.name) if kind == "operator" else kernel_name(plain(row.name))

@@ -247,7 +247,7 @@ def test_the_code_around_a_line(tmp_path):
     file.write_bytes(b"".join(b"\tline %d \xff\x1b[31m\n" % n for n in range(1, 31)))
     lines = code(file, 12)
     assert [n for n, _ in lines] == list(range(12 - AROUND_LINES, 12 + AROUND_LINES + 1))
-    assert lines[0][1] == "    line 7 \ufffd"
+    assert lines[0][1] == "    line 9 \ufffd"
     assert [n for n, _ in code(file, 2)] == [1, 2, 3, 4, 5, 6, 7]
     assert [n for n, _ in code(file, 30)][-1] == 30
 

@@ -13,7 +13,8 @@ from tuimon.errors import NotComparable
 from tuimon.sources.log.runs import choose_all
 from tuimon.text import plain
 from tuimon.views.comparison.result import Comparison
-from tuimon.views.diff import WIDTH, compare_logs, text_diff
+from tuimon.views.diff import compare_logs, text_diff
+from tuimon.views.format import WIDTH
 from tuimon.views.json_text import json_text
 
 _DOC = """\

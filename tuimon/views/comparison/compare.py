@@ -43,6 +43,7 @@ from tuimon.views.comparison.runs import (
     phase_ms,
     step_ms,
 )
+from tuimon.views.format import LISTED
 from tuimon.views.report_types import RunFacts
 from tuimon.views.words import started_program
 
@@ -53,8 +54,6 @@ _SAME_WITHIN = 0.03
 _CLOSE = 0.0995
 #: If chance alone may make one run this many times faster than another, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: Most lines that are listed: those that changed most.
-_LISTED = 8
 #: All rows share one error of 5 %, and so do all lines: each is significant by itself at 5 % over their number.
 _ERROR = 0.05
 
@@ -310,7 +309,7 @@ def _lines(before: Runs, after: Runs) -> list[LineChange]:
                 via=list(cell.via),
             )
         )
-    return sorted(found, key=lambda change: -abs(change.difference_ms))[:_LISTED]
+    return sorted(found, key=lambda change: -abs(change.difference_ms))[:LISTED]
 
 
 # -- findings, and whether the fix of one brought the gain that was estimated

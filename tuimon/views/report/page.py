@@ -34,7 +34,7 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
-from tuimon.views.format import count, percent
+from tuimon.views.format import AROUND_LINES, ON_PAGE, count, percent
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import GpuJson, Phase, Rank, Report
@@ -103,14 +103,8 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
     return "".join(path)
 
 
-#: Most GPUs whose counters are drawn.
-DRAWN_GPUS = 16
-#: Most stretches of the chart of steps: the page of a long run stays small.
-_BARS = 240
 #: Share of all samples from which a function is in a graph; its most callers; most functions of a graph.
 _LEAST_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
-#: Lines of code before and after that of a finding.
-_AROUND = 3
 
 
 class Page(NamedTuple):
@@ -129,9 +123,9 @@ def page_of(
 
 
 def mean_steps(own: ProcessView) -> list[MeanStep]:
-    """The course of the run up to its last step, in at most ``_BARS`` stretches of equal length."""
+    """The course of the run up to its last step, in at most ``POINTS`` stretches of equal length."""
     start_s, between, stretches = own.view.session.start_s, own.split.parts, own.stats.stretches()
-    together = -(-len(stretches) // _BARS) or 1
+    together = -(-len(stretches) // POINTS) or 1
     rows = [joined(stretches[at : at + together]) for at in range(0, len(stretches), together)]
     return [MeanStep(row.begin_s - start_s, row.end_s - start_s, row.stacked_ms(between) or ()) for row in rows]
 
@@ -171,8 +165,6 @@ def _boxes(tree: CallTree) -> Iterator[dict[str, Any]]:
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 #: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
-#: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
-_SHOWN_RANKS = 16
 #: Heading, meaning and key of columns that are left out if no rank has a value.
 _RANK_TIMES = (
     ("late by", "how much longer its own work takes than the others', a step", "late_ms"),
@@ -237,8 +229,8 @@ def _section(report: Report, view: SessionView) -> dict[str, Any]:
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(mean_steps(view.focus)),
         "ranks": ranks_table(report.ranks),
-        "gpus": [_gpu(gpu, courses[gpu.latest.uuid]) for gpu in gpus[:DRAWN_GPUS]],
-        "gpus_left_out": max(0, len(gpus) - DRAWN_GPUS),
+        "gpus": [_gpu(gpu, courses[gpu.latest.uuid]) for gpu in gpus[:ON_PAGE]],
+        "gpus_left_out": max(0, len(gpus) - ON_PAGE),
         "flames": list(_flames(view.focus)),
     }
 
@@ -251,7 +243,7 @@ def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
         "evidence": evidence_rows(finding.evidence),
         "page": page_html(finding.rule, finding.cause),
         "where": [
-            {**asdict(at), "code": _around(trie.lines_near(at.file, at.line, _AROUND), at.line)}
+            {**asdict(at), "code": _around(trie.lines_near(at.file, at.line, AROUND_LINES), at.line)}
             for at in finding.where[:5]
         ],
     }
@@ -296,7 +288,7 @@ def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the templ
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
     columns = [column for column in _RANK_TIMES if any(getattr(rank, column[-1]) is not None for rank in ranks)]
     worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)[:_RANKS]
-    first = worst[:_SHOWN_RANKS] if len(ranks) > _SHOWN_RANKS else range(len(ranks))
+    first = worst[:ON_PAGE] if len(ranks) > ON_PAGE else range(len(ranks))
     rows = [
         {
             **asdict(rank),

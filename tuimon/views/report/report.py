@@ -37,7 +37,7 @@ from tuimon.session.tables import once
 from tuimon.threshold import SMALL
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
-from tuimon.views.format import says_nothing
+from tuimon.views.format import ON_PAGE, says_nothing
 from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, SpanJson, filled
 from tuimon.views.words import (
     goodput_text,
@@ -55,8 +55,6 @@ from tuimon.views.words import (
 if TYPE_CHECKING:
     from tuimon.diagnosis.evidence.evidence import Evidence
 
-#: With more ranks than this, the report has a summary of them.
-FEW = 16
 #: Most trainings that are listed, and most findings of each.
 _TRAININGS, _FINDINGS = 16, 3
 #: For each bound, the last bucket below it of the log's histogram, whose buckets are 1 % wide.
@@ -360,7 +358,7 @@ def report_of(
         changes=list(changes),
         unjudged=unjudged(session),
     )
-    if len(pids) > FEW:
+    if len(pids) > ON_PAGE:
         report.ranks_summary = _summary([rank for rank in report.ranks if rank.pid in map(own_id, pids)])
     report.summary = summary_of(report)
     return report

@@ -9,7 +9,6 @@ from tuimon.session.phase_table import RangeRow
 from tuimon.text import full_place
 from tuimon.threshold import SMALL
 from tuimon.views.finding_text import (
-    MOST_FIXES,
     NO_FINDING,
     evidence_rows,
     fix_text,
@@ -18,15 +17,25 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
+from tuimon.views.format import (
+    LISTED,
+    NAMED,
+    WIDTH,
+    advice,
+    count,
+    duration,
+    ms,
+    percent,
+    plain,
+    shorten,
+    timed_steps,
+    wrap,
+)
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
 from tuimon.views.words import ended_text, idle_text, last_state_text, nodes_text, steps_text, survivors_text
 
-_WIDTH = 78
 _BAR = 24
-#: Ranks that are listed when not all fit a page.
-_WORST = 8
 
 
 def text_report(report: Report) -> str:
@@ -124,7 +133,7 @@ def _ranks(report: Report) -> list[list[str]]:
         title = "Ranks" if any(rank.rank is not None for rank in ranks) else "Training processes"
         return [[title, *(text for rank in ranks for text in _rank(rank))]]
     news = [rank for rank in ranks if not rank.is_well or _late_ms(rank)]
-    worst = sorted(news, key=lambda rank: (rank.is_well, -_late_ms(rank)))[:_WORST]
+    worst = sorted(news, key=lambda rank: (rank.is_well, -_late_ms(rank)))[:LISTED]
     lines = ["Ranks; those in trouble, or holding the others up, come first" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
     parts = []
@@ -201,7 +210,7 @@ def _first_lines(finding: FindingJson) -> list[str]:
 def _more_lines(finding: FindingJson) -> list[str]:
     """A finding's further places, other fixes and evidence."""
     lines = _places(finding.where[1:5])
-    for fix in finding.fixes[1:MOST_FIXES]:
+    for fix in finding.fixes[1:NAMED]:
         lines += _wrap(f"Or: {fix_text(fix)}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding.evidence)):
         lines += _wrap(f"Evidence: {evidence}", "  ")
@@ -213,7 +222,7 @@ def _places(where: Sequence[CodePlace]) -> list[str]:
     for place in where:
         lines += _wrap(f"at {full_place(place)} {plain(place.function)}", "  ")
         if place.source:
-            lines.append(shorten(f"      {plain(place.source)}", _WIDTH))
+            lines.append(shorten(f"      {plain(place.source)}", WIDTH))
     return lines
 
 
@@ -235,4 +244,4 @@ def _listed(title: str, texts: Iterable[str]) -> list[str]:
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
-    return wrap(indent + text, _WIDTH)
+    return wrap(indent + text, WIDTH)

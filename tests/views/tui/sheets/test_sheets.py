@@ -181,7 +181,7 @@ async def test_the_latest_stack_with_code_around_its_line():
             "select", "_try_get_data", "__next__", "main"
         ]  # fmt: skip
         assert rows[first + 4].startswith("▸ train.py:44")
-        assert rows[first + 5 : first + 16] == [f"    {n} {'▏' if n == 44 else '│'} line {n}" for n in range(39, 50)]
+        assert rows[first + 5 : first + 12] == [f"    {n} {'▏' if n == 44 else '│'} line {n}" for n in range(41, 48)]
         assert monitor.closeup.requests == [("/home/me/project/train.py", 44)]  # once
 
 

@@ -11,8 +11,10 @@ from rich.cells import cell_len, set_cell_size
 from tuimon.text import CodeLine, code_place
 from tuimon.views.format import ABSENT, freed, kept_together
 
-#: Cells between a place and the text that follows it.
-_GAP = 2
+#: Cells of the names at the left of a pane, between two columns, and the fewest in which words or code say something.
+NAME = 10
+GAP = 2
+LEAST_TEXT = 8
 Row = TypeVar("Row")
 
 
@@ -230,7 +232,7 @@ def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Li
 
 def places_width(places: Iterable[CodeLine], most: int) -> int:
     """Cells of a column with these lines of code, including the gap behind it; at most ``most``."""
-    return min(max((cell_len(code_place(each)) for each in places), default=len(ABSENT)) + _GAP, most)
+    return min(max((cell_len(code_place(each)) for each in places), default=len(ABSENT)) + GAP, most)
 
 
 def place_span(at: CodeLine, role: str, width: int | None = None) -> Span:
@@ -241,5 +243,5 @@ def place_span(at: CodeLine, role: str, width: int | None = None) -> Span:
 
 def place_column(at: CodeLine, width: int, role: str = "key") -> Line:
     """A place in exactly ``width`` cells, including the gap behind it."""
-    span = place_span(at, role, max(width - _GAP, 0))
+    span = place_span(at, role, max(width - GAP, 0))
     return (span, Span(" " * (width - cell_len(span.text))))

@@ -10,10 +10,9 @@ from typing import IO
 from tuimon.diagnosis.explain.page import Page
 from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, Part, code_tokens, parts_of
 from tuimon.views.finding_text import rule_title
+from tuimon.views.format import MOST_WIDTH, WIDTH
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 
-_WIDTH = 78  # in a pipe, as wide as the report
-_MOST = 100  # longer lines are hard to read
 #: Kind of a token -> role; role -> colour of a terminal.
 _ROLES = {"comment": "dim", "keyword": "backward", "string": "optimizer", "number": "data", "name": "forward"}
 _ANSI = {
@@ -53,11 +52,11 @@ def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
     import pydoc  # noqa: PLC0415  (only here: $PAGER, else less, or plain where there is none)
 
     os.environ.setdefault("LESS", "FRX")  # show colours; do not page what fits on one screen
-    width = min(_MOST, shutil.get_terminal_size().columns)
+    width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
     pydoc.pager("\n".join(plain_page(page, width, coloured="NO_COLOR" not in os.environ) for page in pages) + end)
 
 
-def plain_page(page: Page, width: int = _WIDTH, *, coloured: bool = False) -> str:
+def plain_page(page: Page, width: int = WIDTH, *, coloured: bool = False) -> str:
     """A page as lines of text; code without a mark beside it, so that it can be copied."""
     title = line((f"{rule_title(page.rule)}  {page.title}", "strong"))
     return "".join(

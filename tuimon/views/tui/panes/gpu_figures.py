@@ -17,6 +17,7 @@ from tuimon.session.series import sum_of_all
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
+    GAP,
     Column,
     Line,
     Span,
@@ -293,12 +294,10 @@ def peak_line(view: GpuView, width: int) -> Line | None:
 
 
 _LEAST_CHART, _MOST_CHART = 6, 60
-#: Columns between figures that stand beside one another.
-GAP = 2
 #: Columns of a share, and of the utilisation with its gaps.
 _PERCENT = 5
 _UTIL = 1 + _PERCENT + GAP
-_GAP = Span(" " * GAP)
+_BLANKS = Span(" " * GAP)
 
 
 def alarm_lines(gpu: GpuRow, width: int) -> list[Line]:
@@ -407,7 +406,7 @@ def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
         Column("util", _UTIL - GAP, lambda view: (percent(view.gpu.figures.util_ratio), view.strong), ">", GAP),
         Column("", plot, lambda view: (_plot(view, "util_ratio", plot), "gpu-edge")),
         *(_figure_column(figure, shown[head]) for head, figure in known.items()),
-        Column("", (notes + GAP) * bool(notes), lambda view: (_GAP, *clip(trouble_of(view, notes), notes))),
+        Column("", (notes + GAP) * bool(notes), lambda view: (_BLANKS, *clip(trouble_of(view, notes), notes))),
     )
 
 
@@ -431,7 +430,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     across = min(max(-(-len(views) // rows), 1), max((width + GAP) // (least + GAP), 1))
     room = (width + GAP) // across - GAP - least
     cells_of = [_tile(view, names, room - 1 if room > 2 else 0) for view in views[: across * rows]]
-    lines = [chained(cells_of[first : first + across], _GAP) for first in range(0, len(cells_of), across)]
+    lines = [chained(cells_of[first : first + across], _BLANKS) for first in range(0, len(cells_of), across)]
     if len(lines) < height:
         lines.append(_summary(views, len(views) - len(cells_of), width))
     return [clip(row, width) for row in lines]
@@ -451,10 +450,10 @@ def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
     troubles = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
     more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
     if troubles:
-        return chained([*troubles, *more], _GAP)
+        return chained([*troubles, *more], _BLANKS)
     ranges = [
         line((f"{of.head} ", "dim"), (spread_text([of.text(view.gpu) for view in views]), "text"))
         for of in FIGURES
         if of.head != "GiB" and any(of.text(view.gpu) != ABSENT for view in views)
     ]
-    return chained([*ranges, *more], _GAP)
+    return chained([*ranges, *more], _BLANKS)

@@ -13,7 +13,7 @@ from tuimon.views.format import ABSENT, celsius, duration, percent, plain
 from tuimon.views.scale import Axis, axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, column, line
+from tuimon.views.tui.drawing.lines import GAP, Line, Span, cells, clip, clipped, column, line
 from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
@@ -51,7 +51,6 @@ _LEAST_CARD = 3  # rows
 _UNUSED_CARDS = 2
 
 _CARD_WIDTH = 36
-_GAP = 3
 _LEAST_ROWS, _MOST_ROWS = 4, 24
 _PROCESSES = 4
 _LEAST_CHART = 10  # cells
@@ -334,19 +333,19 @@ def _rows_of(groups: Sequence[_Group], width: int, each: int) -> int:
 
 def _across(count: int, width: int) -> int:
     """The number of cards side by side: as many as fit, in even rows (eight as 4 + 4, not 5 + 3)."""
-    most = max(1, min(count, (width + _GAP) // (_CARD_WIDTH + _GAP)))
+    most = max(1, min(count, (width + GAP) // (_CARD_WIDTH + GAP)))
     return -(-count // -(-count // most))
 
 
 def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int, *, names: bool) -> list[Line]:
-    card_width = (width - _GAP * (across - 1)) // across
+    card_width = (width - GAP * (across - 1)) // across
     cards = [gpu_card(view, card_width, height, _head(view, card_width, names=names)) for view in views]
     rows: list[Line] = []
     for y in range(min(height, max(map(len, cards)) + 1)):
         spans: list[Span] = []
         for card in cards:
             part = clip(card[y], card_width) if y < len(card) else ()
-            spans += [*part, Span(" " * (card_width - cells(part) + _GAP))]
+            spans += [*part, Span(" " * (card_width - cells(part) + GAP))]
         rows.append(tuple(spans[:-1]))
     return rows
 

@@ -17,6 +17,7 @@ from tuimon.views.scale import axis_of, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import (
+    NAME,
     Column,
     Line,
     Span,
@@ -43,7 +44,6 @@ _WORKERS_WANTED = 8
 #: Shortest wait for an epoch's first batch that is shown.
 _START_SHOWN_S = 0.1
 
-NAME = 10  # cells of the first column, at least
 _MAKING, _CPU, _TIME = 7, 6, 10
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 

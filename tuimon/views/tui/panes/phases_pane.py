@@ -21,6 +21,7 @@ from tuimon.views.scale import axis_of, ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
+    NAME,
     Column,
     Line,
     Span,
@@ -55,7 +56,6 @@ _MAIN = "backward begin"
 #: smaller lead, the GPU catches up as soon as the CPU pauses.
 _SMALL_LEAD_US = 100.0
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
-NAME = 10
 _MS, _SHARE, _ERROR = 11, 7, 7
 _IDLE = 15
 #: Least cells of a bar; columns beyond ms and share (the GPU's, an estimate's error) must leave them.

@@ -18,6 +18,7 @@ from tuimon.views.report.report import compared_ranks
 from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
+    GAP,
     Column,
     Line,
     Span,
@@ -69,8 +70,6 @@ _RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
 #: Cells of a training's command, and of the line that its first rank is at.
 _LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
-#: Blanks before a column that is aligned to the left.
-GAP = 2
 
 #: Ranks from which the median is taken, evenly chosen: for a thousand it is the same at a twentieth of the cost.
 _COMPARED = 64

@@ -20,6 +20,7 @@ from tuimon.threshold import NEARLY_ALL
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
+    LEAST_TEXT,
     Column,
     Line,
     Span,
@@ -46,8 +47,6 @@ _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 #: Smallest share of a library that a row, or a phase, shows.
 _SHOWN = 0.03
-#: Fewest cells in which a line of code says something.
-_LEAST_CODE = 8
 
 
 def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadRow]]:
@@ -64,7 +63,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     rest = max(width - fixed, 0)
     spot = places_width((row.place for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
-    spot = rest if rest - spot < _LEAST_CODE else spot
+    spot = rest if rest - spot < LEAST_TEXT else spot
     return columns_of(
         Column("role", role, lambda row: (clipped(role_text(row), role - 2), _role_style(row))),
         Column("pid", pid, lambda row: (str(own_id(row.pid)), "dim")),

@@ -16,6 +16,7 @@ from tuimon.views.format import plain
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import (
     BLANK,
+    LEAST_TEXT,
     Line,
     Span,
     cells,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 #: Fewest rows of the verdict: headline, place, fix. Headline and fix take a second row each where they need it; above
 #: them one more says how a run failed.
 ROWS = 3
-#: Fewest cells in which a source line, or the words of a fix, say something.
-_LEAST_TEXT = 16
 
 
 class Verdict(NamedTuple):
@@ -201,7 +200,7 @@ def where_line(finding: Finding, width: int) -> Line:
         left = named if cells(named) <= width else left
     source = plain(where.source.strip())
     room = width - cells(left) - 4
-    if not source or room < min(len(source), _LEAST_TEXT):
+    if not source or room < min(len(source), LEAST_TEXT):
         return left
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
@@ -219,7 +218,7 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
     long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
     for right in (long, short, gain):
         room = width - cells(head) - cells(right) - 2
-        if room >= cell_len(action) or (right is short and room >= 2 * _LEAST_TEXT):
+        if room >= cell_len(action) or (right is short and room >= 2 * LEAST_TEXT):
             break
     action, more = in_two(action, room, width - cells(head), wraps=wraps)
     further = (line(" " * cells(head), (more, "strong")),) if more else ()

@@ -16,7 +16,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
 from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
-from tuimon.views.format import count, percent, plain
+from tuimon.views.format import AROUND_LINES, count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.drawing.moving import MovingPane
 from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
@@ -100,8 +100,6 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
 _REST_FACTOR = 25
 #: CPU time from which work counts as costly.
 _REST_ABOVE_S = 0.02
-#: Lines of code before and after the chosen one.
-AROUND_LINES = 3
 Mode = Literal["lines", "tree"]
 MODES: tuple[tuple[str, Mode, str], ...] = (
     ("h", "lines", "Hot lines"),

@@ -14,6 +14,7 @@ from tuimon.text import full_place, function_text
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import (
+    LEAST_TEXT,
     Column,
     Line,
     Span,
@@ -34,8 +35,6 @@ from tuimon.views.tui.sheets.sheet import Code, code_lines
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
-#: Least cells of a line's code, which its place must leave.
-_LEAST_CODE = 12
 #: Rows from which the code around the chosen line is shown.
 _CODE_FROM = 16
 #: activity -> (word, role).
@@ -68,7 +67,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
-    spot = places_width((row.place for row in rows), max(rest - _LEAST_CODE, rest // 2))
+    spot = places_width((row.place for row in rows), max(rest - LEAST_TEXT, rest // 2))
 
     def own(row: LineShare) -> float:
         return row.own / samples if samples else 0.0

@@ -18,6 +18,7 @@ from tuimon.views.format import ABSENT, count, duration, plain
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
+    LEAST_TEXT,
     Line,
     apart,
     cells,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Unjudged, VerdictChange
     from tuimon.monitor.monitor import Monitor
 
-AROUND = 1  # lines of code shown before and after the line that a finding names
-_LEAST_FIX = 24  # cells
 _CHANGES = 20
 
 
@@ -105,7 +104,7 @@ class FindingsSheet(Sheet):
         """The code around a place, read as the first process could."""
         session = self._monitor.session
         pid = next((process.pid for process in session.processes()), 0)
-        return self._code.of(where, AROUND, session, pid)
+        return self._code.of(where, 1, session, pid)
 
 
 def findings_lines(
@@ -154,7 +153,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
     gains = [gain_text(fix) or ABSENT for fix in fixes]
     gain = max(map(cell_len, [*gains, "gain"])) + 2
     room = width - 1 - gain
-    if room < _LEAST_FIX:
+    if room < 3 * LEAST_TEXT:
         rows: list[Line] = [(), line((" Fix", "dim"))]
         for fix, gained in zip(fixes, gains, strict=True):
             rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]

@@ -15,7 +15,7 @@ from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
 from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
-from tuimon.views.format import duration, percent, plain
+from tuimon.views.format import AROUND_LINES, duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
@@ -140,7 +140,6 @@ def _stack(group: Standing, width: int) -> list[Line]:
 
 
 FRAMES_SHOWN = 60
-_AROUND = 5  # lines of code before and after the innermost one of the user
 #: Seconds without a change from which a thread's stack is marked as the same for that long.
 STUCK_S = 5.0
 
@@ -188,7 +187,7 @@ class ThreadSheet(Sheet):
         super().update()
 
     def _code_of(self, at: Frame) -> Code:
-        return self._code.of(at, _AROUND, self._session, self._row.pid)
+        return self._code.of(at, AROUND_LINES, self._session, self._row.pid)
 
     def _lines(self, width: int) -> list[Line]:
         own = self._session.shown().of(self._row.pid)
