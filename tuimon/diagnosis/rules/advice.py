@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -35,8 +35,9 @@ _ADVICE = {
         ),
     ),
 }
-_SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
-_CLIPS, _CONVERTS = re.compile(r"clip_grad|gradient_clip"), re.compile(r"cast|convert|slice|standardize")
+#: Names of functions by what they do: expressions.
+_SAVES, _LOGS, _CLIPS = "save|checkpoint", "log|metric|result", "clip_grad|gradient_clip"
+_CONVERTS, _ANY = "cast|convert|slice|standardize", ""
 _ONE_LAUNCH = "one launch instead of many"
 
 
@@ -44,7 +45,7 @@ class LibraryOptions(NamedTuple):
     """The advice in terms of the library that owns the loop; by default, for the user's own loop."""
 
     #: Advice on side work, by the function that does it; the first match counts.
-    less_often: tuple[tuple[re.Pattern[str], str], ...] = ()
+    less_often: Mapping[str, str] = {}
     #: How to update once for several batches; a trainer itself stops the exchange of gradients in between.
     accumulate: str = "accumulate gradients of n batches under no_sync(), each loss divided by n"
     compile: str = f"use torch.compile(model, mode='reduce-overhead') or CUDA graphs: {_ONE_LAUNCH}"
@@ -59,12 +60,12 @@ class LibraryOptions(NamedTuple):
 OPTIONS: dict[Owner | None, LibraryOptions] = {
     None: LibraryOptions(),
     "transformers": LibraryOptions(
-        (
-            (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
-            (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
-            (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
-            (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
-        ),
+        {
+            _CLIPS: f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})",
+            _SAVES: "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'",
+            _LOGS: "log less often: raise logging_steps in TrainingArguments",
+            _ANY: "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments",
+        },
         accumulate="raise gradient_accumulation_steps in TrainingArguments",
         compile="set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: " + _ONE_LAUNCH,
         batch="make per_device_train_batch_size",
@@ -74,33 +75,30 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         fused='optim="adamw_torch_fused"',
     ),
     "lightning": LibraryOptions(
-        (
-            (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
-            (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
-            (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
-            (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
-        ),
+        {
+            _CLIPS: f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})",
+            _SAVES: "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch",
+            _LOGS: "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps",
+            _ANY: "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False",
+        },
         accumulate="raise accumulate_grad_batches of the Trainer",
         compile=f"call torch.compile(model, mode='reduce-overhead') before trainer.fit(): {_ONE_LAUNCH}",
         batch="make batch_size of the DataLoader",
         autocast=" (precision='32-true' in the Trainer)",
     ),
     "keras": LibraryOptions(
-        (
-            (_SAVES, "save less often: save_freq of ModelCheckpoint"),
-            (
-                _CONVERTS,
-                "give model.fit() batches of tensors, by a DataLoader or a PyDataset: Keras converts all others",
-            ),
-            (_ANY, "pass model.compile() fewer metrics, and model.fit() fewer callbacks"),
-        ),
+        {
+            _SAVES: "save less often: save_freq of ModelCheckpoint",
+            _CONVERTS: "give model.fit() batches of tensors, by a DataLoader or a PyDataset: Keras converts all others",
+            _ANY: "pass model.compile() fewer metrics, and model.fit() fewer callbacks",
+        },
         accumulate="pass gradient_accumulation_steps to the optimizer",
         compile="pass jit_compile=True to model.compile(): fewer launches",
         batch="make batch_size of model.fit()",
         autocast=" (keras.config.set_dtype_policy('float32'))",
     ),
     "skorch": LibraryOptions(
-        ((_ANY, "give the net fewer callbacks (callbacks__NAME=None leaves one out)"),),
+        {_ANY: "give the net fewer callbacks (callbacks__NAME=None leaves one out)"},
         compile=f"pass compile=True, compile__mode='reduce-overhead' to the net: {_ONE_LAUNCH}",
         batch="make batch_size of the net",
         workers="iterator_train__num_workers",
@@ -108,14 +106,14 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         fused="optimizer__fused=True",
     ),
     "ignite": LibraryOptions(
-        ((_ANY, "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"),),
+        {_ANY: "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"},
     ),
     "stable_baselines3": LibraryOptions(
-        (
-            (_SAVES, "save less often: raise save_freq of CheckpointCallback"),
-            (_LOGS, "log less often: raise log_interval of learn()"),
-            (_ANY, "pass learn() fewer callbacks, or each within EveryNTimesteps"),
-        ),
+        {
+            _SAVES: "save less often: raise save_freq of CheckpointCallback",
+            _LOGS: "log less often: raise log_interval of learn()",
+            _ANY: "pass learn() fewer callbacks, or each within EveryNTimesteps",
+        },
         batch="make batch_size of the algorithm",
         environments="make_vec_env() with n_envs and vec_env_cls=SubprocVecEnv",
     ),
@@ -149,15 +147,14 @@ def even_work(evidence: Evidence) -> str:
 
 def conversion_by_option(owner: Owner | None, function: Place) -> str | None:
     """How to keep a library from converting data, if one of its functions does that; else None."""
-    found = (option for name, option in OPTIONS[owner].less_often if name is _CONVERTS)
-    return next(found, None) if _CONVERTS.search(function.function) else None
+    return OPTIONS[owner].less_often.get(_CONVERTS) if re.search(_CONVERTS, function.function) else None
 
 
 def less_by_option(owner: Owner | None, function: Place) -> str:
     """How to make a library do less of the work of its function, which the user does not call."""
-    known = next((option for name, option in OPTIONS[owner].less_often if name.search(function.function)), None)
-    if known is not None:
-        return known
+    for names, option in OPTIONS[owner].less_often.items():
+        if re.search(names, function.function):
+            return option
     package = package_of(function.file) or "the library"
     if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:
         return f"{package} itself calls {at(function)} in each step: larger batches need it less often"
