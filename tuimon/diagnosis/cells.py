@@ -86,7 +86,7 @@ _DOING: dict[Activity, Doing] = {
 #: Replacements for a thread that launches work for a GPU.
 _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 #: Work of a thread that runs, or is ready to run.
-_RUNS: frozenset[Doing] = frozenset(
+RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw", "compile"))
@@ -324,7 +324,7 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         at = named[node.activity]
         if node.has("fetch") and draws(node):
             return "draw"
-        if at not in _RUNS or not node.has("fetch"):
+        if at not in RUNS or not node.has("fetch"):
             return "pace" if at == "sleep" and paces(node) else at
         return "collate" if node.has("collates") else "item"
 
@@ -339,7 +339,7 @@ def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
     def doing_in_data(node: StackNode) -> Doing:
         at, in_fetch = doing(node), is_marked or node.has("fetch")
         if in_fetch and evidence.data.workers.number and at not in ("gc", "draw", "sync", "copy"):
-            return "hand_over" if at in _RUNS and node.frame.kind != "fetch" else "batch"
+            return "hand_over" if at in RUNS and node.frame.kind != "fetch" else "batch"
         return "thread" if at != "message" and not in_fetch and waits(node) else at
 
     return doing_in_data
@@ -353,7 +353,7 @@ def _doing_of_maker(node: StackNode) -> Doing:
 
 def _doing_of_worker(node: StackNode) -> Doing:
     at = _DOING[node.activity]
-    return at if at not in _RUNS else "collate" if node.has("collates") else "item"
+    return at if at not in RUNS else "collate" if node.has("collates") else "item"
 
 
 # -- measured times
@@ -525,11 +525,11 @@ def _own(*doing: Doing) -> Takes:
     return lambda cell: not cell.via and cell.doing in doing
 
 
-_runs, _makes_objects, _awaits_batch = _own(*_RUNS), _own(*_PYTHON), _own("batch")
+_runs, _makes_objects, _awaits_batch = _own(*RUNS), _own(*_PYTHON), _own("batch")
 
 
 def _waits(cell: Cell) -> bool:
-    return not cell.via and cell.doing not in _RUNS and cell.doing != "gc"
+    return not cell.via and cell.doing not in RUNS and cell.doing != "gc"
 
 
 def _is_data(cell: Cell) -> bool:

@@ -27,6 +27,11 @@ _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "bat
 BESIDE: tuple[Kind, ...] = ("thread", "idle")
 #: The groups that wait for what their training makes.
 _WAITS: dict[Activity, Kind] = {"data": "batch", "ranks": "ranks"}
+#: Waits for another thread of the process.
+FOR_THREAD: frozenset[Activity] = frozenset(("lock", "thread"))
+#: Waits that may last for ever without a fault: for work, an event, a connection. A lock is not among them, since it
+#: may be half of a deadlock.
+FOR_WORK: frozenset[Activity] = frozenset(("idle", "sleep", "prompt", "thread", "message", "child", "connection"))
 Role = Literal["rank", "worker", "thread"]
 #: The root of every thread's stack but the main one's.
 THREAD_ROOT = "_bootstrap"
@@ -89,33 +94,33 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
 
 def _waited_for(record: Standstill, training: Mapping[int, int]) -> dict[int, set[int]]:
     """The threads, by process, that its training may wait for: all but those that wait for work."""
-    standing_by = [group for group in record.groups if waits_for_thread(group.frames)]
-    waiting = {pid for group in standing_by for pid, tid in group.threads if tid == training.get(pid, pid)}
-    found: dict[int, set[int]] = {}
+    waiting, found = set[int](), dict[int, set[int]]()
     for group in record.groups:
-        own = [(pid, tid) for pid, tid in group.threads if tid != training.get(pid, pid) and pid in waiting]
-        if own and not waits_for_work(group.frames):
-            for pid, tid in own:
+        activity = standing_activity(group.frames)
+        for pid, tid in group.threads:
+            if tid != training.get(pid, pid) and activity not in FOR_WORK:
                 found.setdefault(pid, set()).add(tid)
-    return found
+            elif tid == training.get(pid, pid) and activity in FOR_THREAD:
+                waiting.add(pid)
+    return {pid: tids for pid, tids in found.items() if pid in waiting}
 
 
 def _role_and_kind(
     frames: Sequence[Frame], tid: int, process: StandingProcess | None, trains: bool, waited_for: Set[int]
 ) -> tuple[Role, Kind]:
     """A thread with this stack; ``waited_for``: the threads of its process that the training waits for."""
-    if not trains and tid in waited_for:
-        return "thread", "helper" if standing_activity(frames) == "lock" else _WAITS.get(
-            standing_activity(frames), "own"
-        )
+    activity = standing_activity(frames)
+    kind: Kind = _WAITS.get(activity, "own")
+    if not trains and tid not in waited_for:
+        return "thread", "idle" if activity in FOR_WORK else "thread"
     if not trains:
-        return "thread", "idle" if waits_for_work(frames) else "thread"
+        return "thread", "helper" if activity == "lock" else kind
     role: Role = "worker" if process is not None and process.role == "worker" else "rank"
     if process is not None and process.state == "stopped":
         return role, "stopped"
     if role == "worker":
         return role, "idle" if user_place(frames) is None else "own"
-    return role, "helper" if waited_for else _WAITS.get(standing_activity(frames), "own")
+    return role, "helper" if waited_for else kind
 
 
 def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
@@ -150,21 +155,6 @@ def _doing(frames: Sequence[Frame]) -> str:
     frame = next((frame for frame in reversed(frames) if frame.user), frames[-1])
     calls = outer_calls(frame.source) if frame.user else []
     return function_text(calls[0] if len(calls) == 1 else frame.function)
-
-
-#: Waits that may last for ever without a fault: for work, an event, a connection. A lock is not among them, since it
-#: may be half of a deadlock.
-_FOR_WORK: frozenset[Activity] = frozenset(("idle", "sleep", "prompt", "thread", "message", "child", "connection"))
-
-
-def waits_for_thread(stack: Sequence[Frame]) -> bool:
-    """True if a stack (root first) waits for another thread: at a lock, a queue, an event or the end of a thread."""
-    return standing_activity(stack) in ("lock", "thread")
-
-
-def waits_for_work(stack: Sequence[Frame]) -> bool:
-    """True if a thread has nothing to do, such as a writer of metrics whose queue is empty."""
-    return standing_activity(stack) in _FOR_WORK
 
 
 def training_threads(taken: Standstill) -> dict[int, int]:

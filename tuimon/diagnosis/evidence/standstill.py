@@ -15,7 +15,7 @@ from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.stacks.activity import Activity, activity_of, is_at_exit, outer_calls, standing_activity
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing import Stuck, waits_for_thread, waits_for_work
+from tuimon.session.standing import FOR_THREAD, FOR_WORK, Stuck
 from tuimon.session.threads import thread_count
 from tuimon.threshold import MOST
 from tuimon.torch_code import is_checkpoint_io, is_loader_code
@@ -116,6 +116,11 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return self._stack(self.pid, self.tid)
 
     @cached_property
+    def _activity(self) -> Activity:
+        """What the training thread waits for."""
+        return standing_activity(self._own)
+
+    @cached_property
     def _workers(self) -> dict[int, list[Frame]]:
         """The stacks of the main threads of the workers that are in the user's code, by process."""
         stacks = {each.pid: self._stack(each.pid, each.pid) for each in self.workers}
@@ -153,7 +158,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         if threads is None or threads.cpu_ratio is None:
             return None
         beside = next((row.cpu_ratio or 0.0 for row in threads.threads if row.tid == self.pid != self.tid), 0.0)
-        if beside > MOST and (not self._own or waits_for_thread(self._own)):
+        if beside > MOST and (not self._own or self._activity in FOR_THREAD):
             beside = 0.0
         workers = (self.view.session.threads[worker.pid].latest for worker in self.workers)
         ratios = (each.cpu_ratio or 0.0 for each in workers if each is not None)
@@ -188,22 +193,20 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         - It is another thread and waits for a job: ``prompt`` while the main thread is at one, ``work`` if it is
           outside its loop while the main thread serves.
         """
-        own, row = self._own, self._process(self.pid)
-        if row is not None and row.has_left and waits_for_work(own):  # not for a batch, a rank or a lock
+        row, is_for_work = self._process(self.pid), self._activity in FOR_WORK  # not for a batch, a rank or a lock
+        if row is not None and row.has_left and is_for_work:
             return "work"
-        is_outside = waits_for_work(own) and self.stacks.calls_backward(own) is False
+        is_outside = is_for_work and self.stacks.calls_backward(self._own) is False
         if self.tid == self.pid:
             return "unknown" if self.taken is None and is_outside else None
         if self._thread_has_ended():
             return "work"
-        if not own:
-            return None
-        if activity_of(own) == "idle":
+        if self._activity == "idle":
             return "work"
-        main = self._stack(self.pid, self.pid)
-        if waits_for_work(own) and activity_of(main) == "prompt":
+        main = activity_of(self._stack(self.pid, self.pid))
+        if is_for_work and main == "prompt":
             return "prompt"
-        return "work" if is_outside and activity_of(main) in _SERVES else None
+        return "work" if is_outside and main in _SERVES else None
 
     def _thread_has_ended(self) -> bool:
         """True if the thread has ended for sure: a full list of threads lacks it, or its stack could not be taken."""
@@ -218,10 +221,8 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         row = self._process(self.pid)
         if row is None or not row.has_left or row.listens or self.tid != self.pid:
             return None
-        stack = self._taken_stack(self.pid, self.tid)
-        if activity_of(stack) == "sleep":
-            return "sleep"
-        return "thread" if standing_activity(stack) == "thread" else None
+        activity = standing_activity(self._taken_stack(self.pid, self.tid))
+        return activity if activity in ("sleep", "thread") else None
 
     @cached_property
     def others(self) -> tuple[Place, ...]:
@@ -231,16 +232,17 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         At the exit any thread keeps the program alive, even one that waits for work.
         """
         pid, stack = self.pid, self._sampled_stack(self.pid, self.tid)
-        at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
-        if waits_for_thread(stack):
+        activity, others = standing_activity(stack), list[tuple[int, int]]()
+        if activity in FOR_THREAD:
             others = [(pid, each) for each in self.stacks.tids(now=True) if each != self.tid]
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
-        if standing_activity(stack) == "data":
+        if activity == "data":
             others = [(worker.pid, worker.pid) for worker in self.workers]
         stacks = [self._sampled_stack(each, thread) for each, thread in others]
-        places = (user_place(stack) for stack in stacks if at_exit or not waits_for_work(stack))
-        return tuple(place for place in places if place is not None)
+        if not is_at_exit(stack):
+            stacks = [each for each in stacks if standing_activity(each) not in FOR_WORK]
+        return tuple(place for each in stacks if (place := user_place(each)) is not None)
 
     # -- in its first step
 
@@ -249,7 +251,6 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         """The state of a process in its first step; None once a whole step has ended."""
         if self.stats.total:
             return None
-        waits_for = standing_activity(self._own)
         others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self._workers)}
         for group in self.taken.groups if self.taken is not None else []:  # of all other threads
             for pid in others.keys() & {pid for pid, tid in group.threads if tid not in (pid, self.tid)}:
@@ -259,16 +260,16 @@ class StandingRank(ProcessView, frozen=True, dict=True):
             if activity_of(stack) in ("import", "compile") or _outside_wait(stack) is not None:
                 return "may_go_on"
         threads = self._threads_of_waiting()
-        is_waiting = waits_for in ("data", "ranks") or _waits_inside(self._own)
+        is_waiting = self._activity in ("data", "ranks") or _waits_inside(self._own)
         if not is_waiting or any(number is None or number > len(others[pid]) for pid, number in threads.items()):
             return "may_go_on"
-        is_stuck = self._workers_have_none() if waits_for == "data" else waits_for == "lock"
+        is_stuck = self._workers_have_none() if self._activity == "data" else self._activity == "lock"
         return "stuck" if is_stuck else "waits"
 
     @property
     def forked_in_vain(self) -> bool:
         """True if it waits for a batch whose workers all wait for a thread that a fork did not bring along."""
-        if standing_activity(self._own) != "data":
+        if self._activity != "data":
             return False
         return any(loader.facts.context == "fork" for loader in self.loaders) and self._workers_have_none()
 
@@ -346,7 +347,7 @@ def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
     """True if a stack waits for another thread of its process."""
     inside = _in_data_set(stack)
-    return waits_for_thread(inside) and "/multiprocessing/" not in inside[-1].file
+    return standing_activity(inside) in FOR_THREAD and "/multiprocessing/" not in inside[-1].file
 
 
 def _outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
@@ -399,7 +400,7 @@ def _gone(own: ProcessView, stack: Sequence[Frame], begun_s: float) -> Gone | No
             return None
         place = user_place(session.stacks[last.pid].last_of(last.pid))
         return Gone(f"process {own_id(last.pid)}", place, queue)
-    if not waits_for_thread(stack):
+    if standing_activity(stack) not in FOR_THREAD:
         return None
     gone = {tid: t for t, tid in session.threads[own.pid].ended}
     live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import Doing, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
@@ -35,10 +35,6 @@ AUTOCAST_TAKES = Threshold(
 )
 #: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
 _TIMES = 2
-#: Activities of a CPU that launches nothing; other rules claim their cost.
-_WAITS: tuple[Doing, ...] = (
-    "sync", "gc", "rank", "exchange", "io", "network", "lock", "thread", "message", "sleep", "prompt",
-)  # fmt: skip
 
 
 @partial(
@@ -55,7 +51,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu.steps
     if gpu is None or gpu.is_bottleneck or evidence.gpu.awaits_idle_causes:
         return None
-    idle = gpu_idle_in(evidence, lambda cell: cell.phase != "data" and cell.doing not in _WAITS).up_to(
+    idle = gpu_idle_in(evidence, lambda cell: cell.phase != "data" and cell.doing in RUNS).up_to(
         evidence.gpu.launches_at_most
     )
     if idle.high < LARGE:
