@@ -125,10 +125,10 @@ PHASES = {"data": 10, "forward": 30, "backward": 60}
 NONE: list[Finding] = []
 
 
-def start(number: int, at_s: float, windows: int) -> list[Record]:
-    """One start of two ranks: they live for so many windows, and then all end."""
-    pids = [100 + 10 * number + rank for rank in range(2)]
-    facts = {"world_size": 2, "ppid": 50, "python": "3.11.7", "start_unix_s": 1.7e9 + at_s}
+def start(number: int, at_s: float, windows: int, ranks: int = 2) -> list[Record]:
+    """One start of ranks: they live for so many windows, and then all end."""
+    pids = [100 + 10 * number + rank for rank in range(ranks)]
+    facts = {"world_size": ranks, "ppid": 50, "python": "3.11.7", "start_unix_s": 1.7e9 + at_s}
     found: list[Record] = [process(pid, rank=rank, t=at_s, **facts) for rank, pid in enumerate(pids)]
     for window in range(windows):
         for pid in pids:
@@ -136,6 +136,15 @@ def start(number: int, at_s: float, windows: int) -> list[Record]:
             found += thread(t, 0.9, 0.0, pid), steps(t, PHASES, pid=pid, first_index=10 * window)
     ended = {"t": at_s + windows + 1.5, "ended": True, **facts}
     return [*found, *(process(pid, rank=rank, **ended) for rank, pid in enumerate(pids))]
+
+
+def test_of_many_ranks_only_the_latest_starts_are_summed_up() -> None:
+    starts = start(0, 0.0, 6, 9), start(1, 10.0, 6, 9)
+    report = report_of(session_of(header(pid=50), starts, Exit(t=40.0, pid=50, exit_code=0)), NONE)
+    assert len(report.ranks) == 18 and report.ranks_summary is None
+    starts = start(0, 0.0, 6, 20), start(2, 10.0, 9, 20)
+    summary = report_of(session_of(header(pid=50), starts, Exit(t=40.0, pid=50, exit_code=0)), NONE).ranks_summary
+    assert summary is not None and (summary.count, summary.steps) == (20, [90, 90, 90])
 
 
 def test_each_rank_is_there_once_and_says_how_often_it_was_restarted() -> None:

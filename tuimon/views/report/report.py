@@ -327,7 +327,7 @@ def report_of(
     from tuimon.views.report.sentences import summary_of  # noqa: PLC0415  (as above)
 
     trainings = _trainings(session)  # first: views do not outlive a change of the focus
-    now, pids = parts_of(session.over("whole")), session.trainers()
+    now = parts_of(session.over("whole"))
     sampling, stats, totals = now.view.sampling(), now.own.stats, now.own.stats.over()
     report = Report(
         schema=1,
@@ -358,8 +358,10 @@ def report_of(
         changes=list(changes),
         unjudged=unjudged(session),
     )
-    if len(pids) > ON_PAGE:
-        report.ranks_summary = _summary([rank for rank in report.ranks if rank.pid in map(own_id, pids)])
+    trained = set(map(own_id, session.trainers()))
+    ranks = [rank for rank in report.ranks if rank.pid in trained and rank.state != "restarted"]
+    if len(ranks) > ON_PAGE:
+        report.ranks_summary = _summary(ranks)
     report.summary = summary_of(report)
     return report
 
