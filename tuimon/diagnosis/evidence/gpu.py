@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -80,17 +80,6 @@ _CALLS_NOTHING = WAITS - {"ranks", "sync", "io"} | {"import", "compile"}
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
 
-Owner = Literal["transformers", "lightning", "keras", "skorch", "ignite", "stable_baselines3", "accelerate"]
-_OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
-    ("transformers", re.compile(r"/transformers/trainer\.py$")),
-    ("lightning", re.compile(r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/")),
-    ("keras", re.compile(r"/keras/src/backend/torch/trainer\.py$")),
-    ("skorch", re.compile(r"/skorch/net\.py$")),
-    ("ignite", re.compile(r"/ignite/engine/engine\.py$")),
-    ("stable_baselines3", re.compile(r"/stable_baselines3/common/(?:base_class|o\w+_policy_algorithm)\.py$")),
-    ("accelerate", re.compile(r"/accelerate/(?:accelerator|data_loader|optimizer)\.py$")),
-)
-
 
 class GpuSteps(NamedTuple):
     """A training's steps on the clock of its GPU; shares are of the GPU's time in steps."""
@@ -142,7 +131,7 @@ class Launching(Struct, frozen=True, gc=False):
     loop: HotLine | None = None  # in the model; it makes most of forward's launches
     calls_cell: bool = False  # that loop calls a recurrent cell for each time step
     scaler: float = 0.0  # GradScaler's own work and waits
-    owner: Owner | None = None  # the library that owns the loop, whose options the advice names
+    files: frozenset[str] = frozenset()  # of all code on its stacks
 
 
 class GpuEvidence(Struct, frozen=True, dict=True):
@@ -380,13 +369,12 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
         cells = looped.where(_calls_cell)
         calls_cell = has_loop and cells.total >= MOST * looped.total
-        files = {frame.file for row in steps.rows for frame in row.node.frames}
         return Launching(
             is_compiled=forward.part(below="compiled_call") >= SMALL or steps.part(below="graph_replay") > 0,
             loop=(cells if calls_cell else looped).hottest() if has_loop else None,
             calls_cell=calls_cell,
             scaler=steps.part(lambda node: node.has("scaler") and not node.has("optimizer_code")),
-            owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
+            files=frozenset(frame.file for row in steps.rows for frame in row.node.frames),
         )
 
 

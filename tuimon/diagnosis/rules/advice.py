@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import Owner
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.words import CHANGES_TRAINING
 from tuimon.records import Place
@@ -38,12 +38,16 @@ _ADVICE = {
 #: Names of functions by what they do: expressions.
 _SAVES, _LOGS, _CLIPS = "save|checkpoint", "log|metric|result", "clip_grad|gradient_clip"
 _CONVERTS, _ANY = "cast|convert|slice|standardize", ""
+#: Functions whose work can be done less often, by their own name or their file's.
+_OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
 _ONE_LAUNCH = "one launch instead of many"
 
 
 class LibraryOptions(NamedTuple):
     """The advice in terms of the library that owns the loop; by default, for the user's own loop."""
 
+    #: Files of its own that are on the stacks of a loop that it owns: an expression.
+    loop: str = ""
     #: Advice on side work, by the function that does it; the first match counts.
     less_often: Mapping[str, str] = {}
     #: How to update once for several batches; a trainer itself stops the exchange of gradients in between.
@@ -56,10 +60,26 @@ class LibraryOptions(NamedTuple):
     fused: str = "fused=True"
     environments: str = "a vectorised environment"  # that runs several, in processes
 
+    def without_conversion(self, function: Place) -> str | None:
+        """How to keep the library from converting data, if one of its functions does that; else None."""
+        return self.less_often.get(_CONVERTS) if re.search(_CONVERTS, function.function) else None
 
-OPTIONS: dict[Owner | None, LibraryOptions] = {
-    None: LibraryOptions(),
-    "transformers": LibraryOptions(
+    def less_of(self, function: Place) -> str:
+        """How to make the library do less of the work of its function, which the user does not call."""
+        for names, option in self.less_often.items():
+            if re.search(names, function.function):
+                return option
+        package = package_of(function.file) or "the library"
+        if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:
+            return f"{package} itself calls {at(function)} in each step: larger batches need it less often"
+        see = "see its options for logging and checkpoints, and its callbacks"
+        return f"have {package} call {at(function)} less often: {see}"
+
+
+#: The first whose loop it is counts.
+LIBRARIES = (
+    LibraryOptions(
+        r"/transformers/trainer\.py$",
         {
             _CLIPS: f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})",
             _SAVES: "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'",
@@ -74,7 +94,8 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         pin="dataloader_pin_memory=True in TrainingArguments",
         fused='optim="adamw_torch_fused"',
     ),
-    "lightning": LibraryOptions(
+    LibraryOptions(
+        r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/",
         {
             _CLIPS: f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})",
             _SAVES: "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch",
@@ -86,7 +107,8 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         batch="make batch_size of the DataLoader",
         autocast=" (precision='32-true' in the Trainer)",
     ),
-    "keras": LibraryOptions(
+    LibraryOptions(
+        r"/keras/src/backend/torch/trainer\.py$",
         {
             _SAVES: "save less often: save_freq of ModelCheckpoint",
             _CONVERTS: "give model.fit() batches of tensors, by a DataLoader or a PyDataset: Keras converts all others",
@@ -97,7 +119,8 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         batch="make batch_size of model.fit()",
         autocast=" (keras.config.set_dtype_policy('float32'))",
     ),
-    "skorch": LibraryOptions(
+    LibraryOptions(
+        r"/skorch/net\.py$",
         {_ANY: "give the net fewer callbacks (callbacks__NAME=None leaves one out)"},
         compile=f"pass compile=True, compile__mode='reduce-overhead' to the net: {_ONE_LAUNCH}",
         batch="make batch_size of the net",
@@ -105,10 +128,12 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         pin="iterator_train__pin_memory=True",
         fused="optimizer__fused=True",
     ),
-    "ignite": LibraryOptions(
+    LibraryOptions(
+        r"/ignite/engine/engine\.py$",
         {_ANY: "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"},
     ),
-    "stable_baselines3": LibraryOptions(
+    LibraryOptions(
+        r"/stable_baselines3/common/(?:base_class|o\w+_policy_algorithm)\.py$",
         {
             _SAVES: "save less often: raise save_freq of CheckpointCallback",
             _LOGS: "log less often: raise log_interval of learn()",
@@ -117,18 +142,23 @@ OPTIONS: dict[Owner | None, LibraryOptions] = {
         batch="make batch_size of the algorithm",
         environments="make_vec_env() with n_envs and vec_env_cls=SubprocVecEnv",
     ),
-    "accelerate": LibraryOptions(
+    LibraryOptions(
+        r"/accelerate/(?:accelerator|data_loader|optimizer)\.py$",
         accumulate="raise gradient_accumulation_steps of the Accelerator, with each step under accumulate()",
         autocast=" (mixed_precision='no' in the Accelerator)",
     ),
-}
-#: Functions whose work can be done less often, by their own name or their file's.
-_OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
+)
 
 
 def options(evidence: Evidence) -> LibraryOptions:
-    """The options of the library that owns the loop."""
-    return OPTIONS[evidence.gpu.launching.owner]
+    """The options of the library that owns the loop; of the user's own loop, if none does."""
+    return _of_loop(evidence.gpu.launching.files)
+
+
+@lru_cache(8)  # all rules ask for the same one
+def _of_loop(files: frozenset[str]) -> LibraryOptions:
+    libraries = (each for each in LIBRARIES if any(map(re.compile(each.loop).search, files)))
+    return next(libraries, LibraryOptions())
 
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
@@ -142,24 +172,6 @@ def even_work(evidence: Evidence) -> str:
     return (
         "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
         f" {options(evidence).accumulate}"
-    )
-
-
-def conversion_by_option(owner: Owner | None, function: Place) -> str | None:
-    """How to keep a library from converting data, if one of its functions does that; else None."""
-    return OPTIONS[owner].less_often.get(_CONVERTS) if re.search(_CONVERTS, function.function) else None
-
-
-def less_by_option(owner: Owner | None, function: Place) -> str:
-    """How to make a library do less of the work of its function, which the user does not call."""
-    for names, option in OPTIONS[owner].less_often.items():
-        if re.search(names, function.function):
-            return option
-    package = package_of(function.file) or "the library"
-    if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:
-        return f"{package} itself calls {at(function)} in each step: larger batches need it less often"
-    return (
-        f"have {package} call {at(function)} less often: see its options for logging and checkpoints, and its callbacks"
     )
 
 

@@ -28,7 +28,7 @@ from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
-from tuimon.diagnosis.rules.advice import conversion_by_option, options
+from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
@@ -150,7 +150,7 @@ class Facts(Struct, frozen=True, dict=True):
         wait = self.wait or ("io" if self.is_blocked else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))
-        if hot.library is not None and (option := conversion_by_option(self.evidence.gpu.launching.owner, hot.library)):
+        if hot.library is not None and (option := options(self.evidence).without_conversion(hot.library)):
             return option
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import (
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
-from tuimon.diagnosis.rules.advice import less_by_option
+from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
@@ -114,10 +114,10 @@ class _Work(Struct, frozen=True):
     def by_option(self) -> str:
         """How to use the option of the library that owns the loop and does the work; empty if there is none."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
-        owner, calls = self.evidence.gpu.launching.owner, outer_calls(self.hot.place.source) if self.hot else []
-        if owner is not None and self.hot is not None and {"log", "log_dict"}.intersection(calls):
+        own, calls = options(self.evidence), outer_calls(self.hot.place.source) if self.hot else []
+        if own.loop and self.hot is not None and {"log", "log_dict"}.intersection(calls):
             library = self.hot.place._replace(function="log")
-        return less_by_option(owner, library) if library is not None else ""
+        return own.less_of(library) if library is not None else ""
 
     @property
     def known(self) -> Known | None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, extend, frames, header, loop, one_process, rank, session_of, stacks, thread
-from tuimon.diagnosis.rules.advice import less_by_option
+from tuimon.diagnosis.rules.advice import LIBRARIES, LibraryOptions
 from tuimon.records import Place
 
 TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/fit_loop.py", "keras/src/trainer.py"
@@ -64,11 +64,12 @@ def test_what_a_rank_logs_has_the_line_of_its_training_step():
 
 
 def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
-    assert "callbacks" in less_by_option("transformers", Place("trainer.py", 3, "_run_epoch"))
+    transformers, keras = (next(each for each in LIBRARIES if name in each.loop) for name in ("transformers", "keras"))
+    assert "callbacks" in transformers.less_of(Place("trainer.py", 3, "_run_epoch"))
     file = "/v/lib/python3.11/site-packages/nice/src/core.py"
-    action = less_by_option(None, Place(file, 9, "convert_to_tensor"))  # which is no logging
+    action = LibraryOptions().less_of(Place(file, 9, "convert_to_tensor"))  # which is no logging
     assert action == "nice itself calls convert_to_tensor() core.py:9 in each step: larger batches need it less often"
-    assert "DataLoader" in less_by_option("keras", Place(file, 9, "convert_to_tensor"))
+    assert "DataLoader" in keras.less_of(Place(file, 9, "convert_to_tensor"))
 
 
 @pytest.mark.parametrize(

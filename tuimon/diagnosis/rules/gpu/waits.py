@@ -280,7 +280,7 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
     if is_pinned:
         return (without_cost(evidence, f"use {ahead}", _hidden(lost, 1.0)),)
     how = options(evidence).pin
-    if evidence.data.loader is None and evidence.gpu.launching.owner is None:
+    if evidence.data.loader is None and not options(evidence).loop:
         how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
     alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
     return (
