@@ -16,7 +16,7 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.report.report import Parts, parts_of
+from tuimon.views.report.report import Parts, marked, parts_of
 from tuimon.views.words import (
     end_tip,
     ended_text,
@@ -210,15 +210,14 @@ def phases_text(phases: Sequence[Phase]) -> str:
 
 def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     """The end of the run, its steps and phases, the primary finding with its fix."""
-    from tuimon.views.report.report import report_of  # noqa: PLC0415  (only at the end of a run)
-
-    end, report = session.exit, report_of(session, findings, log="")
+    end, now = session.exit, parts_of(session.over("whole"))
+    steps = marked(now.own.steps)
     lines = ["; ".join(filter(None, (ended_text(end), survivors_text(end.survivors))))] if end is not None else []
-    lines += [steps_text(report.steps)] if report.steps.total else []
-    lines += [report.progress.text] if report.progress is not None else []
-    lines += [phases_text(report.phases)] if report.phases else []
-    lines += [f"goodput: {report.goodput.text}"] if report.steps.total and report.goodput is not None else []
-    lines += [report.state.text] if report.state.name == "ended" else []  # a run that made no step
+    lines += [steps_text(steps)] if steps.total else []
+    lines += [now.progress.text] if now.progress is not None else []
+    lines += [phases_text(now.phases)] if now.phases else []
+    lines += [f"goodput: {now.goodput.text}"] if steps.total and now.goodput is not None else []
+    lines += [now.state.text] if now.state.name == "ended" else []  # a run that made no step
     tip = end_tip(end, before_torch=ended_before_torch(session)) if end is not None else None
     return [*lines, *([f"tip: {tip}"] if tip is not None else []), *first_finding(findings)]
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from tuimon.diagnosis.finding import CodePlace, Finding, FindingJson, VerdictChange
 from tuimon.node_ids import own_id
-from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.records import BETWEEN, PHASES, Exit, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
@@ -80,7 +80,9 @@ class Parts:
     def run(self) -> types.RunJson:
         """The recording; the name of its log is left open."""
         header, end = self.session.header, self.session.exit
-        return types.RunJson(
+        return filled(
+            types.RunJson,
+            end or Exit(t=0.0, pid=0, exit_code=None),
             log="",
             command=header.command if header else [],
             mode=header.mode if header else None,
@@ -94,9 +96,6 @@ class Parts:
             nodes=self.nodes,
             versions=header.versions if header else {},
             ended=end is not None,
-            exit_code=end.exit_code if end else None,
-            signal=end.signal if end else None,
-            last_line=end.last_line if end else None,
             raised_at=PlaceJson.of(end.raised_at) if end else None,
             survivors=[own_id(pid) for pid in end.survivors] if end else [],
             notices=self.notices,
