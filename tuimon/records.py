@@ -604,6 +604,10 @@ class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
 RowRemap = Literal["none", "pending", "failed"]
 
 
+#: Of a process that uses more GPUs than this, a record of each covers several windows, so that the log stays small.
+GPUS_A_WINDOW = 2
+
+
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None if the GPU lacks a counter.
 

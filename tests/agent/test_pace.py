@@ -13,8 +13,9 @@ import pytest
 from tuimon.agent import install, pace, runtime
 from tuimon.agent.pace import Pace
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import BARE_UPDATES
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.steps import BARE_UPDATES, TokenBucket
+from tuimon.agent.steps import TokenBucket
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 

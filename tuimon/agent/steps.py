@@ -9,10 +9,8 @@ The monitor cuts the loop exactly (``tuimon.sources.loop``), from the markers. T
 for the monitor: it labels no time, holds nothing back, and forgets each step with the next.
 """
 
-from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, OPTIMIZER_END, STEP
+from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, BARE_UPDATES, FETCH_BEGIN, OPTIMIZER_END, STEP
 
-#: After so many updates without a fetch, or a call of ``tuimon.step()``, the loop's steps no longer begin with it.
-BARE_UPDATES = 64
 #: After so many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
 #: What came last in a loop.

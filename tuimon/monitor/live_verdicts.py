@@ -14,10 +14,9 @@ from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspicion
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.window_lengths import LONGEST_S
 
 EVERY_S = 1.0
-#: Longest interval for a run of many ranks, whose windows are longer as well, while its first finding may change.
-LONGEST_S = 8.0
 
 
 class LiveVerdicts:

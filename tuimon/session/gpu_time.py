@@ -12,7 +12,7 @@ from tuimon.bounds import has_room
 from tuimon.interval import Interval
 from tuimon.records import GPU_BOUNDARIES, STEP, GpuAccumulation, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
-from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
+from tuimon.session.series import EVER, FEW_ROWS, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
@@ -70,8 +70,6 @@ class GpuTimeRow(NamedTuple):
 
 #: Most exchanges held, latest and over the run (joining those of 64 ranks takes 2 ms each time rules judge).
 _RECENT, _OF_RUN = 64, 512
-#: Windows of each length that a series holds; one comes every two seconds, of one GPU or in turn of several.
-_ROWS = 32
 #: Recent figures cover the last 30 s, or this many steps if these take longer, up to twenty minutes.
 _STEPS = 8
 _LONGEST_S = 1200.0
@@ -133,7 +131,7 @@ class DeviceTimes:
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
+        self.times = Series(_Times, FEW_ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
         self._phases = Keys[str](3, len(STEP))
         self._exchanges = Singles(TimedExchange, _RECENT, _OF_RUN)
@@ -160,7 +158,7 @@ class DeviceTimes:
             if lead.boundary not in GPU_BOUNDARIES:
                 continue
             if lead.boundary not in self._leads:
-                self._leads[lead.boundary] = Series(_Leads, _ROWS, _BOUNDS)
+                self._leads[lead.boundary] = Series(_Leads, FEW_ROWS, _BOUNDS)
             known = lead.count if lead.median_us is not None else 0
             with_mean = lead.count if lead.mean_us is not None else 0
             self._leads[lead.boundary].fold(
@@ -235,7 +233,7 @@ class _Memory(Struct):
     counted: TorchMemory | None = None  # ... the first since then that counts ``device_frees``
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
-    allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
+    allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, FEW_ROWS, {"held_bytes": latest}))
 
     def add_record(self, record: TorchMemory, *, is_settled: bool) -> None:
         self.latest = record

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from tuimon.bounds import HELD
-from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid, used_uuids
+from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 from tuimon.threshold import MOST
@@ -52,8 +52,6 @@ def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:
 
 #: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
 _OLD_S, _OLD_WINDOWS = 8.0, 3
-#: With more GPUs than this a record covers several windows.
-_GPUS_A_WINDOW = 2
 
 
 class GpuRow(Struct, frozen=True):
@@ -117,7 +115,6 @@ LEAST_S = 1.0
 _LEAST_ENERGY_S = 5.0
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
-_MINUTE_S = 60.0
 
 #: The counters of a GPU since its previous record, and its energy in ``joules_s`` seconds. Not a number: not measured.
 _Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")
@@ -269,7 +266,7 @@ class DeviceHistory:
     def resent(self, now_s: float) -> int:
         """Packets that were sent again over PCIe in the last minute: the driver is asked once a minute."""
         since_s, packets = self._resent
-        return packets if now_s - since_s <= _MINUTE_S else 0
+        return packets if now_s - since_s <= 60.0 else 0
 
 
 def gpu_rows(
@@ -295,7 +292,7 @@ def gpu_rows(
     used = used_uuids(latest, reported, {process.pid for process in live})
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
     joules, divided = _joules_per_step(latest, focus, steps_per_s, means), {gpu.parent_uuid for gpu in latest}
-    old_after_s = max(_OLD_S, _OLD_WINDOWS * interval_s * max(1, -(-len(used) // _GPUS_A_WINDOW)))
+    old_after_s = max(_OLD_S, _OLD_WINDOWS * interval_s * max(1, -(-len(used) // GPUS_A_WINDOW)))
     rows = [
         GpuRow(
             latest=(gpu := device.latest),

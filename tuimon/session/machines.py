@@ -16,7 +16,7 @@ from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node
 from tuimon.session.gpus import DeviceHistory
-from tuimon.session.series import LATEST, Series, Span, latest, row_of
+from tuimon.session.series import FEW_ROWS, LATEST, Series, Span, latest, row_of
 
 #: Readings held of the NUMA node of a process: those of five minutes.
 _PLACES = 60
@@ -109,10 +109,6 @@ class Placement(NamedTuple):
     ran_on: tuple[int, ...]  # the node at each reading, oldest first
 
 
-#: Windows of each length that a series holds.
-_ROWS = 32
-
-
 class CoresTaken(Struct, frozen=True, gc=False):
     """Cores that were not available to the run over a time."""
 
@@ -158,7 +154,7 @@ class MachineTable:
         self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
-        self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
+        self._series = Series(_Used, FEW_ROWS)  # without that window, as long as windows of processes may fall into it
 
     def add_gpu(self, record: Gpu) -> None:
         if record.uuid not in self.devices and has_room(self.devices, record.uuid):
@@ -178,7 +174,7 @@ class MachineTable:
             self._ran_on[placed.pid].append(placed.node)
         for each in record.resources:
             if has_room(self._resources, each.name):
-                series = self._resources.setdefault(each.name, Series(_Held, _ROWS, {"used": latest}))
+                series = self._resources.setdefault(each.name, Series(_Held, FEW_ROWS, {"used": latest}))
                 series.append(_Held(record.t, record.t, each.used))
         if record.busy_cores is None:
             return

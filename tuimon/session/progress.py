@@ -167,7 +167,6 @@ _PEAKS: dict[str, dict[str, float]] = {
     r"RTX 3090": {"float32": 35.6, "tf32": 35.6, "float16": 71, "bfloat16": 71},
     r"RTX 4090": {"float32": 82.6, "tf32": 82.6, "float16": 165.2, "bfloat16": 165.2, "float8": 330.3},
 }
-_TERA = 1e12
 
 
 class FlopsRate(NamedTuple):
@@ -208,7 +207,7 @@ def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterab
         peak = peaks[0].get(_precision(row, process, has_tf32="tf32" in peaks[0]))
         if peak is None:
             return None
-        seconds += row.flops / (peak * _TERA * len(peaks))
+        seconds += row.flops / (peak * 1e12 * len(peaks))
     return seconds
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import GIL_WINDOW_S, Gil, Place, Stacks
-from tuimon.session.series import Series, Span, row_of
+from tuimon.session.series import FEW_ROWS, Series, Span, row_of
 from tuimon.threshold import MOST
 
 #: The time that the figures cover, in seconds.
@@ -17,8 +17,6 @@ SPAN_S = 60.0
 #: A window is recorded only when it ends, so coverage is counted up to the end of the latest one, unless that is longer
 #: ago than this: the longest window, and the time that ending it may take.
 _LATE_S = 26.0
-#: Windows of each length that a series holds: those of the last minute as they were recorded.
-_ROWS = 64
 #: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
 _ENOUGH_SAMPLES = 50
 #: Samples that show whether a function holds the GIL most of the time or hardly ever: one such window.
@@ -62,7 +60,7 @@ class Sampler:
     """The sampling of one process."""
 
     def __init__(self) -> None:
-        self.series = Series(_Windows, _ROWS)
+        self.series = Series(_Windows, FEW_ROWS)
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
@@ -133,7 +131,7 @@ class GilWindows(Series[Any]):
     __slots__ = ("_pid",)
 
     def __init__(self, pid: int) -> None:
-        super().__init__(_GilWindow, _ROWS)
+        super().__init__(_GilWindow, FEW_ROWS)
         self._pid = pid
 
     def add_record(self, record: Gil) -> None:

@@ -15,7 +15,7 @@ from tuimon.session.loaders import Loaders
 from tuimon.session.machines import MachineTables
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilWindows, Sampler
-from tuimon.session.series import Series, Stretch
+from tuimon.session.series import FEW_ROWS, Series, Stretch
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
@@ -30,8 +30,6 @@ T = TypeVar("T")
 _PROCESSES = 1024
 #: If more processes make steps, the samples of this many at a time are placed in phases.
 _PLACED_AT_ONCE = 16
-#: Windows of each length in which what threads run is held, the last two minutes as they were recorded.
-_NATIVE_ROWS = 64
 
 
 class ByProcess(dict[int, T]):
@@ -96,7 +94,7 @@ class Tables:
         self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process
         self.sampled_since_s: float | None = None
         self.gil = ByProcess(GilWindows)
-        self.native = ByProcess(lambda _: Series(Stretch, _NATIVE_ROWS))
+        self.native = ByProcess(lambda _: Series(Stretch, FEW_ROWS))
         self.run_processes = RunProcesses()
         self.loaders = ByProcess(lambda _: Loaders())
         self.gpu_times = ByProcess(lambda _: GpuTimeStats())

@@ -12,7 +12,7 @@ from msgspec import Struct, field, structs
 from tuimon.native_code import NativeUse
 from tuimon.records import Place, Process, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
-from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
+from tuimon.session.series import EVER, FEW_ROWS, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
 from tuimon.threshold import MOST, TRACE, UNUSUAL
@@ -73,8 +73,8 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 _PYTHON = re.compile(r"python[\d.]*$")
 #: ... and the busiest at most this many times as much as the idlest.
 _POOL_SPREAD = 1.5
-#: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
-_ROWS, _THREAD_ROWS = 32, 4
+#: Windows of each length that a series holds of the threads of a process.
+_THREAD_ROWS = 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
 #: The columns of which the latest reading counts.
@@ -143,7 +143,7 @@ class ProcessThreads:
         self.latest: Threads | None = None
         self.tid = pid  # of the thread that trains
         self.ended: tuple[tuple[float, int], ...] = ()  # the latest threads, and when each one's last window ended
-        self.use = Series(_Use, _ROWS, _LATEST)
+        self.use = Series(_Use, FEW_ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, _THREAD_ROWS)

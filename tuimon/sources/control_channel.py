@@ -54,8 +54,8 @@ WORK = {
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0
-#: Between two polls of ``Request.wait``.
-_POLL_S = 0.05
+#: Between two looks for an answer of the agent (s).
+POLL_S = 0.05
 
 
 _TRY_WHILE_IT_RUNS = "Try again while the training runs, for less if it ends soon"
@@ -284,7 +284,7 @@ class Request:
         while not self.is_over:
             if self.quiet_s > timeout_s:
                 raise self.no_answer()
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
             self.poll()
         return self.result()
 

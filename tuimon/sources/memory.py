@@ -22,7 +22,6 @@ from tuimon.sources.source_facts import NAME_CHARS, ProcessCode
 
 #: Lines of one record.
 _LINES = 40
-_NAME_CHARS = 300
 #: A greater one is damaged.
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 

@@ -24,7 +24,7 @@ from tuimon.errors import TraceError
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RawFrame, decoded, read_side_file, ring_facts
 from tuimon.proc.target_files import TargetFiles
-from tuimon.sources.control_channel import give_order
+from tuimon.sources.control_channel import POLL_S, give_order
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.source_facts import ProcessCode
@@ -190,7 +190,6 @@ _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 Parts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
 TIMEOUT_S = 2.0
-_POLL_S = 0.02
 #: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
 _MOST_SPACINGS = 1.5
 _NAME_CHARACTERS = 120
@@ -230,7 +229,7 @@ def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
                 return stretches_of(file.samples, lines)
             if time.monotonic() > until_s:
                 return []
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
     finally:
         remove_file(path)
 

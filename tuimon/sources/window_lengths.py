@@ -9,7 +9,8 @@ from __future__ import annotations
 #: Up to this many ranks, all windows are one interval long; with more, two intervals; with more than twice as many,
 #: four; ...
 _FEW_RANKS = 8
-#: No window is longer, whatever the interval: a rank's figures are at most this old, and a hang is reported in time.
+#: No window is longer, whatever the interval: a rank's figures, and the verdict on many ranks, are at most this old,
+#: and a hang is reported in time.
 LONGEST_S = 8.0
 #: Seconds for which a rank makes steps before its windows grow: its start and its warm-up are of most interest.
 SETTLED_S = 10.0

@@ -13,6 +13,7 @@ from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.new_files import free_name
 from tuimon.session.session import Session
+from tuimon.sources.control_channel import POLL_S
 from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
@@ -31,7 +32,6 @@ still going on, whose figures then stand beside those traced, or a trace taken e
 The profiler slows the traced steps to a half or a third, and the training is held up for a moment to stop it and to
 write; other steps cost nothing."""
 
-_POLL_S = 0.1
 #: Seconds of waiting after which a line says what is awaited.
 _NOTICE_AFTER_S = 10.0
 _NO_CHANGE_S = 600.0
@@ -99,7 +99,7 @@ def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
             raise TraceError(
                 "no trace within ten minutes", "The training may be in set-up, in a long evaluation, or stuck"
             )
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _show(summary: Summary) -> None:

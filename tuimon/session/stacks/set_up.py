@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
-from tuimon.session.series import EVER, Keys, Series, Span, Stretch, row_of
+from tuimon.session.series import EVER, FEW_ROWS, Keys, Series, Span, Stretch, row_of
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -25,15 +25,12 @@ from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
 from tuimon.torch_code import is_compiler, is_worker_loop
 
-#: Windows of each length that a series holds: those of the last 30 s as they were recorded.
-_ROWS = 32
-
 
 class CompilerStats:
     """The events of torch.compile in one process."""
 
     def __init__(self) -> None:
-        self._series = Series(Stretch, _ROWS)
+        self._series = Series(Stretch, FEW_ROWS)
         self._events = Keys[CompilerEvents](2)  # without count and time; how often each came, and its ns
 
     def add_record(self, record: Compiler) -> None:

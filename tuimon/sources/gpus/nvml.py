@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,20 +18,6 @@ from tuimon.sources.gpus.driver import Device, DriverError, Handle, VendorLibrar
 from tuimon.sources.gpus.nvml_device import MigDevice, NvmlDevice, instances, pid_trust
 from tuimon.text import plain
 
-# Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package.
-NO_PACKAGE = 0
-NOT_SUPPORTED = 3
-NO_PERMISSION = 4
-NOT_FOUND = 6
-DRIVER_NOT_LOADED = 9
-TIMEOUT = 10
-LIBRARY_NOT_FOUND = 12
-FUNCTION_NOT_FOUND = 13
-GPU_IS_LOST = 15
-RESET_REQUIRED = 16
-VERSION_MISMATCH = 18
-ARGUMENT_VERSION_MISMATCH = 25
-
 #: The driver's library; pynvml tries no other on Linux.
 _NAME = "libnvidia-ml.so.1"
 
@@ -40,34 +27,56 @@ def _container_hint() -> str | None:
     return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
 
 
+class Code(IntEnum):
+    """Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package."""
+
+    NO_PACKAGE = 0
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    VERSION_MISMATCH = 18
+    ARGUMENT_VERSION_MISMATCH = 25
+
+
 class Nvml(VendorLibrary):
     """NVML."""
 
     name, says, vendor, numbered = "nvml", "NVML", "NVIDIA", True
     tool, figures = "nvidia-smi", "GPU figures"
     PROBLEMS: ClassVar = {
-        LIBRARY_NOT_FOUND: ("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)", _container_hint),
-        NO_PACKAGE: ("no GPU figures: nvidia-ml-py is not installed", partial(install_command, "nvidia-ml-py")),
-        DRIVER_NOT_LOADED: ("the NVIDIA driver is not loaded", lambda: _container_hint() or "sudo modprobe nvidia"),
-        NO_PERMISSION: ("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*"),
-        VERSION_MISMATCH: (
+        Code.LIBRARY_NOT_FOUND: ("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)", _container_hint),
+        Code.NO_PACKAGE: ("no GPU figures: nvidia-ml-py is not installed", partial(install_command, "nvidia-ml-py")),
+        Code.DRIVER_NOT_LOADED: (
+            "the NVIDIA driver is not loaded",
+            lambda: _container_hint() or "sudo modprobe nvidia",
+        ),
+        Code.NO_PERMISSION: ("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*"),
+        Code.VERSION_MISMATCH: (
             "no GPU figures: the NVIDIA driver and its library have different versions",
             "The driver was updated while it was in use: restart the machine (or the container)",
         ),
     }
-    FATAL: ClassVar = frozenset({GPU_IS_LOST, RESET_REQUIRED})
-    NEVER: ClassVar = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
-    NOTHING_NEW: ClassVar = frozenset({NOT_FOUND, TIMEOUT})
-    NOT_SUPPORTED, SHUT_DOWN = NOT_SUPPORTED, "nvmlShutdown"
+    FATAL: ClassVar = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
+    NEVER: ClassVar = frozenset(
+        {Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH}
+    )
+    NOTHING_NEW: ClassVar = frozenset({Code.NOT_FOUND, Code.TIMEOUT})
+    NOT_SUPPORTED, SHUT_DOWN = Code.NOT_SUPPORTED, "nvmlShutdown"
 
     def __init__(self) -> None:
         """Load and initialise it. Raises DriverError."""
         if not self.is_installed():
-            raise DriverError(LIBRARY_NOT_FOUND, f"{_NAME} not found")
+            raise DriverError(Code.LIBRARY_NOT_FOUND, f"{_NAME} not found")
         try:
             import pynvml  # costs 15 ms and 2 MB and is of no use on most machines
         except ImportError as error:
-            raise DriverError(NO_PACKAGE, str(error)) from error
+            raise DriverError(Code.NO_PACKAGE, str(error)) from error
         self.api = pynvml
         self.call(pynvml.nvmlInit)
 
@@ -124,11 +133,11 @@ class Nvml(VendorLibrary):
 
     def explain_device(self, what: str, error: DriverError, xids: Sequence[int]) -> Problem:
         """An error of one GPU, with the Xid errors that came just before."""
-        if error.code == GPU_IS_LOST:
+        if error.code == Code.GPU_IS_LOST:
             hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
             latest = f" (Xid {', '.join(map(str, xids))})" if xids else ""
             return Problem(f"{what} is lost: it does not answer any more{latest}", hint)
-        if error.code == RESET_REQUIRED:
+        if error.code == Code.RESET_REQUIRED:
             hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
             return Problem(f"{what} needs a reset before it can be used", hint)
         return super().explain_device(what, error, xids)

@@ -9,7 +9,7 @@ import msgspec
 
 from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.records import Gpu, Notice, Record, bare_uuid, used_uuids
+from tuimon.records import GPUS_A_WINDOW, Gpu, Notice, Record, bare_uuid, used_uuids
 from tuimon.sources.base import Problem, Source
 from tuimon.sources.gpus.amdsmi import AmdSmi
 from tuimon.sources.gpus.driver import Slot, VendorLibrary, VisibleGpu
@@ -29,8 +29,6 @@ _LONGEST_WINDOW_S = 4.0
 #: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
 _MANY = 1
 _UNUSED_EVERY_S = 4.0
-#: The GPUs of processes that use more than this number each are read less often, too.
-_USED_BY_ONE = 2
 #: After this long a call counts as hanging, and the source goes on without it ...
 _CALL_TIMEOUT_S = 0.8
 #: ... with a notice after this long; the first call may load the driver, which takes seconds.
@@ -150,7 +148,7 @@ class GpuSource(Source):
         """True if a window has ended; half a polling period early rather than a whole one late."""
         used = sum(not self._is_unused(each) for each in self._slots)
         # of a process that uses many GPUs a record covers several windows, to keep the log small
-        windows_s = self._window_s * -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
+        windows_s = self._window_s * -(-used // (GPUS_A_WINDOW * max(1, len(self._trainers()))))
         every_s = max(_UNUSED_EVERY_S, self._window_s) if self._is_unused(slot) else windows_s
         return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Passed
+from tuimon.agent.ring.layout import BARE_UPDATES, Passed
 from tuimon.sources.loop.step import COUNTED, Step
 
 #: Which optimizers stepped in an update.
@@ -74,10 +74,6 @@ class Rounds:
         return bool(optimizers) and known and 0 < len(order) < _MOST
 
 
-#: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
-BARE_LIMIT = 64
-
-
 class Drive(Enum):
     """The events that bound the steps of a loop."""
 
@@ -124,12 +120,12 @@ class Pieces:
             self.bare += 1
         drive = self.drive
         if drive is Drive.FETCH:
-            if self.bare > BARE_LIMIT:
+            if self.bare > BARE_UPDATES:
                 self._settle_on(Drive.UPDATE)
             elif piece.after_fetch:
                 self.end_step()
         elif drive is Drive.API:
-            if len(self.held) > BARE_LIMIT:  # the calls have stopped
+            if len(self.held) > BARE_UPDATES:  # the calls have stopped
                 self.drive = Drive.UNKNOWN
         else:
             self._rounds.add_update(optimizers)
@@ -206,7 +202,7 @@ class Pieces:
         if self.drive is Drive.UNKNOWN:
             self._settle_on(Drive.FETCH if passed.steps else Drive.UPDATE)
         self.bare = passed.updates // passed.steps if passed.steps else self.bare + passed.updates
-        if self.drive is Drive.FETCH and self.bare > BARE_LIMIT:
+        if self.drive is Drive.FETCH and self.bare > BARE_UPDATES:
             self._settle_on(Drive.UPDATE)
         count = passed.steps
         if self.drive is Drive.UPDATE:

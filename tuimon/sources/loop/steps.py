@@ -11,9 +11,9 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 
 from __future__ import annotations
 
-from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
+from tuimon.agent.ring.layout import BARE_UPDATES, GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
 from tuimon.sources.loop.batches import Batches, divide_forward
-from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
+from tuimon.sources.loop.pieces import Drive, Pieces
 from tuimon.sources.loop.step import Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
@@ -128,7 +128,7 @@ class StepFinder:
         step.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards
-        if self._backwards_since_update > max(BARE_LIMIT, _GONE_RATIO * self._most_backwards):
+        if self._backwards_since_update > max(BARE_UPDATES, _GONE_RATIO * self._most_backwards):
             self.pieces.optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
         if batches.is_waiting:
             batches.is_waiting = False

@@ -14,6 +14,7 @@ from tuimon.errors import TuimonError
 from tuimon.new_files import free_name
 from tuimon.records import BETWEEN, PHASES, TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
+from tuimon.sources.control_channel import POLL_S
 from tuimon.sources.tracing import Taking
 from tuimon.text import kernel_name
 from tuimon.trace.events import TakenBy
@@ -25,7 +26,6 @@ from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.words import flops_text, known_before, trace_text
 
 STEPS = 5
-_POLL_S = 0.1
 _ROWS = 12
 #: Characters of a line of the user's code beside an operator.
 _WHERE = 32
@@ -207,7 +207,7 @@ class TraceSheet(Sheet):
         with closing(Taking(self._known.pid, STEPS)) as taking:
             self._progress = taking
             while not taking.is_over:
-                if self._left.wait(_POLL_S):
+                if self._left.wait(POLL_S):
                     return None
                 taking.poll()
             path = f"{free_name(os.path.abspath(f'tuimon-trace-{self._known.pid}'), '.json.gz')}.json.gz"
