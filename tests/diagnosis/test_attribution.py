@@ -16,7 +16,7 @@ from tuimon.records import Place
 from tuimon.session.session import Session
 
 #: Of a process without a step, whose time nobody claims.
-NO_STEP = evidence_of(Session().over("recent"), 1)
+NO_STEP = evidence_of(Session().over("recent").of(1))
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
 
 

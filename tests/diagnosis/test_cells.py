@@ -24,7 +24,7 @@ def test_the_example_holds():
 def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what_its_gpu_idles(name):
     session, _ = fold(RUNS[name].records())
     for span in ("whole", "recent"):
-        evidence = evidence_of(session.over(span), session.trainer())
+        evidence = evidence_of(session.over(span).focus)
         found = cells(evidence)
         assert found.cpu == pytest.approx(1.0, abs=1e-6)
         for cell in found:
@@ -37,7 +37,7 @@ def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what
 @pytest.mark.parametrize("name", [name for name in RUNS if name.startswith(("gpu_recordings/", "logs/h100_"))])
 def test_what_the_gpu_idles_in_some_cells_leaves_the_rest_to_the_others(name):
     session, _ = fold(RUNS[name].records())
-    evidence = evidence_of(session.over("whole"), session.trainer())
+    evidence = evidence_of(session.over("whole").focus)
     gpu = evidence.gpu.steps
     if gpu is None:
         return
@@ -54,7 +54,7 @@ def test_recordings_have_gpu_times_that_can_be_laid_on_calls():
     idle = []
     for name in (name for name in RUNS if name.startswith("gpu_recordings/")):
         session, _ = fold(RUNS[name].records())
-        evidence = evidence_of(session.over("whole"), session.trainer())
+        evidence = evidence_of(session.over("whole").focus)
         idle.append([times.high for _, _, times in idle_times(evidence, cells(evidence))])
     assert [len(phases) for phases in idle] == 8 * [5]
     assert sum(any(phases) for phases in idle) == 7  # the GPU of ddp_resnet_checkpoint is always busy

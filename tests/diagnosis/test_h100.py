@@ -26,7 +26,7 @@ def records(name: str) -> list[Record]:
 
 def idle(found: Iterable[Record]) -> tuple[float, float] | None:
     session, _ = fold(found)
-    steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu.steps
+    steps = evidence_of(session.over("whole").focus).gpu.steps
     return steps.idle if steps is not None else None
 
 

@@ -52,7 +52,7 @@ def busy(step_s):
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120])
 def test_long_steps_give_a_picture_after_three_of_them(step_s):
     session = judged(starved(step_s), step_s, 3)
-    gpu = evidence_of(session.over("recent"), PID).gpu.steps
+    gpu = evidence_of(session.over("recent").of(PID)).gpu.steps
     assert gpu is not None
     assert gpu.idle.low == pytest.approx(0.75, abs=0.02)
     assert gpu.step_ms == pytest.approx(1000 * step_s, rel=0.02)
@@ -62,7 +62,7 @@ def test_long_steps_give_a_picture_after_three_of_them(step_s):
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120])
 def test_long_steps_of_a_busy_gpu(step_s):
     session = judged(busy(step_s), step_s, 6)
-    gpu = evidence_of(session.over("recent"), PID).gpu.steps
+    gpu = evidence_of(session.over("recent").of(PID)).gpu.steps
     assert gpu is not None
     assert gpu.idle.low == 0
     assert gpu.idle.high < 0.01
@@ -78,4 +78,4 @@ def test_the_picture_stays(step_s):
     for _ in range(6):
         for record in training.run(turn, step_s):
             session.add(record)
-            assert evidence_of(session.over("recent"), PID).gpu.steps is not None
+            assert evidence_of(session.over("recent").of(PID)).gpu.steps is not None

@@ -103,7 +103,7 @@ def findings(kind):
 @pytest.mark.parametrize("kind", LOOPS)
 def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
     ranks, session = run(kind)
-    evidence = evidence_of(session.over(span), ranks.ranks[0].ring.pid)
+    evidence = evidence_of(session.over(span).of(ranks.ranks[0].ring.pid))
     told = evidence.exchanges
     assert len(told) == 3
     for rank in ranks.ranks:
@@ -117,7 +117,7 @@ def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
 def test_bounds_of_the_time_without_work_hold_for_every_rank_and_are_narrow(kind):
     ranks, session = run(kind)
     for rank in ranks.ranks:
-        told = evidence_of(session.over("whole"), rank.ring.pid).gpu.steps.idle
+        told = evidence_of(session.over("whole").of(rank.ring.pid)).gpu.steps.idle
         assert told.low - ERROR <= ranks.idle(rank.number) <= told.high + ERROR
         assert told.width <= NARROW
 
@@ -160,7 +160,7 @@ def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last(
 def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
     ranks, session = run("uneven")
     pids = [rank.ring.pid for rank in ranks.ranks]
-    times = {pid: evidence_of(session.over("recent"), pid).gpu_time.exchanges for pid in pids}
+    times = {pid: evidence_of(session.over("recent").of(pid)).gpu_time.exchanges for pid in pids}
     later = [exchange._replace(reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
     step_ms = ranks.step_ns / 1e6
     waits = waits_ms(times, step_ms)
@@ -198,7 +198,7 @@ def test_collectives_that_the_loop_calls_may_hold_a_gpu_in_any_phase():
     pid, shares = ranks.ranks[0].ring.pid, []
     found = [structs.replace(each, sm_ratio=None) if isinstance(each, Gpu) else each for each in found]
     for more in ([], [stacks(found[-1].t, ([FORWARD, GATHER], 9), pid=pid)]):
-        shares.append(evidence_of(session_of(*found, *more).over("whole"), pid).exchanges[pid].share)
+        shares.append(evidence_of(session_of(*found, *more).over("whole").of(pid)).exchanges[pid].share)
     assert shares[0].low == shares[1].low
     assert shares[0].high < 0.7  # backward is 69 % of the step
     assert shares[1].high > 0.99

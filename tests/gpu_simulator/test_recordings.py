@@ -90,7 +90,7 @@ def test_leads_of_a_recorded_training_are_right_whatever_the_drift(name, drift_p
 def judged(name, counters=True):
     """The GPU's steps of a whole recording, and what is found."""
     folded = session(name, counters=counters)
-    return evidence_of(folded.over("whole"), PID).gpu.steps, diagnose_run(folded, ())
+    return evidence_of(folded.over("whole").of(PID)).gpu.steps, diagnose_run(folded, ())
 
 
 def right_first(truth):
@@ -127,7 +127,7 @@ def test_bounds_by_counters_are_narrow(name):
 def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
     folded, held_up = session(name), truth_of(name).share("held_up", "backward")
     for span in ("recent", "whole"):
-        evidence = evidence_of(folded.over(span), PID)
+        evidence = evidence_of(folded.over(span).of(PID))
         assert len(evidence.gpu_time.exchanges) >= 8
         exchange = evidence.exchanges[PID]
         assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
@@ -171,7 +171,7 @@ def test_set_up_before_the_first_step_makes_no_bound_false(name):
     for record in found:
         folded.add(record)
         is_judged = isinstance(record, Steps) and record.t - found[0].t >= SETTLED_S
-        steps = evidence_of(folded.over("recent"), PID).gpu.steps if is_judged else None
+        steps = evidence_of(folded.over("recent").of(PID)).gpu.steps if is_judged else None
         if steps is not None:
             judged += 1
             assert steps.idle.low - OF_MOMENT <= idle <= steps.idle.high + OF_MOMENT, record.t

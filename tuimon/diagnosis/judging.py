@@ -36,9 +36,9 @@ def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
 
     ``is_still``: the loop stands still, and only rules about a moment judge it.
     """
-    if not (pid := session.trainer()):
+    evidence = evidence_of(session.over("recent").focus)
+    if not evidence.pid:
         return []
-    evidence = evidence_of(session.over("recent"), pid)
     if is_still or not evidence.has_stepped:
         rules = [rule for rule in RULES if (rule.of_moment if is_still else rule.needs_no_step)]
         return _ranked(_found(evidence, rules), evidence)
@@ -49,9 +49,9 @@ def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
-    if not (pid := session.trainer()):
+    evidence = evidence_of(session.over("whole").focus)
+    if not evidence.pid:
         return []
-    evidence = evidence_of(session.over("whole"), pid)
     if session.exit is not None:
         hangs = any(state.rule == "hang" for state in states)  # the stacks say more than the end of the run
         ending = _found(
@@ -82,10 +82,9 @@ def _graded(finding: Finding) -> Finding:
 
 def unjudged(session: Session) -> list[Unjudged]:
     """The rules that could not judge the process in focus, once for each reason."""
-    pid = session.trainer()
-    if not pid:
+    evidence = evidence_of(session.over("recent").focus)
+    if not evidence.pid:
         return [Unjudged("all", "no training process was seen")]
-    evidence = evidence_of(session.over("recent"), pid)
     reasons = ((need, need.missing(evidence)) for need in NEEDS)
     return [
         Unjudged(name, reason)

@@ -59,10 +59,10 @@ class LiveVerdicts:
 
 def suspicion(session: Session) -> Suspicion | None:
     """The training that may hang or is over, with all its ranks and their workers; None while a rank makes progress."""
-    pid = session.trainer()
-    if not pid or session.exit is not None:
+    focus = session.over("recent").focus
+    if not focus.pid or session.exit is not None:
         return None
-    found = evidence_of(session.over("recent"), pid).standstills
+    found = evidence_of(focus).standstills
     still = next((each for each in found if may_hang(each) or is_over(each)), None)
     if still is None:
         return None

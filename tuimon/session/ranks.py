@@ -283,7 +283,7 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
             steps=own.stats.total,
             behind=_behind(first, own.stats),
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
-            place=own.stacks.threads.place_of(own.tid),
+            place=own.place,
             on_gpu=bool(own.process.gpu_uuids),
             history=own.stats.windows,
         )

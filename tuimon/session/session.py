@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from tuimon.native_code import NativeUse
 from tuimon.node_ids import node_of
-from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Gpu, Process, Record, Threads, bare_uuid
+from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Gpu, Place, Process, Record, Threads, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
@@ -400,6 +400,11 @@ class ProcessView(Struct, frozen=True, dict=True):
     def samples(self) -> Samples:
         """The stack samples of the thread that trains."""
         return self.stacks.over(self.span)
+
+    @property
+    def place(self) -> Place | None:
+        """The user's line at which it trains, in the latest window of samples."""
+        return self.stacks.threads.place_of(self.tid)
 
     def samples_of(self, tid: int, *, now: bool = False) -> Samples:
         """The stack samples of one of its threads.

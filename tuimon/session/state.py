@@ -9,21 +9,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
 from tuimon.session.series import Span
-from tuimon.session.session import Session
+from tuimon.session.session import ProcessView, Session
 from tuimon.session.stacks.activity import WAITS, WorkBeside
-from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL, Spent
+from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
 from tuimon.session.steps import StepStats
 from tuimon.threshold import MOST
-
-if TYPE_CHECKING:
-    from tuimon.session.session import Session
 
 StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
@@ -63,15 +60,15 @@ def run_state(session: Session) -> RunState:
 
     If tuimon attached to it, it may have begun long ago: its state is then that no step has been seen.
     """
-    pid = session.trainer()
-    stats, sampled = session.step_stats[pid], session.stacks[pid]
+    own = session.over("recent").focus
+    pid, stats, sampled = own.pid, own.stats, own.stacks
     if stats.total or stats.open_backwards:
-        return _in_steps(session, pid, stats)
-    if session.over("recent").of(pid).phases:
+        return _in_steps(own)
+    if own.phases:
         since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
         if since_step_s < LONG_S:
             return RunState("training")
-        return RunState("between_steps", since_step_s, place=sampled.threads.place_of(sampled.tid))
+        return RunState("between_steps", since_step_s, place=own.place)
     for_s = session.now_s - session.start_s
     doing = sampled.doing
     is_attached = session.header is not None and session.header.mode == "attach"
@@ -135,7 +132,8 @@ def _without_python(session: Session, for_s: float) -> str | None:
     return "no Python process so far: only CPU and GPU are measured" if for_s >= STILL_S else None
 
 
-def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
+def _in_steps(own: ProcessView) -> RunState:
+    session, stats, sampled = own.view.session, own.stats, own.stacks
     latest, median_ms = stats.latest, stats.over().quantile_ms(0.5)
     if latest is None or stats.open_since_s is None:
         return RunState("training")
@@ -147,19 +145,19 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if stats.has_left_loop:
         return RunState("between_steps", for_s, OVER, for_s)
     phase = latest.open_phase if latest.open_phase != "between" else None
-    doing, doing_for_s, sampled = f"in {phase}" if phase is not None else None, latest.open_for_s, session.stacks[pid]
+    doing, doing_for_s = f"in {phase}" if phase is not None else None, latest.open_for_s
     # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
     since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
-    place = sampled.threads.place_in(sampled.tid, phase, since_s)
+    place = sampled.threads.place_in(own.tid, phase, since_s)
     compiling_since_s = sampled.spent.compiling_since_s
     if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
         doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
-        place = place or sampled.threads.place_of(sampled.tid)
+        place = place or own.place
     past = session.standstills.since(latest.t - open_for_s)
-    if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
+    if past is not None and any(each.pid == own.pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
-    if session.threads[pid].is_stopped:
-        doing = ", ".join(filter(None, (_stopped(pid), doing)))
+    if session.threads[own.pid].is_stopped:
+        doing = ", ".join(filter(None, (_stopped(own.pid), doing)))
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
     return RunState("between_steps", for_s, doing, doing_for_s, place)
@@ -262,14 +260,14 @@ def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Pa
 
 def goodput(session: Session) -> Goodput | None:
     """The division of the wall time of the process in focus, from the start of the run; None at its very start."""
-    pid, now_s = session.trainer(), session.now_s
-    if not pid or now_s <= session.start_s:
+    own, now_s = session.over("whole").focus, session.now_s
+    if not own.pid or now_s <= session.start_s:
         return None
-    stats, spent = session.step_stats[pid], session.stacks[pid].spent
-    process, header = session.process(pid), session.header
+    stats, spent = own.stats, own.stacks.spent
+    process, header = session.process(own.pid), session.header
     begun_s = header.moment_s(process.start_unix_s) if header is not None and process is not None else None
     started_s = session.start_s
-    before = [one for each in session.trainers() if each != pid and (one := session.process(each)) is not None]
+    before = [one for each in session.trainers() if each != own.pid and (one := session.process(each)) is not None]
     rank = process.rank if process is not None else None
     if begun_s is not None and any(one.ended and one.rank == rank and one.t <= begun_s for one in before):
         started_s = min(now_s, max(started_s, begun_s))
@@ -284,7 +282,7 @@ def goodput(session: Session) -> Goodput | None:
     loop: Mapping[Part, float] = {}
     if stats.begin_s is not None:
         last_s = max(begin_s, stats.last_step_s or begin_s)
-        loop = _divided(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
+        loop = _divided(last_s - begin_s, _in_loop(own, Span(begin_s, last_s)), "training")
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
             "prompt": spent.since_step["prompt"],
@@ -295,20 +293,20 @@ def goodput(session: Session) -> Goodput | None:
         if rest == "after":  # in the loop they are part of a step
             after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
             awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
-            stood_s = max(awaited_s, _waited_s(session, stats))
+            stood_s = max(awaited_s, _waited_s(own))
             after |= {"hang": stood_s if stood_s >= still_from_s(stats) else 0.0}
         divided += [loop, _divided(now_s - last_s, after, rest)]
     parts = ((part, sum(each.get(part, 0.0) for each in divided)) for part in PARTS)
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in parts if took_s}, loop)
 
 
-def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
+def _in_loop(own: ProcessView, loop: Span) -> dict[Part, float]:
     """The parts of the time from the first step to the last that are not training, the certain ones first."""
-    sums = stats.in_loop()
-    hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
-    evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").of(stats.pid).phases
+    stats, spent, sums = own.stats, own.stacks.spent, own.stats.in_loop()
+    hangs = [(past.since_s, past.ended_s) for past in own.view.session.standstills.past if past.ended_s is not None]
+    evaluated_s = sums.eval_ns / 1e9
     if not (evaluated_s or stats.since_step().eval_ns):  # samples show it, without a DataLoader
-        evaluated_s = table.share_of("eval") * (loop.end_s - loop.begin_s)
+        evaluated_s = own.phases.share_of("eval") * (loop.end_s - loop.begin_s)
     return {
         "outside": sums.outside_s,
         "hang": sum(max(0.0, min(end_s, loop.end_s) - max(since_s, loop.begin_s)) for since_s, end_s in hangs),
@@ -320,13 +318,12 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
     }
 
 
-def _waited_s(session: Session, stats: StepStats) -> float:
+def _waited_s(own: ProcessView) -> float:
     """The time for which the thread that trains had waited at one line inside its loop when it was last sampled."""
-    sampled = session.stacks[stats.pid]
-    stack = sampled.threads.stack_of(sampled.tid)
+    stack = own.stacks.threads.stack_of(own.tid)
     if stack is None or stack.node.activity not in _WAITS:
         return 0.0
-    loops = {frame.code for noted in sampled.noted_loops() for frame in noted.frames if frame.loop}
+    loops = {frame.code for noted in own.stacks.noted_loops() for frame in noted.frames if frame.loop}
     is_inside = any(frame.loop and frame.code in loops for frame in stack.node.frames)
     return stack.same_for_s if is_inside else 0.0
 

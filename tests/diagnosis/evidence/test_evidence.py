@@ -21,14 +21,14 @@ def test_rules_and_panes_share_the_figures_of_a_process():
     assert diagnose(session)
     assert unjudged(session)
     view = session.over("recent")
-    evidence, own = evidence_of(view, 100), view.of(100)
+    evidence, own = evidence_of(view.of(100)), view.of(100)
     assert (evidence.phases, evidence.threads, evidence.loaders) == (own.phases, own.threads, own.loaders)
     assert (evidence.phases is own.phases) and (evidence.threads is own.threads)
 
 
 def test_evidence_refuses_to_mix_two_moments():
     session = training()
-    evidence = evidence_of(session.over("recent"), 100)
+    evidence = evidence_of(session.over("recent").of(100))
     assert evidence.phases.row("data").share == pytest.approx(0.62)
     session.add(steps(13, {"data": 1, "forward": 99}, first_index=120))
     assert evidence.phases.row("data").share == pytest.approx(0.62)  # read before

@@ -124,7 +124,7 @@ def test_of_many_the_latest_and_an_even_choice_are():
 
 
 def test_no_rule_looks_at_all_of_many_one_by_one():
-    compared = evidence_of(many().over("recent"), 1001).compared
+    compared = evidence_of(many().over("recent").of(1001)).compared
     assert {1001, 1000 + LATE} <= {rank.pid for rank in compared} and len(compared) <= 33
 
 
@@ -132,9 +132,9 @@ def test_another_training_of_the_command_is_not_compared():
     session = many(4, 2)
     for n, pid in enumerate((2000, 2001)):
         extend(session, rank(n, pid, ppid=60), steps(3, {"data": 5, "backward": 90}, pid=pid))
-    assert {rank.pid for rank in evidence_of(session.over("recent"), 1000).compared} == {1000, 1001, 1002, 1003}
+    assert {rank.pid for rank in evidence_of(session.over("recent").of(1000)).compared} == {1000, 1001, 1002, 1003}
     session.focus_on(2001)
-    assert {rank.pid for rank in evidence_of(session.over("recent"), 2001).compared} == {2000, 2001}
+    assert {rank.pid for rank in evidence_of(session.over("recent").of(2001)).compared} == {2000, 2001}
 
 
 def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():

@@ -34,7 +34,7 @@ def run(*samples: tuple[list[int], int]) -> Session:
 
 
 def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
-    hot = evidence_of(run(([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25)).over("recent"), 100).hottest_in(
+    hot = evidence_of(run(([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25)).over("recent").of(100)).hottest_in(
         "data"
     )
     assert hot is not None
@@ -43,12 +43,12 @@ def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
 
 
 def test_a_hook_of_an_installed_tuimon_is_no_library_that_owns_the_loop() -> None:
-    hot = evidence_of(run(([9], 60)).over("recent"), 100).hottest_in("backward")
+    hot = evidence_of(run(([9], 60)).over("recent").of(100)).hottest_in("backward")
     assert hot is not None and (hot.place.line, hot.library) == (45, None)
 
 
 def test_the_loop_itself_is_only_its_own_lines() -> None:
-    hot = evidence_of(run(([9], 60), ([0, 1], 40)).over("recent"), 100).hottest_in("data")
+    hot = evidence_of(run(([9], 60), ([0, 1], 40)).over("recent").of(100)).hottest_in("data")
     assert hot is not None
     assert (hot.place.function, hot.place.line) == ("main", 41)
     assert hot.share == pytest.approx(0.6)

@@ -45,7 +45,7 @@ def epochs(number=20):
 
 def test_samples_of_workers_that_come_and_go_add_up():
     session = epochs()
-    workers = evidence_of(session.over("recent"), 100).data.workers
+    workers = evidence_of(session.over("recent").of(100)).data.workers
     assert workers.number == 1
     assert workers.busy_ratio == pytest.approx(0.9)
     assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
@@ -109,7 +109,7 @@ def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_w
     table.add_frames(0, TAKING.frames)
     data = Samples(tuple(Sample(table.node(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
     busy = structs.replace(
-        evidence_of(Session().over("recent"), 100).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
+        evidence_of(Session().over("recent").of(100)).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
     )
     assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
     crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)

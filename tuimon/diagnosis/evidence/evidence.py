@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.native_code import Kind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
-from tuimon.session.session import ProcessView, SessionView
+from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.tables import once
@@ -118,13 +118,13 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
     def of_rank(self, pid: int) -> Evidence | None:
         """The evidence of one rank; None if it does not train."""
-        return evidence_of(self.view, pid) if pid in self.view.session.trainers() else None
+        return evidence_of(self.view.of(pid)) if pid in self.view.session.trainers() else None
 
     @cached_property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks that are judged one by one, this one among them; a selection if there are many."""
         pids = chosen_ranks(self.pid, self.ranks)
-        return tuple(evidence_of(self.view, pid) for pid in self.view.session.trainers() if pid in pids)
+        return tuple(evidence_of(self.view.of(pid)) for pid in self.view.session.trainers() if pid in pids)
 
     @cached_property
     def compared_gpus(self) -> dict[int, GpuSteps]:
@@ -143,6 +143,6 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
 
 
 @once
-def evidence_of(view: SessionView, pid: int) -> Evidence:
+def evidence_of(own: ProcessView) -> Evidence:
     """A process, and the run around it, over the view's span; computed once for all who ask."""
-    return Evidence(pid, view)
+    return Evidence(own.pid, own.view)

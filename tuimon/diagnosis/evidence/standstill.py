@@ -91,11 +91,6 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return self.tid != self.pid and main is not None and not main.same_for_s
 
     @property
-    def place(self) -> Place | None:
-        """The user's line at which it trains."""
-        return self.stacks.threads.place_of(self.tid)
-
-    @property
     def peers(self) -> list[int]:
         """The processes at the other end of the connection that it is blocked on, if they are known and none of them
         will send.

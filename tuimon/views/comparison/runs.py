@@ -176,7 +176,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     own, view, facts = now.own, now.view, facts_of(now)
     if not own.is_marked:
         return Run(name=name, facts=facts)
-    evidence = evidence_of(view, own.pid)
+    evidence = evidence_of(own)
     threads, processes = evidence.here.live_threads, [evidence, *(view.of(worker.pid) for worker in evidence.workers)]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)

@@ -195,7 +195,7 @@ class Parts:
 def _evidence(own: ProcessView) -> Evidence:
     from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame does without)
 
-    return evidence_of(own.view, own.pid)
+    return evidence_of(own)
 
 
 @once

@@ -21,7 +21,7 @@ def judged(*more, util=None, on_gpu=ON_GPU, world_size=None, **figures):
     for t in range(1, 11):
         extend(session, steps(t, ON_CPU), gpu_time(t, on_gpu, LEADS), stacks(t, *LAUNCHES))
         extend(session, [] if util is None else gpu(t, util, pids=[PID], **figures))
-    return evidence_of(extend(session, more).over("recent"), PID).gpu.steps
+    return evidence_of(extend(session, more).over("recent").of(PID)).gpu.steps
 
 
 def bounds(found, *phases):

@@ -32,7 +32,7 @@ def fix(innermost: int, *optimizers: OptimizerFacts, gpu: bool = True, of: int =
     facts = {"gpu_uuids": ["GPU-0"], "torch": "2.11.0+cu130"} if gpu else {}
     window = steps(1.0, {"forward": 20, "backward": 20, "optimizer": 60})
     session = session_of(process(100, optimizers=list(optimizers), **facts), LINES, window, stacks(1.0, *counted))
-    return fused_fix(evidence_of(session.over("recent"), 100), 1.0)
+    return fused_fix(evidence_of(session.over("recent").of(100)), 1.0)
 
 
 def adamw(**more: object) -> OptimizerFacts:

@@ -178,6 +178,6 @@ def test_each_rank_is_judged_by_its_own_gpu():
     second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
     others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
     session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
-    assert [row.latest.uuid for row in evidence_of(session.over("recent"), PID).gpu.rows] == [UUID]
-    assert [row.latest.uuid for row in evidence_of(session.over("recent"), 300).gpu.rows] == ["GPU-second"]
-    assert len(evidence_of(session.over("recent"), 301).gpu.rows) == 2  # it has not reported which
+    assert [row.latest.uuid for row in evidence_of(session.over("recent").of(PID)).gpu.rows] == [UUID]
+    assert [row.latest.uuid for row in evidence_of(session.over("recent").of(300)).gpu.rows] == ["GPU-second"]
+    assert len(evidence_of(session.over("recent").of(301)).gpu.rows) == 2  # it has not reported which
