@@ -55,6 +55,15 @@ def test_a_training_that_imports_tuimon_does_not_load_it():
     assert not loaded_by("from tuimon import read_log") & {"textual", "rich", "torch"}
 
 
+def test_the_methods_of_a_view_that_the_guide_names_are_kept(log):
+    session = tuimon.read_log(log).session
+    run, pid = session.over("whole"), session.trainer()
+    own = run.of(pid)
+    assert run.phases(pid) == own.phases and run.samples(pid).total == own.samples.total > 0
+    assert run.samples(pid, pid).total == own.samples.total
+    assert run.loaders(pid) == own.loaders and run.threads()
+
+
 def test_the_guide_runs(log, tmp_path):
     blocks = [block for block in GUIDE if "pd." not in block]
     assert len(blocks) >= 4 and len(blocks) < len(GUIDE)

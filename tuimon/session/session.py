@@ -148,6 +148,22 @@ class SessionView:
         """The process in focus."""
         return self.of(self.session.trainer())
 
+    # -- what docs/python.md promises to programs
+
+    def phases(self, pid: int) -> PhaseTable:
+        """The phases of a process."""
+        return self.of(pid).phases
+
+    def samples(self, pid: int, tid: int | None = None) -> Samples:
+        """The stack samples of a process's training thread, or of another of its threads."""
+        return self.of(pid).samples if tid is None else self.of(pid).samples_of(tid)
+
+    def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
+        """The DataLoaders of a process."""
+        return self.of(pid).loaders
+
+    # -- processes
+
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
         return [self.as_it_was(process) for process in self.session.processes()]
