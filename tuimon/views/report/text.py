@@ -133,7 +133,7 @@ def _ranks(report: Report) -> list[list[str]]:
         title = "Ranks" if any(rank.rank is not None for rank in ranks) else "Training processes"
         return [[title, *(text for rank in ranks for text in _rank(rank))]]
     news = [rank for rank in ranks if not rank.is_well or _late_ms(rank)]
-    worst = sorted(news, key=lambda rank: (rank.is_well, -_late_ms(rank)))[:LISTED]
+    worst = sorted(news, key=lambda rank: rank.trouble)[:LISTED]
     lines = ["Ranks; those in trouble, or holding the others up, come first" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
     parts = []
