@@ -169,9 +169,11 @@ class Machine(Struct, frozen=True, dict=True):
         spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
         for span in spans:  # the whole run as well, as checkpoints are written far apart
             growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
-            lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
+            if growth is None:
+                continue
+            lately = Span(last_s=growth.seen_s)
             written = sum(self._threads[own.pid].written(lately)[1] for own in self.trainers)
-            if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
+            if store.resource != "disk" or 2 * written >= growth.risen:
                 return Filling(store, growth, growth.per_s)
         return None
 
@@ -191,11 +193,8 @@ class Machine(Struct, frozen=True, dict=True):
         If the program's text shows a line that keeps objects, the pace need not be steady; the growth must only go on.
         """
         readings, since_s = self._threads[pid].held(column), max(since_s, self._begun.get(pid, math.inf))
-        goes_on = (
-            column == "held_bytes"
-            and pid in [own.pid for own in self.trainers]
-            and any(each.is_sure for each in self.keeping)
-        )
+        is_kept = column == "held_bytes" and any(each.is_sure for each in self.keeping)
+        goes_on = is_kept and pid in [own.pid for own in self.trainers]
         return steady_growth(readings, since_s) or (growth_going_on(readings, since_s) if goes_on else None)
 
     @property
