@@ -53,7 +53,7 @@ def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
     Such a sleep lies on the path of training, or next to requests to other machines, which it spaces out; or it limits
     a rate. ``samples``: the training thread's.
     """
-    path = {*(update_path(samples) or samples.training_path), *samples.where(below="network").through}
+    path = {*(update_path(samples) or samples.training_path), *samples.where(doing="network").through}
     return lambda node: node.boundary == "rest" and (limits_rate(node) or node.frame.code in path)
 
 

@@ -31,7 +31,7 @@ from tuimon.records import UPDATE
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
-from tuimon.session.stacks.trie import Role, user_place
+from tuimon.session.stacks.trie import StackNode, user_place
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
@@ -142,10 +142,10 @@ class _Work(Struct, frozen=True):
         return model.fix(action, Change("side_work", 0.0), model.own_part(claimed.times(self.hot_part)))
 
 
-#: By kind, the words for it and the role of the frames that do it; a checkpoint comes first, even over the network.
-_KINDS: dict[SideWorkKind, tuple[str, Role]] = {
-    "checkpoint": ("saving checkpoints", "saves"),
-    "network": ("calls over the network", "network"),
+#: By kind, the words for it and the stacks that do it; a checkpoint comes first, even over the network.
+_KINDS: dict[SideWorkKind, tuple[str, Callable[[StackNode], bool]]] = {
+    "checkpoint": ("saving checkpoints", lambda node: node.has("saves")),
+    "network": ("calls over the network", lambda node: node.activity == "network"),
 }
 #: The advice on the work, as templates; the first match counts.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
@@ -186,7 +186,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     if hot is not None:  # what most samples at its line do
         file, line, *_ = hot.library or hot.place
         at_line = side.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames))
-        kind = next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)
+        kind = next((kind for kind, (_, is_it) in _KINDS.items() if at_line.part(is_it) >= MOST), None)
     work = _Work(
         evidence=evidence,
         claim=claim,
