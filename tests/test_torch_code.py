@@ -8,6 +8,7 @@ import pytest
 import tuimon
 from tuimon import code_origin, torch_code
 from tuimon.library_code import is_collector, is_environment, is_rollout_entry, steps_environment
+from tuimon.records import Place
 
 #: Where a torch may lie: installed for a user or by the system, and built in place.
 TORCHES = (
@@ -199,5 +200,6 @@ def test_a_script_beside_the_interpreter_is_installed(file, package, installed):
 def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs():
     own = "/venv/lib/python3.11/site-packages/nice/torch/agents/agent.py"
     assert code_origin.is_library_file(own) and not code_origin.is_torch(own)
-    assert code_origin.innermost_work(["/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py"]) == 1
+    stack = [Place(file, 1, "f") for file in ("/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py")]
+    assert code_origin.innermost_work(stack) is stack[1]
     assert code_origin.is_torch(f"{TORCHES[0]}/_tensor.py") and code_origin.is_torch(f"{TORCHES[2]}/_tensor.py")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tuimon.text import CodeLine
 
@@ -29,6 +29,9 @@ _ENVIRONMENT = re.compile(r"(.*)/lib(?:64)?/(?:python\d[\d.]*t?/)?(?:site|dist)-
 _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 #: At a prompt of IPython or Python, or below ``%%time``.
 _TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
+
+
+L = TypeVar("L", bound=CodeLine)
 
 
 class FrameTest(Protocol):
@@ -106,24 +109,24 @@ def is_library_file(file: str) -> bool:
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
-def innermost_package(files: Sequence[str]) -> int:
-    """The index of the innermost frame of an installed package, given the files of a stack's frames, root first.
+def innermost_package(stack: Sequence[CodeLine]) -> int:
+    """The index of the innermost frame of an installed package on a stack, root first; the last one if there is none.
 
-    The last frame's if there is none. For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
-    It is one of our hooks only if there is nothing else.
+    For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. It is one of our hooks only if there
+    is nothing else.
     """
-    others = [i for i, file in enumerate(files) if not is_agent_file(file)]
-    packages = [i for i in others if is_package_file(files[i])]
-    return (packages or others or [len(files) - 1])[-1]
+    others = [i for i, frame in enumerate(stack) if not is_agent_file(frame.file)]
+    packages = [i for i in others if is_package_file(stack[i].file)]
+    return (packages or others or [len(stack) - 1])[-1]
 
 
-def innermost_work(files: Sequence[str]) -> int:
-    """The index of the frame that stands for a stack without user code: the innermost of a package other than torch.
+def innermost_work(stack: Sequence[L]) -> L:
+    """The frame that stands for a stack without user code: the innermost of a package other than torch.
 
     If the program is itself a package, it calls ``loss.backward()`` there. Else it is the innermost of any package.
     """
-    last = len(files) - 1
-    return next((i for i in range(last, -1, -1) if is_library_file(files[i])), innermost_package(files))
+    library = next((frame for frame in reversed(stack) if is_library_file(frame.file)), None)
+    return library or stack[innermost_package(stack)]
 
 
 def function_at(stack: Sequence[CodeLine]) -> str:

@@ -248,7 +248,7 @@ def test_the_code_around_a_line(tmp_path):
     lines = code(file, 12)
     assert [n for n, _ in lines] == list(range(12 - AROUND_LINES, 12 + AROUND_LINES + 1))
     assert lines[0][1] == "    line 9 \ufffd"
-    assert [n for n, _ in code(file, 2)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [n for n, _ in code(file, 2)] == [*range(1, 3 + AROUND_LINES)]
     assert [n for n, _ in code(file, 30)][-1] == 30
 
 

@@ -340,7 +340,7 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
         everything[doing] += row.count
         innermost = stack[-1] if stack and libraries else next((f for f in reversed(stack) if f.user), None)
         if innermost is None and stack:
-            innermost = stack[innermost_work([frame.file for frame in stack])]
+            innermost = innermost_work(stack)
         for line in {line_of(frame) for frame in stack if libraries or frame.user or frame is innermost}:
             total[line][doing] += row.count
         if innermost is not None:

@@ -437,5 +437,5 @@ def place_of(frames: Sequence[Frame]) -> Place | None:
     own = user_place(frames)
     if own is not None or not frames:
         return own
-    frame = frames[innermost_work([frame.file for frame in frames])]
+    frame = innermost_work(frames)
     return Place(frame.file, frame.line, frame.function, frame.source)

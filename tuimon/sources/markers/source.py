@@ -248,7 +248,7 @@ def _uncaught(follower: RingFollower, now_ns: int, programs: Collection[str]) ->
     if facts.error is None:
         return
     frames = facts.raised_in or (RawFrame("", 0, ""),)
-    raised = ProcessCode(programs=programs).innermost(frames) or frames[innermost_work([each.file for each in frames])]
+    raised = ProcessCode(programs=programs).innermost(frames) or innermost_work(frames)
     error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
     t = min(now_ns, facts.raised_ns or now_ns) / 1e9
     yield Uncaught(t=t, pid=follower.pid, error=plain(error), **raised._asdict())

@@ -50,7 +50,7 @@ def shorten(
     """
     traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
-    package = innermost_package([frame.file for frame in stack])
+    package = innermost_package(stack)
     leaves_path = _last_on(path, stack, traits) if path else None
     model = next((i for i, trait in enumerate(traits) if trait.part == MODULES), 0)
     imported = _imported_at(traits)
