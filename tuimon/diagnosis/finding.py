@@ -272,12 +272,22 @@ def _bound(share: float) -> float:
 # -- as JSON, whose field names are a contract
 
 
-class CodePlace(Struct):
-    """A line of code with its text, if the log has it."""
+class PlaceJson(Struct):
+    """A line of code."""
 
     file: str
     line: int
     function: str
+
+    @classmethod
+    def of(cls, place: Place | None) -> PlaceJson | None:
+        """The place; None where it is not known."""
+        return cls(place.file, place.line, place.function) if place is not None else None
+
+
+class CodePlace(PlaceJson):
+    """A line of code with its text, if the log has it."""
+
     source: str | None
 
 

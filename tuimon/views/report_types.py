@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from tuimon.diagnosis.finding import CodePlace, FindingJson, Unjudged, VerdictChange
-from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
+from tuimon.diagnosis.finding import CodePlace, FindingJson, PlaceJson, Unjudged, VerdictChange
+from tuimon.records import Cost, Gpu, LoaderFacts, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.phase_table import RangeRow
@@ -33,12 +33,9 @@ def filled(kind: type[Filled], source: object, **more: object) -> Filled:
     return msgspec.convert(values, kind, from_attributes=True)
 
 
-class MemoryLineJson(Struct):
+class MemoryLineJson(PlaceJson):
     """A line that allocates."""
 
-    file: str
-    line: int
-    function: str
     live_bytes: int
     blocks: int
     growth_bytes: float | None = field(name="growth_bytes_per_step")
@@ -84,19 +81,6 @@ class TraceJson(Struct):
     kernels: list[TracedWorkJson]
     syncs: list[TracedSyncJson]
     flops: list[TracedFlopsJson] | None  # None where not all of them can be counted
-
-
-class PlaceJson(Struct):
-    """A line of code."""
-
-    file: str
-    line: int
-    function: str
-
-    @classmethod
-    def of(cls, place: Place | Frame | None) -> PlaceJson | None:
-        """The place; None where it is not known."""
-        return cls(place.file, place.line, place.function) if place is not None else None
 
 
 class StandingGroup(Struct):

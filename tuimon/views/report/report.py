@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
-from tuimon.diagnosis.finding import CodePlace, Finding, FindingJson, VerdictChange
+from tuimon.diagnosis.finding import CodePlace, Finding, FindingJson, PlaceJson, VerdictChange
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, Exit, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
@@ -38,7 +38,7 @@ from tuimon.threshold import SMALL
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import ON_PAGE, says_nothing
-from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, SpanJson, filled
+from tuimon.views.report_types import STEP_BOUNDS, WELL, Report, SpanJson, filled
 from tuimon.views.words import (
     goodput_text,
     gpu_idle_in,
