@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+
+from prometheus_client import generate_latest
 
 from bench.overhead import Say
 from bench.table import Row, Spread
@@ -24,7 +27,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import RankLabels, take, text_of
+from tuimon.views.metrics.prometheus import RankLabels, Snapshot, take
 
 RANKS = (1, 64)
 #: Windows of each rank, of a second.
@@ -93,6 +96,12 @@ def _second(t: int, rank: int) -> list[Record]:
                 phases=[GpuPhase(name, 2 * 10**8, 10**7, 10**6) for name in _PHASES]),
         TorchMemory(t=t, pid=pid, device=0, allocated_bytes=1 << 36, reserved_bytes=1 << 36),
     ]  # fmt: skip
+
+
+def text_of(snapshot: Snapshot) -> bytes:
+    """The snapshot in Prometheus's text format."""
+    asked = SimpleNamespace(collect=lambda: snapshot)
+    return bytes(generate_latest(asked))  # type: ignore[arg-type]  (a registry is asked for nothing else)
 
 
 def _touched(session: Session) -> Session:

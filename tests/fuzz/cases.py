@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from bench.metrics_cost import text_of
 from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
 from tests.fuzz.lines import damage_one, damaged, seed_log, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
@@ -32,7 +33,7 @@ from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_log
 from tuimon.sources.plain_records import plain_record
 from tuimon.views.headless import HeadlessView
-from tuimon.views.metrics.prometheus import RankLabels, take, text_of
+from tuimon.views.metrics.prometheus import RankLabels, take
 
 #: CPU time of one output, so that a busy machine makes no hang.
 HANG_S = 5.0

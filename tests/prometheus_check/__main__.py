@@ -26,9 +26,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.metrics_cost import text_of
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tests.waiting import until
-from tuimon.views.metrics.prometheus import RankLabels, take, text_of
+from tuimon.views.metrics.prometheus import RankLabels, take
 
 #: Expressions are asked for so long until all have data (s).
 LIMIT_S = 120.0

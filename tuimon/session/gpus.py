@@ -43,13 +43,6 @@ class GpuMeans(Struct, frozen=True, gc=False):
 COUNTERS = tuple(name for name in GpuMeans.__struct_fields__ if name in Gpu.__struct_fields__)
 
 
-def figures_of(latest: Gpu, means: GpuMeans | None) -> GpuMeans:
-    """The figures that people read beside a counter's name: means, or the latest values until there is a mean."""
-    means = means or GpuMeans()
-    missing = {name: getattr(latest, name) for name in COUNTERS if getattr(means, name) is None}
-    return structs.replace(means, **missing)
-
-
 #: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
 _OLD_S, _OLD_WINDOWS = 8.0, 3
 
@@ -87,8 +80,10 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def figures(self) -> GpuMeans:
-        """The figures beside the names of its counters."""
-        return figures_of(self.latest, self.means)
+        """The figures that people read beside a counter's name: means, or the latest values until there is a mean."""
+        means = self.means or GpuMeans()
+        missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
+        return structs.replace(means, **missing)
 
     @property
     def others(self) -> list[GpuProcess]:

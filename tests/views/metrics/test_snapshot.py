@@ -15,13 +15,14 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.metrics_cost import text_of
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.views.streams import gpu
 from tests.waiting import until
 from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import RankLabels, Snapshots, take, text_of
+from tuimon.views.metrics.prometheus import RankLabels, Snapshots, take
 from tuimon.views.metrics.table import METRICS, Metric
 from tuimon.views.report.report import report_of
 from tuimon.views.report_types import STEP_BOUNDS

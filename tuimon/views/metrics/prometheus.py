@@ -10,13 +10,13 @@ import socketserver
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, count
 from typing import TypeAlias, get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from msgspec import structs
-from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tuimon.diagnosis.finding import Finding
@@ -79,6 +79,10 @@ class Snapshots:
                 self._changed.wait_for(lambda: self._latest is not before or self._closed, timeout_s)
             return self._latest
 
+    def collect(self) -> Snapshot:
+        """What the library asks for at each scrape."""
+        return self.fresh() or ()
+
 
 def take(session: Session, findings: Sequence[Finding], labels: RankLabels) -> Snapshot:
     """All metrics with a known value now."""
@@ -119,8 +123,11 @@ def _value(row: object, path: str) -> object:
 
 def _rows(now: Parts, findings: Sequence[Finding], labels: RankLabels) -> _Rows:
     run, ranks = now.run, labels.of(now.ranks)
-    fresh = {row.latest.uuid for row in now.view.all_gpus() if not row.is_old}  # whose driver answers
-    gpus = [((gpu.latest.uuid, str(gpu.latest.index)), gpu) for gpu in now.gpus if gpu.latest.uuid in fresh]
+    gpus = [
+        ((gpu.latest.uuid, str(gpu.latest.index)), gpu)
+        for gpu, row in zip(now.gpus, now.view.all_gpus(), strict=True)
+        if not row.is_old  # its driver answers
+    ]
     states = Counter(rank.state for rank in now.ranks)
     about = (run.name or "", run.host or "", run.mode or "", run.versions.get("tuimon", ""))
     found = {finding.rule: finding for finding in reversed(findings)}  # the first finding of each rule
@@ -181,29 +188,6 @@ class RankLabels:
                 names = map(str, count()) if own is None else (f"{own}.{n}" if n else str(own) for n in count())
                 self._labels[key] = next(name for name in names if name not in taken)
         return [(self._labels[key], rank) for key, rank in shown.items()]
-
-
-class Collector:
-    """The collector that the library reads at each scrape."""
-
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Family]:
-        """The families of one snapshot; none before the first."""
-        yield from self._snapshot() or ()
-
-
-def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
-    """A registry of these metrics alone, without the library's own about the process that tuimon runs in."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(snapshot))
-    return registry
-
-
-def text_of(snapshot: Snapshot) -> bytes:
-    """The snapshot in Prometheus's text format."""
-    return bytes(generate_latest(registry_of(lambda: snapshot)))
 
 
 #: Seconds that a connection may be silent, or not take its answer, and that a scrape may take while others wait:
@@ -312,7 +296,9 @@ class MetricsServer:
         except OSError as error:
             self._notice = _cannot_listen(self._address, error)
             return None
-        server.set_app(make_wsgi_app(registry_of(self._snapshots.fresh), disable_compression=True))
+        registry = CollectorRegistry(auto_describe=False)  # of these metrics alone, without the library's own
+        registry.register(self._snapshots)
+        server.set_app(make_wsgi_app(registry, disable_compression=True))
         address = Address(self._address.host, server.server_port)
         self._notice = Notice(t=0.0, pid=0, source="prometheus", level="info", message=f"served at {address.url}")
         return server

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from tuimon.diagnosis.finding import Finding, FindingJson, VerdictChange
 from tuimon.records import STEP
-from tuimon.session.gpus import GpuRow, figures_of
+from tuimon.session.gpus import GpuRow
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
@@ -37,7 +37,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import AROUND_LINES, ON_PAGE, count, percent
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import GpuJson, Phase, Rank, Report
+from tuimon.views.report_types import Phase, Rank, Report
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import CHARTED, goodput_bar, how_ended, idle_text, steps_text, survivors_text
 
@@ -213,7 +213,7 @@ def _written(value: object) -> object:
 
 
 def _section(report: Report, view: SessionView) -> dict[str, Any]:
-    gpus, courses = [gpu for gpu in report.gpus if gpu.used_by_run], {row.latest.uuid: row for row in view.all_gpus()}
+    gpus = [gpu for gpu in view.all_gpus() if gpu.used_by_run]
     verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
     return {
@@ -229,7 +229,7 @@ def _section(report: Report, view: SessionView) -> dict[str, Any]:
         "wall_time": laid(goodput_bar(report.goodput)) if report.goodput is not None else [],
         "chart": chart_of(mean_steps(view.focus)),
         "ranks": ranks_table(report.ranks),
-        "gpus": [_gpu(gpu, courses[gpu.latest.uuid]) for gpu in gpus[:ON_PAGE]],
+        "gpus": [_gpu(gpu, view) for gpu in gpus[:ON_PAGE]],
         "gpus_left_out": max(0, len(gpus) - ON_PAGE),
         "flames": list(_flames(view.focus)),
     }
@@ -267,8 +267,8 @@ def _around(lines: Sequence[tuple[int, str]], line: int) -> list[tuple[int | Non
     return found
 
 
-def _gpu(gpu: GpuJson, row: GpuRow) -> dict[str, Any]:
-    latest, figures = gpu.latest, figures_of(gpu.latest, gpu.means)
+def _gpu(gpu: GpuRow, view: SessionView) -> dict[str, Any]:
+    latest, figures = gpu.latest, gpu.figures
     named: list[tuple[str, str, float | None, Callable[[float | None], str], float | None]] = [
         *((name, counter, getattr(figures, counter), shown.percent, 1.0) for counter, name in CHARTED.items()),
         ("memory", "memory_used_bytes", latest.memory_used_bytes, shown.size, latest.memory_total_bytes),
@@ -276,12 +276,12 @@ def _gpu(gpu: GpuJson, row: GpuRow) -> dict[str, Any]:
     ]
     curves = []
     for name, counter, figure, text, top in named:
-        values = row.history(counter)
+        values = gpu.history(counter)
         known = [value for value in values if value is not None]
         if known:
             ends = f"{text(min(known))} to {text(max(known))}"
             curves.append((name, text(figure), ends, curve(values, top or max(known) or 1.0)))
-    return {"gpu": latest, "host": gpu.host, "curves": curves}
+    return {"gpu": latest, "host": view.of(latest.pid).host, "curves": curves}
 
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws
