@@ -60,6 +60,7 @@ SMALL = Threshold(
 TRACE = Threshold(
     0.01, "part below which something counts as absent", "our choice: counters of GPUs come in whole percent"
 )
+LARGER = Threshold(1.5, "times another figure from which one is clearly larger", "our choice: half as much again")
 HOLD_S = Threshold(
     3.0,
     "seconds for which another first finding must hold before it is shown, and the first one as probable",

@@ -18,7 +18,7 @@ from tuimon.session.ranks import ranks_end
 from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
 from tuimon.session.state import run_state, stands_still
-from tuimon.threshold import HOLD_S, REPORTED
+from tuimon.threshold import HOLD_S, LARGER, REPORTED
 
 #: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
 #: batches, which needs none, came first in half of the short runs and gave way to another within that time.
@@ -27,9 +27,6 @@ FIRST_HOLD_S = 5.0
 NOTHING_S = 10.0
 #: Rules about the present moment, which are shown without delay.
 _AT_ONCE = ("hang", "warmup")
-#: A more severe finding that takes this many times as much of the step shows at once: our choice; it clearly costs
-#: more.
-STRONGER_RATIO = 1.5
 #: Seconds over which a gain is averaged: our choice. Each second replaces only a thirtieth of the 30 s behind a gain,
 #: but 1 / (1 - share) turns shares of 80 % and 74 %, as far apart as 150 samples may be, into 5x and 3.8x. A longer
 #: mean would hold back what the first seconds add.
@@ -89,7 +86,7 @@ class Hysteresis:
         """True if ``first`` replaces the primary verdict at once, without holding for ``HOLD_S``.
 
         It does if there is no primary yet, or only warm-up; if it is a hang or warm-up; if it adds a cause to the same
-        rule; or if it is more severe and takes ``STRONGER_RATIO`` times as much of the step.
+        rule; or if it is more severe and takes ``LARGER`` times as much of the step.
         """
         old = self._primary
         if old is None or old.rule == "warmup":
@@ -99,7 +96,7 @@ class Hysteresis:
         if first.rule in ("warmup", "hang") or (first.rule == old.rule and old.cause is None):
             return True
         graver = SEVERITY[first.severity] < SEVERITY[old.severity]
-        return graver and (first.share_of_step or 0.0) > STRONGER_RATIO * (old.share_of_step or 0.0)
+        return graver and (first.share_of_step or 0.0) > LARGER * (old.share_of_step or 0.0)
 
     def _change(self, first: Finding | None, now_s: float, step: int | None) -> None:
         before, after = self._primary, first

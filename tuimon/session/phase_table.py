@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
 from tuimon.session.series import share_error, sum_of_all
 from tuimon.session.steps import StepStretch, Totals
+from tuimon.threshold import LARGER
 
 
 class PhaseRow(NamedTuple):
@@ -135,7 +136,7 @@ def _moved(
     for move in moves:
         share = move.share
         counted_in = (move.of, BETWEEN) if move.of == "other" else (move.of,)  # by markers, the likeliest first
-        of = next((n for n in counted_in if share - move.error <= MOST_FOUND * measured.get(n, 0) / whole_ns), None)
+        of = next((n for n in counted_in if share - move.error <= LARGER * measured.get(n, 0) / whole_ns), None)
         if share < 2 * move.error or of is None:
             continue
         most = min(share * whole_ns, measured.get(of, 0))
@@ -182,10 +183,6 @@ def inferred_phases(
 def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
     share = count / total
     return PhaseRow(name, share, None, estimated=True, error=max(share_error(share, total), unsure / total))
-
-
-#: Samples find some phases more often than others, by no more than this factor: our choice.
-MOST_FOUND = 1.5
 
 
 class Moved(Struct, frozen=True, gc=False):

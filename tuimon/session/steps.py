@@ -12,6 +12,7 @@ from msgspec.structs import astuple, replace
 from tuimon.bounds import HELD, has_room
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
 from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
+from tuimon.threshold import LARGER
 
 
 class SteppingSpan(NamedTuple):
@@ -250,8 +251,6 @@ class Totals(NamedTuple):
         return None
 
 
-#: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
-_WARMUP_RATIO = 1.5
 #: The slowest of this many first steps is reported as the first slow one.
 _FIRST_STEPS = 5
 #: The least number of windows with a step that the recent figures cover if steps are longer than 30 s.
@@ -492,7 +491,7 @@ class StepStats:
         later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
         if first is None or later is None or later.steps < max(1, first.steps):
             return False
-        return first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
+        return first.total_ns / first.steps > LARGER * later.total_ns / later.steps
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``."""

@@ -15,7 +15,7 @@ from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.series import EVER, FEW_ROWS, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
-from tuimon.threshold import MOST, TRACE, UNUSUAL
+from tuimon.threshold import LARGER, MOST, TRACE, UNUSUAL
 
 
 class ThreadRow(Struct, frozen=True):
@@ -71,8 +71,6 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: The name that an interpreter gives its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
-#: ... and the busiest at most this many times as much as the idlest.
-_POOL_SPREAD = 1.5
 #: Windows of each length that a series holds of the threads of a process.
 _THREAD_ROWS = 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
@@ -407,5 +405,5 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) ->
     total = sum(thread.count for thread in native)
     by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
     busy = [thread.cpu_ratio for thread in native if thread.cpu_ratio is not None and thread.count == 1]
-    alike = len(busy) == len(native) >= 2 and min(busy) > TRACE and max(busy) < _POOL_SPREAD * min(busy)
+    alike = len(busy) == len(native) >= 2 and min(busy) > TRACE and max(busy) < LARGER * min(busy)
     return frozenset(thread.tid for thread in native) if by_number or alike else frozenset()

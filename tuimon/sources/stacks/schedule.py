@@ -160,10 +160,9 @@ class CpuBudget:
 FIRST_WINDOWS_S = (0.6, 2.0)
 #: How many DataLoader workers are sampled at a time, at most.
 _WORKERS_AT_ONCE = 4
-#: Longest window of workers that are sampled in rotation: each is seen now and then.
+#: Longest window of workers that are sampled in rotation, as each is seen now and then, and of a process before any is
+#: measured, as it may cost far more than expected.
 _ROTATION_S = 8.0
-#: Longest window of a process before any is measured: it may cost far more than expected.
-_UNMEASURED_S = 8.0
 #: A first window may use this many seconds' worth of its group's budget.
 _FIRST_BURST_S = 10.0
 #: The account of a process that begins to train is reset, but at most once in this many seconds: the cost of its set-up
@@ -291,7 +290,7 @@ class WindowSchedule:
             for key in islice(may_begin, room):  # one of them is taken at a time: of many most must wait anyway
                 process = self._process(key)
                 measured = process.windows > 0
-                longest_s = group.longest_s if measured else min(group.longest_s, _UNMEASURED_S)
+                longest_s = group.longest_s if measured else min(group.longest_s, _ROTATION_S)
                 plan = plan_window(process.cost, ratio / max(streams, 1), self._limit_hz, longest_s)
                 if not group.bucket.allows_window(now_s, plan.continuous and measured):
                     break
