@@ -1,6 +1,6 @@
 """tuimon: a terminal monitor for PyTorch training.
 
-In the training loop, where wanted: ``tuimon.phase("name")``, ``tuimon.mark("name")``, ``tuimon.step()``.
+In the training loop, if wanted: ``tuimon.phase("name")``, ``tuimon.mark("name")``, ``tuimon.step()``.
 Elsewhere: ``tuimon.read_log("run.jsonl")``, the records of a log.
 """
 

@@ -16,9 +16,9 @@ def main() -> int:
 def put_own_modules_first() -> None:
     """Take the working directory and the script's folder off ``sys.path``, and put the folders in PYTHONPATH last.
 
-    Those are the training's: a ``msgspec.py`` there is not ours. A package that our environment lacks is still found
-    in PYTHONPATH, as pip relies on: it installs none that it finds there. A folder of our environment, or in which
-    tuimon itself was found (``pip install --target``), stays where it is.
+    These belong to the training: a ``msgspec.py`` there is not ours. A package that our environment lacks is still
+    found in PYTHONPATH; pip relies on that and installs no package that it finds there. A folder of our environment, or
+    in which tuimon itself was found (``pip install --target``), stays where it is.
     """
     try:
         here = os.getcwd()

@@ -1,13 +1,14 @@
-"""How much is held of what a program, its ring or its log may name without end."""
+"""Bounds on the data held about things that a program, its ring or its log may name without end."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sized
 from typing import Any, Protocol, TypeVar
 
-#: The most of one kind that are held of a process, a machine or a file: devices, loaders, threads, names of ranges ...
+#: Most things of one kind held for a process, a machine or a file: devices, loaders, threads, names of ranges ...
 HELD = 256
-#: The most of what takes little room, or of a whole run: nodes, names of threads, answers about lines of code ...
+#: Most things of one kind that take little room, or are held for a whole run: nodes, names of threads, answers about
+#: lines ...
 MANY_HELD = 4096
 #: The most different frames of a run that are held: some 15 MB.
 FRAMES_HELD = 50_000
@@ -20,12 +21,12 @@ class _Held(Container[Any], Sized, Protocol): ...
 
 
 def has_room(held: _Held, key: object) -> bool:
-    """True if ``key`` is held already, or may be as well."""
+    """True if ``key`` is held already, or there is room for it."""
     return key in held or len(held) < HELD
 
 
 class Latest(dict[K, V]):
-    """The keys that were set last, at most so many of them.
+    """The keys that were set last, up to a number of them.
 
     >>> latest = Latest[str, int](2)
     >>> latest["a"], latest["b"], latest["a"], latest["c"] = 1, 2, 3, 4

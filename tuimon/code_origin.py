@@ -1,4 +1,4 @@
-"""Whose code a file is: the user's, a library's, torch's or our own hooks', by its path.
+"""The owner of a file's code, by its path: the user, a library, torch, or our own hooks.
 
 torch is recognised by the end of its paths, so that an installed torch, a checkout and one built in place are alike:
 ``/venv/lib/python3.11/site-packages/torch/optim/adam.py`` and ``/src/pytorch/torch/optim/adam.py``.
@@ -24,7 +24,7 @@ _LIBRARY = re.compile(
     r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
 )
 _TORCH_FILE = re.compile(r"(?:^|/)torch/(?!utils/data/)")
-#: The folder that an environment's packages and commands lie below.
+#: The folder above an environment's packages and commands.
 _ENVIRONMENT = re.compile(r"(.*)/lib(?:64)?/(?:python\d[\d.]*t?/)?(?:site|dist)-packages/")
 _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 #: At a prompt of IPython or Python, or below ``%%time``.
@@ -72,7 +72,8 @@ is_import_system = frame_test("^<frozen importlib")
 def is_user_file(file: str, programs: Collection[str] = ()) -> bool:
     """True if a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``.
 
-    Or of one of the ``programs``: the installed packages that are what runs, as under ``python -m nice.train``.
+    True as well for one of the ``programs``: installed packages that are themselves the program, as under ``python -m
+    nice.train``.
     """
     if programs and package_of(file) in programs:
         return True
@@ -105,7 +106,9 @@ def is_installed_script(file: str, files: Iterable[str]) -> bool:
 
 
 def is_library_file(file: str) -> bool:
-    """True if a file is of an installed package other than torch (data loading included), and no hook of ours."""
+    """True if a file belongs to an installed package other than torch (data loading included), and is not one of our
+    hooks.
+    """
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
@@ -123,7 +126,8 @@ def innermost_package(stack: Sequence[CodeLine]) -> int:
 def innermost_work(stack: Sequence[L]) -> L:
     """The frame that stands for a stack without user code: the innermost of a package other than torch.
 
-    If the program is itself a package, it calls ``loss.backward()`` there. Else it is the innermost of any package.
+    If the program is itself a package, it calls ``loss.backward()`` there. Otherwise it is the innermost of any
+    package.
     """
     library = next((frame for frame in reversed(stack) if is_library_file(frame.file)), None)
     return library or stack[innermost_package(stack)]

@@ -1,4 +1,4 @@
-"""Errors shown to the user, one class for each that somebody catches, each with its cause and the next step.
+"""Errors shown to the user, each with its cause and the next step; one class for each error that some code catches.
 
 TuimonError
 ├── UsageError            the command line requests something impossible        exit 2
@@ -18,7 +18,9 @@ from tuimon.text import plain
 
 
 class TuimonError(Exception):
-    """An error for the user: ``message`` is what happened, ``hint`` the next step; names in them are made safe here."""
+    """An error for the user: ``message`` says what happened, ``hint`` is the next step; names in them are made safe
+    here.
+    """
 
     exit_code = 1
 
@@ -59,7 +61,7 @@ class UnreadableLog(NotALog):
 
 
 class TraceError(TuimonError):
-    """No trace of the training could be taken, or a file is no trace of torch.profiler."""
+    """No trace of the training could be taken, or a file is not a trace of torch.profiler."""
 
 
 class NotComparable(TuimonError):

@@ -1,4 +1,4 @@
-"""Calls that wait for the GPU, and what would not wait; loads Python's parser, so import it late.
+"""Calls that wait for the GPU, and replacements that do not; loads Python's parser, so import it late.
 
 A call waits if it needs a value, or a size that depends on values, which the GPU has yet to compute, or if it copies
 memory that is not pinned. Sources: torch's documentation of ``nonzero``, ``normal``, ``repeat_interleave``,
@@ -56,7 +56,7 @@ def call_syntax(node: ast.Call) -> CallSyntax:
     return CallSyntax(node, "", first, node.args[1:], named)
 
 
-#: How sure it is that a call waits: True if its tensors are on a GPU; False if that is not sure; None if it does not.
+#: The certainty that a call waits if its tensors are on a GPU: True; False if that is uncertain; None if it does not.
 _Judge = Callable[[CallSyntax], bool | None]
 
 

@@ -1,4 +1,4 @@
-"""Which calls on a line wait for the GPU, and what would not wait; loads Python's parser, so import it late."""
+"""Finds the calls on a line that wait for the GPU, and replacements; loads Python's parser, so import it late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuimon.gpu_call_table import (
 from tuimon.line_syntax import any_tensor, is_made_on_cpu, mask, parsed_line, parsed_part, parts, tensor
 
 _LINE_CHARS = 500
-#: Most characters of a call, and of an operand in what replaces it.
+#: Most characters of a call, and of an operand in its replacement.
 _WHAT_CHARS = 60
 _OPERAND_CHARS = 40
 
@@ -83,7 +83,7 @@ def _sync_calls(source: str) -> tuple[SyncCall, ...]:
 
 
 def _in_text(source: str) -> Iterator[SyncCall]:
-    """Calls in a text that is no Python, by their names."""
+    """Calls in a text that is not Python, by their names."""
     for owner, key in _UNMISTAKABLE.findall(_COMMENT_OR_STRING.sub("''", source)):
         if not owner.startswith(("np.", "numpy.")):
             row, x = UNMISTAKABLE[key], owner if key.startswith(".") and owner else "x"

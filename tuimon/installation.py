@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-#: What pipx and uv leave in the environment of a tool.
+#: Files that pipx and uv leave in the environment of a tool.
 _OF_PIPX, _OF_UV = "pipx_metadata.json", "uv-receipt.toml"
 
 
@@ -24,7 +24,7 @@ class _Source(msgspec.Struct):
 def install_command(package: str, *, upgrade: bool = False) -> str:
     """``pipx inject tuimon prometheus-client``: adds a package, or brings its newest version.
 
-    uv builds a tool anew, with only the packages named: those already installed beside it are named again.
+    uv rebuilds a tool with only the packages named, so the packages already installed beside it are named again.
     """
     if _has(_OF_PIPX):
         name = shlex.quote(os.path.basename(sys.prefix))

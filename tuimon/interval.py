@@ -47,7 +47,7 @@ class Interval(NamedTuple):
 
     @property
     def width(self) -> float:
-        """How far apart the ends are."""
+        """The distance between the ends."""
         return self.high - self.low
 
     @property
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far the middle may be off: half the width."""
+        """The error of the middle: half the width."""
         return self.width / 2
 
 

@@ -35,7 +35,7 @@ _COLLECTS = (
 _GENERATES = (r"/(?:transformers/generation|trl|vllm)/", "generate")
 #: Makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``.
 is_collector = frame_test(_COLLECTS)
-#: The only sign, in a shortened stack, that data is made below it.
+#: The only sign in a shortened stack that data is made below this frame.
 is_rollout_entry = frame_test(_COLLECTS, _GENERATES)
 #: Generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``.
 is_generation = frame_test(_GENERATES)
@@ -67,7 +67,7 @@ def is_evaluator(file: str, function: str) -> bool:
     return evaluates_by_name(function) and is_library_file(file)
 
 
-# ---- what else libraries do
+# ---- other work of libraries
 
 #: Computes metrics.
 is_metric = frame_test(

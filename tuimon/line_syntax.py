@@ -1,4 +1,4 @@
-"""Syntax of the user's code: of files and single lines, and what on a line can be a tensor or a mask.
+"""Syntax of the user's code: of files and single lines, and of tensors and masks on a line.
 
 Loads Python's parser, so import it late.
 """
@@ -16,7 +16,7 @@ from tuimon.text import STRING_OR_COMMENT, without_comment
 _HEAD = re.compile(r"(?:async )?(?:class|def|elif|for|if|while|with)\b.*:$", re.DOTALL)
 #: A block's head that may have its body on the same line.
 _BARE_HEAD = re.compile(r"(?:else|finally|try)\s*:\s*")
-#: How a further line of a condition begins.
+#: The beginning of a further line of a condition.
 _CONDITION = re.compile(r"(?:and|or)\b")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
@@ -27,7 +27,7 @@ def parsed_line(source: str) -> ast.Module | None:
 
 
 def parsed(text: str | bytes) -> ast.Module | None:
-    """The syntax tree of a text; None if it is no Python, or that of another version."""
+    """The syntax tree of a text; None if it is not Python, or Python of another version."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not ours to judge
@@ -145,7 +145,7 @@ _PLAIN_BUILTIN = re.compile(
 #: Functions whose results are tensors if their arguments are.
 _OF_ARGUMENTS = re.compile(r"(?:abs|list|max|min|reversed|sorted|sum|tuple)$")
 
-#: Names of masks, and others that may hold positions as well, such as what ``nms`` keeps.
+#: Names of masks, and others that may hold positions as well, such as the result of ``nms``.
 _MASK = re.compile(r"(?:\w+_)?(?:invalid|masks?|pad|padded|padding|valid)(?:_\w+)?$")
 _MAYBE_MASK = re.compile(
     r"(?:\w+_)?(?:active|alive|chosen|correct|dones?|finite|ignored?|inside|keep|kept|missing|nonpad|observed|outside|present"
@@ -160,7 +160,7 @@ _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 
 
 def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
-    """How sure it is that an expression is a tensor: True; False if it may be one; None if it is plain.
+    """The certainty that an expression is a tensor: True; False if it may be one; None if it is plain.
 
     ``called``: the answer for calls of unknown functions.
     """
@@ -224,7 +224,7 @@ def _call(node: ast.Call, called: bool | None) -> bool | None:
 
 
 def mask(node: ast.AST) -> bool | None:
-    """How sure it is that an index is a mask: True; False if it may hold positions; None if nothing shows one."""
+    """The certainty that an index is a mask: True; False if it may hold positions; None if nothing shows one."""
     match node:
         case ast.Compare(_, operators, _):
             return True if all(isinstance(o, _COMPARISON) for o in operators) and tensor(node) is not None else None

@@ -29,14 +29,14 @@ _OF_TEXT = frozenset(
 _SECRET_VARIABLE = re.compile(r"(?:^|_)(?:API)?KEY$|(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS)$")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-# All repetitions are bounded: a search begins anew at every character.
+# All repetitions are bounded, because a search restarts at every character.
 _NAME = r"[A-Za-z_][\w.-]{0,99}"
 _OPTION = re.compile(rf"[-+~]{{0,2}}{_NAME}")
 _SPACE = re.compile(r"\s")
 _VALUE = r"""("[^"]{0,999}"|'[^']{0,999}'|[^\s"']+)"""
 _ASSIGNED = re.compile(rf"(?<![\w.+~-])(?P<name>[-+~]{{0,2}}{_NAME})(?P<between>=){_VALUE}")
 _FLAG = re.compile(rf"(?<!\S)(?P<name>--?{_NAME})(?P<between>\s{{1,99}}){_VALUE}")
-#: Shapes that are secret whatever stands before them: what is kept, and what is masked.
+#: Shapes that are secret whatever precedes them: the part that is kept, and the part that is masked.
 _SHAPES = (
     re.compile(r"(\b[A-Za-z][\w+.-]{0,19}://[^\s/:@]{0,199}:)[^\s/@]{1,999}(?=@)"),  # scheme://user:password@
     re.compile(r"(https?://)[^\s/:@]{1,999}(?=@)"),  # https://token@

@@ -1,4 +1,4 @@
-"""The libraries that a training's CPU time goes to: how each is recognised by its file, its kind, and its share.
+"""The libraries that use a training's CPU time: their files, kinds and shares.
 
 The names are those of the projects' own releases and of the wheels that bundle them. Libraries, not symbols: the
 nearest exported symbol of a library that exports few is of another function (of libtorch it named an XPU function for
@@ -20,17 +20,17 @@ Kind = Literal[
 
 
 class Library(NamedTuple):
-    """A row of the table: the name that people read, its kind, and what the path of its file looks like."""
+    """A row of the table: the name that people read, the kind, and a pattern for the path of the file."""
 
     name: str
     kind: Kind
     pattern: str
 
 
-#: What runs without a library: the kernel at work for the thread; code that oneDNN and MKL make for torch's operations
+#: Code outside libraries: the kernel at work for the thread; code that oneDNN and MKL make for torch's operations
 #: on the CPU, mapped from no file; addresses in nothing known, and samples that found the kernel's ring full.
 KERNEL, GENERATED, UNKNOWN = "kernel", "generated kernels", "unknown"
-#: What makes code as well, if it is loaded: in that process such code is its own.
+#: Libraries that generate code as well: if one is loaded, generated code in that process is its own.
 NUMBA = "numba"
 #: The first that matches counts.
 LIBRARIES: tuple[Library, ...] = (
@@ -123,7 +123,7 @@ class NativeUse(Counter[tuple[str, str]]):
         return NativeUse({key: count for key, count in self.items() if key[1] in phases})
 
     def without(self, *kinds: Kind, part: float = 1.0) -> NativeUse:
-        """What is left without these kinds of libraries, or without this part (0..1) of the whole in them."""
+        """The use without these kinds of libraries, or without this part (0..1) of the whole in them."""
         gone = min(1.0, part / (self.share(*kinds) or 1.0))
         return NativeUse({key: round(n * (1.0 - gone)) if kind_of(key[0]) in kinds else n for key, n in self.items()})
 

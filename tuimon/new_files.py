@@ -31,7 +31,7 @@ def link(path: str, name: str) -> bool:
 
 
 def folder_hint(path: str) -> str | None:
-    """How to make the folder that a file needs and lacks; None if the folder exists, or cannot be made."""
+    """Advice on making the missing folder of a file; None if the folder exists, or cannot be made."""
     folder = parent = os.path.dirname(path) or "."
     if os.path.isdir(folder):
         return None

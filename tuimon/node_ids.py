@@ -1,4 +1,4 @@
-"""Ids of processes and threads on several nodes, kept apart: the number of the node stands above the id itself.
+"""Ids of processes and threads on several nodes, kept apart by the number of the node in the upper bits.
 
 Ids of node 0 are the plain ones, so that a run on one node is unaffected. No log holds ids of other nodes: they are
 made where the logs of several nodes are read as one.
@@ -17,7 +17,7 @@ def id_on_node(node: int, own: int) -> int:
 
 
 def node_of(identity: int) -> int:
-    """The number of the node that an id is of."""
+    """The number of the node of an id."""
     return identity >> _SHIFT
 
 

@@ -106,10 +106,10 @@ async def test_enter_on_a_finding_explains_it() -> None:
         await pilot.press("v")
         assert text_of(app.screen.text.lines[0]).startswith("▸ INPUT-BOUND")
         await pilot.press("enter")
-        assert text_of(app.screen.text.lines[0]).strip().startswith("The training has nothing to compute with")
+        assert text_of(app.screen.text.lines[0]).strip().startswith("The training has nothing to compute: ")
         await pilot.press("escape", "tab", "enter")
         await pilot.pause()
-        assert text_of(app.screen.text.lines[0]).strip().startswith("Part of each step goes to work beside")
+        assert text_of(app.screen.text.lines[0]).strip().startswith("Part of each step goes to work that is not")
         await pilot.press("enter", "escape")
         assert len(app.screen_stack) == 1
 

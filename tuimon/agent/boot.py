@@ -42,7 +42,7 @@ def begin_in_thread(request: "Dict[str, Any]") -> None:
 
 
 def begin(request: "Dict[str, Any]") -> None:
-    """Install the agent while the main thread waits here; what a signal handler raises now is raised afterwards."""
+    """Install the agent while the main thread waits here; an exception of a signal handler is raised afterwards."""
     raised: "List[BaseException]" = []
     try:
         done = _thread.allocate_lock()
@@ -60,7 +60,7 @@ def begin(request: "Dict[str, Any]") -> None:
 
         api = ctypes.pythonapi
         raiser = ctypes.py_object(_Raiser(raised[0]))
-        api.Py_IncRef(raiser)  # the pending call holds only its address
+        api.Py_IncRef(raiser)  # the pending call keeps only its address
         api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
 
 

@@ -31,9 +31,9 @@ def tracer() -> Optional[str]:
     return next((_package(str(name)) for name in names if name is not None), None)
 
 
-#: How many ids for tools ``sys.monitoring`` has.
+#: The number of ids for tools in ``sys.monitoring``.
 _TOOLS = 6
-#: Names that people know these tools by.
+#: Names by which people know these tools.
 _KNOWN_AS = {"_lsprof": "cProfile", "bdb": "pdb"}
 
 

@@ -61,7 +61,7 @@ class Pending(NamedTuple):
 
 
 class EventChain:
-    """Events of one device at a time, in the order they were recorded."""
+    """Events of one device at a time, in the order in which they were recorded."""
 
     def __init__(self, device: Any, emit: Emit, now_ns: Callable[[], int]) -> None:
         self.pending: Deque[Pending] = deque()
@@ -131,7 +131,7 @@ class EventChain:
             self._emit_time(done, elapsed_ns)
             if spare is not done.event:
                 self._emit(layout.GPU_ANCHOR, layout.pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
-        # else it is of another stream, which got to it before the anchor's stream got to the anchor
+        # otherwise it belongs to another stream, which reached it before the anchor's stream reached the anchor
         if spare is not None:
             self._free.append(spare)
 
@@ -154,7 +154,7 @@ BURST_STEPS = 8
 BOUNDARY_POLL = 2
 #: The clock does not pause for fewer steps than this.
 SHORTEST_PAUSE_STEPS = 4
-#: How often the allocator's figures are read (by the loop's own time).
+#: The interval at which the allocator's figures are read (by the loop's own time).
 MEMORY_NS = 1_000_000_000
 #: Most time charged for one boundary, and for one poll. If the queue of launches is full, recording waits for room, but
 #: without it the next launch would have waited; and the time in which a thread has lost its core, or the GIL, is not
@@ -171,7 +171,7 @@ abandoned: List[Any] = []
 
 #: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
 TIME_PARTS = 1000
-#: Over about how many steps the mean step length is taken.
+#: The approximate number of steps over which the mean step length is taken.
 _MEAN_STEPS = 8
 #: Most time that may be owed: some bursts.
 _OWED_NS = 1_000_000_000
@@ -298,7 +298,8 @@ class GpuClock:
         self._pause = pause
         self._begun_steps = 0
         self._poll_due = False  # a step has begun
-        # Taken around all that touches the device. A call that gets no turn returns: it has interrupted the other call.
+        # Taken around all code that touches the device. A call that gets no turn returns: it has interrupted the other
+        # call.
         self._touching = Turn(self._touch)
 
     def event_number(self, kind: int, key: int = 0) -> int:
@@ -354,7 +355,7 @@ class GpuClock:
         if self._stream is None and stream is not None:
             self._stream = stream
             self.events.use_stream(stream)
-        elif stream is None or stream != self._stream:  # between events of two streams there is no duration
+        elif stream is None or stream != self._stream:  # the duration between events of two streams is undefined
             self._left = 0
             return
         stream_idle = device.is_idle(stream)
@@ -380,7 +381,7 @@ class GpuClock:
             if not timed:
                 self._stream = None
         if timed or self._left:
-            return True  # polled after the event is recorded, so that the poll's cost lies in no fetch
+            return True  # polled after the event is recorded, so that no fetch includes the poll's cost
         self._touch(self._poll_timed)
         return False
 

@@ -40,7 +40,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 
 
 def uninstall() -> None:
-    """Undo every hook; what is under way goes on as if there had been none."""
+    """Undo every hook; calls that are under way go on as if there had been none."""
     runtime.stop()
     pace.leave()
     gc_pauses.uninstall()

@@ -1,4 +1,5 @@
-"""Keeps errors of the agent to itself, and lets what arrives from outside while its code runs go on into the program.
+"""Keeps errors of the agent to itself, and passes exceptions that arrive from outside while its code runs to the
+program.
 
 A signal handler may raise between any two bytecodes, so also inside a ``try`` of ours; so may another thread
 (``PyThreadState_SetAsyncExc``) and a trace function. The program must get such exceptions, as without us. Hence:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
 #: 3.11 on; before, it may after any. A comparison of 3.11 includes the jump after it; arithmetic and the
 #: formatting of numbers check as well.
 _POLLING = ("CALL", "RESUME", "JUMP_BACKWARD", "COMPARE_OP", "BINARY_OP", "FORMAT")
-#: How often a failed call is repeated: of three failures, two at one place are ours, and one is from outside.
+#: The number of times that a failed call is repeated: of three failures, two at one place are ours, and one is from
+#: outside.
 _MORE_CALLS = 2
 #: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
 HIDES_FRAMES = sys.version_info >= (3, 11)
@@ -110,7 +112,7 @@ def _is_polling(traceback: "TracebackType") -> bool:
 
 
 def _place(error: BaseException) -> "List[Any]":
-    """What an exception is, and where it came from below ``attempt``."""
+    """The identity of an exception: its type, and where it came from below ``attempt``."""
     place: "List[Any]" = [type(error)]
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:

@@ -155,8 +155,8 @@ class Turn:
     """Lets the first of several overlapping calls through; the others return at once.
 
     A signal handler may raise between any two bytecodes: also between the taking of a lock and the ``try`` that would
-    release it, and inside the ``finally`` that does. Here a call that is never released holds nobody up: it has ended
-    when none of the functions is on the stack of its thread any more.
+    release it, and inside the ``finally`` that does. Here a call that is never released does not block others: it
+    counts as ended when none of the functions is on the stack of its thread any more.
 
     ::
 

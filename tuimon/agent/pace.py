@@ -1,7 +1,7 @@
-"""Which steps of a loop are timed: as many as the token bucket pays for.
+"""Decides which steps of a loop are timed: as many as the token bucket pays for.
 
 If markers cost more than their share of the training's time, spells of timed steps take turns with gaps: whole steps,
-whose boundaries the hooks only count. The length of a gap is random, so that what a loop does every so many steps does
+whose boundaries the hooks only count. The length of a gap is random, so that work that a loop does every n steps does
 not always fall into one. A gap begins and ends where a step begins (``steps.py``), with a GAP_BEGIN marker and a
 GAP_END marker that has the counts. Anything else in its thread ends the gap at once: a fetch of another iterator, the
 end of an epoch, a user range. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
@@ -26,14 +26,15 @@ MARKER_NS, TURN_NS = 5000, 20_000
 FIRST, SPELL, SHORTEST = 64, 16, 4
 #: A gap is planned to be no longer than this, and ends with the step after which the clock shows twice as much.
 LONGEST_NS = 650_000_000
-#: The mean step length is taken over so many of the latest gaps and their spells, some ten seconds.
+#: The mean step length is taken over this many of the latest gaps and their spells, some ten seconds.
 MEAN_ROUNDS = 64
-#: In a gap the clock is read once in so many updates: in steps of 0.3 ms a reading takes 0.2 us, as caches are cold.
+#: In a gap the clock is read once in this many updates: in steps of 0.3 ms a reading takes 0.2 us, because caches are
+#: cold.
 LOOK_UPDATES = 8
 
 
 class Pace(StepCounter):
-    """The pace of the one loop that may have gaps, and what the hooks in its thread count.
+    """The pace of the one loop that may have gaps, and the counts of the hooks in its thread.
 
     While a gap goes on, a hook counts the usual boundaries itself, without a call, in the fields that are not private.
     """
@@ -77,8 +78,8 @@ class Pace(StepCounter):
         return self.counting != 0
 
     def fail_fetch(self, iterator: int) -> None:
-        """A counted fetch has brought no batch: it ends the gap, and has begun within it."""
-        if self.counting:  # else what ended the gap meanwhile has counted the fetch
+        """Handle a counted fetch that has brought no batch: it ends the gap, and has begun within it."""
+        if self.counting:  # otherwise the end of the gap has counted the fetch
             self.fetches -= 1
             self.last = BACKWARD
             runtime.emit(FETCH_BEGIN, iterator, layout.FETCHED_IN_GAP)
@@ -105,7 +106,7 @@ class Pace(StepCounter):
             self.going_on, self.usual_iterator = 0, -1
 
     def end(self, kind: int = 0) -> None:
-        """End the gap, and mark what it has counted; ``kind``: of the boundary at which it ends, 0 within a step."""
+        """End the gap, and write its counts; ``kind``: of the boundary at which it ends, 0 within a step."""
         self.going_on, self.usual_iterator = 0, -1
         thread, self.counting = self.counting, 0
         if not thread:

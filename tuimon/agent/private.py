@@ -1,4 +1,4 @@
-"""Checks that a folder is this user's alone: only this user can have put files there, and nobody else replaces them."""
+"""Checks that a folder is private: only this user can have put files there, and nobody else can replace them."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ _UNMAPPED_UID = 65534
 
 
 def refusal(directory: str) -> Optional[str]:
-    """Why a folder may not hold files of ours, as a phrase for the user; None when it may.
+    """The reason why a folder may not hold our files, as a phrase for the user; None if it may.
 
     It must be a directory of this user that nobody else can write to, below folders in which nobody but this user and
     root can replace it. Raises OSError when it is missing.
@@ -34,7 +34,7 @@ def refusal(directory: str) -> Optional[str]:
 
 
 def make_private(directory: str) -> Optional[str]:
-    """Make the folder if it is missing, never its parents; why it may not be used, or None. Raises OSError."""
+    """Make the folder if it is missing, never its parents; returns why it may not be used, or None. Raises OSError."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
@@ -51,7 +51,9 @@ def _parents(path: str) -> List[str]:
 
 
 def _replaceable_in(parent: str) -> Optional[str]:
-    """Why another user could replace what lies in this folder. Under its sticky bit only owners rename and remove."""
+    """The reason why another user could replace the contents of this folder. Under its sticky bit only owners rename
+    and remove.
+    """
     info = os.lstat(parent)
     if info.st_uid not in (0, os.geteuid(), _UNMAPPED_UID):
         return "%s belongs to user %d" % (parent, info.st_uid)

@@ -32,7 +32,7 @@ def pop(frame: Optional[FrameType] = None) -> None:
 
 
 def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
-    """End a training step that held so many samples and tokens."""
+    """End a training step; ``samples`` and ``tokens``: how many it held."""
     for flag, count in ((layout.STEP_SAMPLES, samples), (layout.STEP_TOKENS, tokens)):
         if type(count) is int and 0 <= count < _LARGEST:
             runtime.emit(layout.STEP_SIZE, count, flag)

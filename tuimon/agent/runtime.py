@@ -22,7 +22,7 @@ from .torch_compat import compilations, dynamo
 
 
 def _nothing(*_: Any) -> Any:
-    """No ring, no gap, no orders: there is nothing to do."""
+    """Do nothing: there is no ring, no gap, no order."""
 
 
 #: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
@@ -206,7 +206,7 @@ def mark_optimizer() -> None:
 
 
 def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) -> None:
-    """Publish what is known by now; the hooks call it at boundaries while ``facts_due``.
+    """Publish the facts known by now; the hooks call this at boundaries while ``facts_due``.
 
     ``boundary``: the one of ``loop_stacks`` that ends here; empty: none of them does. ``outputs``: those that a
     backward pass has begun with.
@@ -260,7 +260,7 @@ def consider_optimizer(optimizer: Any) -> None:
 
 
 def publish_facts_anew() -> None:
-    """Begin to publish facts again: what follows may be another loop."""
+    """Begin to publish facts again, since another loop may follow."""
     global facts_due, _boundaries
     if _writer is not None:
         facts_due, _boundaries = True, 0
@@ -284,7 +284,7 @@ def start_clock() -> None:
 
 
 def pause_clock(backwards: int) -> None:
-    """Take the clock out of the hooks for so many backward passes."""
+    """Take the clock out of the hooks for this many backward passes."""
     global clock, paused_backwards, paused_clock
     paused_clock, clock, paused_backwards = clock, None, backwards
 
@@ -324,7 +324,7 @@ def _after_fork() -> None:
 
 
 def write_waiting() -> None:
-    """Write what is not written yet: the counts of a gap, and held markers."""
+    """Write everything that is still unwritten: the counts of a gap, and held markers."""
     if _writer is not None and _writer.pid == os.getpid():
         end_gap()
         _writer.flush()

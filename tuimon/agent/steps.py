@@ -1,4 +1,4 @@
-"""Finds where the steps of one thread's loop begin, as its boundaries pass, and how many of them may be timed.
+"""Finds where the steps of one thread's loop begin, from its boundaries, and limits how many of them are timed.
 
 The markers, the GPU clock and a trace count steps; the first two have a token bucket each.
 
@@ -13,7 +13,7 @@ from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, BARE_UPDATES, FETCH_BEGIN
 
 #: After so many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
-#: What came last in a loop.
+#: The latest boundary of a loop.
 FETCH, BACKWARD, UPDATE = -1, 0, 1
 
 
@@ -80,8 +80,9 @@ class StepCounter:
 class TokenBucket:
     """Steps pay for timing: each pays one part in ``parts`` of the mean step.
 
-    A step of 4 ms pays 4 us if that is a thousandth: ten of them pay for what costs 40 us. They pay by their mean: in a
-    slow minute no more of them are timed than in another, and a short one's debt keeps no long one from being timed.
+    A step of 4 ms pays 4 us if that is a thousandth: ten such steps pay for a cost of 40 us. Steps pay by their mean: a
+    slow minute has no larger share of timed steps than any other, and the debt of a short step does not keep a long one
+    from being timed.
     """
 
     def __init__(self, parts: int, rounds: int, owed_ns: int) -> None:
@@ -99,7 +100,7 @@ class TokenBucket:
         return self._tokens_ns >= -(self.mean_ns // self._parts)
 
     def pass_steps(self, steps: int, now_ns: int) -> None:
-        """So many steps have passed by now, all counted."""
+        """Pass this many steps by now, all of them counted."""
         count, took_ns = steps - self.steps, now_ns - self.now_ns
         self.steps, self.now_ns = steps, now_ns
         self._rounds = min(self._rounds + 1, self._most_rounds)
@@ -112,5 +113,5 @@ class TokenBucket:
         self._tokens_ns -= cost_ns
 
     def steps_owed(self) -> int:
-        """How many steps it takes until all is paid; 0 before their mean is known."""
+        """The number of steps until all is paid; 0 before their mean is known."""
         return -self._tokens_ns * self._parts // self.mean_ns if self.mean_ns > 0 else 0

@@ -31,7 +31,7 @@ class ImportWatch:
             sys.meta_path.insert(0, self)
 
     def forget(self) -> None:
-        """Await nothing any more."""
+        """Stop waiting for modules."""
         self._awaited.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -80,7 +80,7 @@ _watch = ImportWatch()
 
 
 def instrument(torch: "Any") -> None:
-    """Place the hooks in this torch now, and in what is imported later until they are undone."""
+    """Place the hooks in this torch now, and in modules imported later, until they are undone."""
     from . import install
     from .torch_compat import rebinding
 

@@ -18,7 +18,7 @@ from .orders import Task, Work
 
 #: A line of code: file, line, function.
 Line = Tuple[str, int, str]
-#: How many stacks are listed, those with most bytes; the others are summed up.
+#: The number of stacks that are listed, those with most bytes; the others are summed up.
 STACKS_LISTED = 300
 #: Most frames kept of a stack, counted from the innermost.
 DEPTH = 24
@@ -55,7 +55,7 @@ class Blocks:
             self._total -= block.size
 
     def content(self) -> Dict[str, Any]:
-        """What is still allocated, by stack, most bytes first; ``growth`` is in bytes a step."""
+        """The memory still allocated, by stack, most bytes first; ``growth`` is in bytes a step."""
         groups: Dict[Tuple[Line, ...], List[_HeldBlock]] = {}
         for block in self._live.values():
             groups.setdefault(block.stack, []).append(block)
@@ -83,7 +83,7 @@ class Blocks:
 def _growth(blocks: List[_HeldBlock], steps: int) -> Optional[int]:
     """Bytes that each step leaves allocated; 0 unless most steps leave any; None if there was only one step.
 
-    The last step does not count: what it holds may be freed in the next. Memory that a single step leaves for good is
+    The last step does not count: its memory may be freed in the next. Memory that a single step leaves for good is
     set-up, such as an optimizer's state.
     """
     if steps < 2:
@@ -115,7 +115,7 @@ def begin(task: Task) -> Optional[Work]:
 
 
 class _Steps(Work):
-    """Records so many steps, those of the thread that began it, from backward to backward."""
+    """Records a number of steps of the thread that began it, from backward to backward."""
 
     def __init__(self, task: Task, recording: "CudaRecording") -> None:
         self._task = task
@@ -156,7 +156,7 @@ def write(trigger: str, device: str, steps: int, content: Dict[str, Any]) -> Non
 
 
 STEPS_LIMIT = 100
-#: How many of the latest events the allocator keeps; with their stacks they take about 100 MB.
+#: The number of latest events that the allocator keeps; with their stacks they take about 100 MB.
 _EVENTS_LIMIT = 100_000
 
 
@@ -174,7 +174,7 @@ class CudaRecording:
         self._since_ns = 0
 
     def refusal(self, steps: int) -> Optional[str]:
-        """Why nothing can be recorded; None if a recording is possible."""
+        """The reason why nothing can be recorded; None if a recording is possible."""
         if steps > STEPS_LIMIT:
             return "at most %d steps can be recorded" % STEPS_LIMIT
         if not self.is_watched and getattr(self._torch._C, "_cuda_isHistoryEnabled", lambda: False)():

@@ -28,13 +28,13 @@ _CHECK_NS = 1_000_000_000
 
 
 class Work:
-    """What a command has begun for a task (see the package)."""
+    """The work that a command has begun for a task (see the package)."""
 
     def step(self) -> None:
         """A backward pass has ended, and the task ``needs_steps``."""
 
     def end(self) -> None:
-        """Undo what was begun: the task ends before its work is done."""
+        """Undo the work: the task ends before it is done."""
 
 
 class Task:
@@ -75,7 +75,7 @@ class Task:
         self._end(State.FAILED, reason)
 
     def stop(self) -> None:
-        """Report that the order was stopped, as nobody wants it any more."""
+        """Report that the order was stopped, because it is no longer wanted."""
         self._end(State.STOPPED, "")
 
     def _end(self, state: State, text: str) -> None:
@@ -254,7 +254,7 @@ def _begin(task: Task) -> None:
 
 
 def _call(task: Task, function: Callable[[], None]) -> None:
-    """Call a function of the task's command; what it raises becomes the answer."""
+    """Call a function of the task's command; an exception becomes the answer."""
     try:
         function()
     except BaseException as error:

@@ -91,7 +91,7 @@ class StackWindow:
 
 
 class FrameWindow(StackWindow):
-    """A window of stacks from the interpreter's frames; a frame whose thread goes on meanwhile keeps what it was."""
+    """A window of stacks from the interpreter's frames; a frame keeps its content even if its thread goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class SamplingThread(Work):
         raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
-        """Note that sampling has failed; there is no file."""
+        """Record that sampling has failed; there is no file."""
 
     def _run(self) -> None:
         try:

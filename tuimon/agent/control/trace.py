@@ -36,7 +36,7 @@ from ..torch_compat.rebinding import Rebound
 from .orders import Task, Work
 from .sample import CannotRead, SamplingThread, StackWindow, safe_window
 
-#: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
+#: Writing a trace and freeing it takes 0.7 to 1.3 times as long as stopping it (measured: 20,000 and 200,000
 #: events, torch 2.13).
 AFTER_STOP = 1.3
 #: Share of the allowed time that the plan uses: steps differ, and machines are busy at times.
@@ -45,7 +45,7 @@ PLANNED = 0.8
 #: or a checkpoint, whose events would fill the memory.
 LONG_STEP = 10
 LEAST_NS = 2_000_000_000
-#: How many more steps to wait for the last step's work on the GPU.
+#: The number of further steps to wait for the last step's work on the GPU.
 GPU_STEPS = 3
 #: The space that must be free for the file, and the size that files must be allowed: a trace that holds the training
 #: up for 250 ms has 20 MB.
@@ -324,7 +324,7 @@ class Profiler:
 
 
 def refusal(torch: Any) -> Optional[str]:
-    """Why no trace can be taken on this thread now; None when it can."""
+    """The reason why no trace can be taken on this thread now; None if it can."""
     module = getattr(getattr(torch, "autograd", None), "profiler", None)
     if module is None or not getattr(module, "kineto_available", bool)():
         return "this torch is built without kineto"
@@ -372,7 +372,7 @@ def is_capturing(torch: Any) -> bool:
 def _made(module: Any, uses_gpu: bool) -> Any:
     """torch's own description of a trace; ``trace_only`` (2.13) leaves out events that only Python would read.
 
-    Shapes, by which operations are counted, double the time to stop and to write (measured: 127 to 258 ms of 16,000
+    Shapes, from which operations are counted, double the time to stop and to write (measured: 127 to 258 ms of 16,000
     events, torch 2.13).
     """
     settings = {"use_kineto": True, "record_shapes": True, **({"use_device": "cuda"} if uses_gpu else {})}

@@ -1,6 +1,6 @@
 """Our functions that stand between the program and torch: a ``stacklevel`` does not count their frames.
 
-warnings, and logging from Python 3.11 on, pass over the frames of Python's import system, which they know by two words
+warnings, and logging from Python 3.11 on, skip the frames of Python's import system, which they recognise by two words
 in the names of its files: ``importlib`` and ``_bootstrap`` (``warnings._is_internal_frame``). Hence the name.
 """
 

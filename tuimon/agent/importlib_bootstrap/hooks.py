@@ -195,7 +195,7 @@ def _begin_optimizer_step(optimizer: int) -> None:
 
 
 def _end_optimizer_step(optimizer: int) -> None:
-    """Note that a step of an optimizer, or of a scaler around it, has ended; in a gap it is only counted."""
+    """Mark that a step of an optimizer, or of a scaler around it, has ended; in a gap it is only counted."""
     if pace.thread == get_ident() or pace.claim():
         is_counted = pace.counting
         pace.end_optimizer_step()

@@ -1,1 +1,1 @@
-"""Hooks around DataLoader: fetches, epochs, and what its workers do."""
+"""Hooks around DataLoader: fetches, epochs, and the work of its workers."""

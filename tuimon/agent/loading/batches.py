@@ -1,4 +1,4 @@
-"""How large the batches are that a training gets, and how far their epoch has come: a few are measured, in markers.
+"""Measures the size of some batches that a training gets, and the progress of their epoch, in markers.
 
 One batch of each new loader is measured, then at most ten a second. Only tensors in lists, tuples, dicts and plain
 objects are seen; a batch with too many objects, or a tensor that is not dense, is not measured. No device is queried.
@@ -18,7 +18,8 @@ from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_b
 from ..torch_compat import compilations
 from ..torch_compat.unobserved import ByObject, attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
-#: Least time between two rounds: texts differ in length, so that tokens by 30 batches are 3 % off, by 300 batches 1 %.
+#: Least time between two rounds. Texts differ in length: tokens estimated from 30 batches are 3 % off, from 300 batches
+#: 1 %.
 DUE_NS = 100_000_000
 #: A batch that took long to measure is followed by a pause this many times as long, up to 1 s: most take 6 us, one of
 #: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
@@ -43,7 +44,7 @@ _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 #: Types that hold these: generators (before Python 3.11 by their frames), variables of comprehensions; tried in turn.
 _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
-#: For each sampler: how many batches it gives in an epoch.
+#: For each sampler: the number of batches that it gives in an epoch.
 epoch_lengths = ByObject()
 #: When the next batch is measured, or torch.compile's notes are read; the hook compares the time with this.
 due_ns = 0
@@ -100,7 +101,7 @@ def _figures(batch: Any) -> Optional[Tuple[int, int, Optional[int]]]:
 
 
 def forget() -> None:
-    """Begin anew: the next ring will know none of the loaders."""
+    """Start again: the next ring will know none of the loaders."""
     global due_ns, _left
     due_ns = _left = 0
     _known.clear()
@@ -148,7 +149,7 @@ def _tensors(batch: Any) -> Optional[List[Any]]:
 
 
 def count_tokens(batch: Any) -> Optional[int]:
-    """How many tokens a batch of text has by its shape, and how many of them are padding; None of any other batch."""
+    """The number of tokens of a batch of text, by its shape, and of padding among them; None for any other batch."""
     if issubclass(type(batch), (list, tuple)) and batch:
         batch = next((list if issubclass(type(batch), list) else tuple).__iter__(batch))
     for fields in (batch, *attributes(batch).values()):  # such as a BatchEncoding, which holds a dict
@@ -180,7 +181,7 @@ def _padding(ids: Any, mask: Any) -> Optional[int]:
 
 
 def position_of(iterator: Any) -> Optional[int]:
-    """How many batches an iterator has given, and how many its epoch has; None where it does not count them."""
+    """The number of batches that an iterator has given, and that of its epoch; None if it does not count them."""
     state = attributes(iterator)
     given = state.get("_num_yielded")
     if type(given) is not int:

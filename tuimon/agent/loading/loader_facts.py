@@ -43,7 +43,7 @@ def iterator_id(iterator: Any) -> int:
 
 
 def forget() -> None:
-    """Begin anew: the next ring will know none of the loaders."""
+    """Start again: the next ring will know none of the loaders."""
     numbers.clear()
     _interned.clear()
     _alike.clear()

@@ -24,13 +24,15 @@ from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING
 from ..torch_compat import rebinding
 from ..torch_compat.unobserved import ByObject, attributes, dataset_name
 
-#: Index of the time for handing batches over, beside the states: the part of waiting in which one was still being sent.
+#: Index of the time for handing batches over, after the states: the part of waiting in which a batch was still being
+#: sent.
 _HAND_OVER = 3
 #: A state that lasted longer than this is written at its end ...
 _LONG_NS = 1_000_000
 #: ... and any state at its end, this long after the last write.
 _HOLD_NS = 20_000_000
-#: So many batches in a row, each made in less than this, are not worth the cost of timing them.
+#: Batches are no longer timed after this many in a row that were each made in less than this: timing costs more than it
+#: shows.
 _QUICK_NS = 500_000
 _QUICK_BATCHES = 64
 
@@ -46,7 +48,9 @@ class HandOver:
         self._sent_ns = 0  # when the last batch left the queue
 
     def busy_ns(self, since_ns: int, now_ns: int) -> int:
-        """How much of this interval a batch was being sent; none was put into the queue after the interval began."""
+        """The part of this interval in which a batch was being sent; none was put into the queue after the interval
+        began.
+        """
         if self._sent + self._failed < self._put:
             return now_ns - since_ns
         return min(max(self._sent_ns - since_ns, 0), now_ns - since_ns)
@@ -78,7 +82,7 @@ class HandOver:
         self._sent += 1
 
     def tuimon_error(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the queue's thread calls for a batch that it could not pickle or write."""
+        """The function that the queue's thread calls for a batch that it could not pickle or write."""
         self._sent_ns = monotonic_ns()
         self._failed += 1
         return original(*args, **kwargs)
@@ -148,7 +152,7 @@ class BatchTimer:
             self._write(state, now_ns, self._batches, items_ns, collate_ns, wait_ns, hand_over_ns)
 
     def is_quick(self) -> bool:
-        """Call after each batch: whether the last _QUICK_BATCHES took so little that timing them is not worth it."""
+        """True if the last _QUICK_BATCHES batches took too little time to be worth timing; called after each batch."""
         if self._batches % _QUICK_BATCHES:
             return False
         _, items_ns, collate_ns, _ = self._totals_ns
@@ -166,12 +170,12 @@ class BatchTimer:
             self.enter(WAITING, int(self.state == COLLATE))
 
     def _before_put(self) -> None:
-        """End a batch; or, if something else is put into the queue between epochs, a wait that was for no hand-over."""
+        """End a batch; or, if something else is put into the queue between epochs, a wait without a hand-over."""
         if self.state or monotonic_ns() - self._since_ns > _LONG_NS:
             self.enter(WAITING, int(self.state == COLLATE))
 
 
-#: How often a worker tries to get a slot: another may be claiming one at the same moment.
+#: The number of times that a worker tries to get a slot: another may be claiming one at the same moment.
 _ATTEMPTS = 20
 
 _own: Optional[BatchTimer] = None  # of this worker process

@@ -1,7 +1,7 @@
 """The cells of a notebook, or of IPython's prompt: their text, and where each has ended.
 
 Once a cell has run, the training loop in it has been left: the time until the next cell belongs to no step, nor does a
-cell that plots, saves or waits. Typed code is in no file, so its text is left beside the ring for the monitor.
+cell that plots, saves or waits. Typed code is not in a file, so its text is left beside the ring for the monitor.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""The facts that this process publishes of itself: who it is, its rank, its GPUs; what it was started by and for.
+"""The facts that this process publishes about itself: its identity, its rank, its GPUs, its starter and its purpose.
 
 Calls nothing that could wait. Yama's ptrace scope 1 (Ubuntu's default): only an ancestor may read a process, unless the
 process permits others.
@@ -113,7 +113,7 @@ def _passed(step: Any) -> Iterator[Tuple[str, int, str]]:
 
 
 def _intra_op_threads() -> Dict[str, Any]:
-    """How many threads share out an operation on the CPU."""
+    """The number of threads that share an operation on the CPU."""
     number = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return {} if number is None else {"intra_op_threads": int(number())}
 
@@ -144,7 +144,9 @@ def _gpu_uuids() -> Dict[str, Any]:
 
 
 def _hip_uuid(uuid: str) -> Optional[str]:
-    """HIP's is 16 hexadecimal digits, of which torch writes each as the number of its letter; None if it is not."""
+    """HIP's UUID is 16 hexadecimal digits, and torch writes each as the code of its letter; None if it has another
+    form.
+    """
     digits = bytes.fromhex(uuid.replace("-", "")).decode("ascii", "replace")
     return digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
 
@@ -220,10 +222,10 @@ def _allow_tracers() -> None:
 
 
 def _tracer() -> Optional[int]:
-    """Who may trace us: the tuimon that started the run, with its descendants; None once it has ended.
+    """The process that may trace us: the tuimon that started the run, with its descendants; None once it has ended.
 
     Any process if that tuimon has no pid in our namespace, is not named, or shows the run's output: its full screen may
-    be left, and the ``tuimon attach`` that comes back to the training is no descendant of it.
+    be left, and the ``tuimon attach`` that comes back to the training is not its descendant.
     """
     known = None if variable("TUIMON_OUTPUT") else starter()
     if known is None:

@@ -23,7 +23,7 @@ def install(runtime: Any) -> None:
     if _callback is None:
         _callback = make_callback(runtime)
         gc.callbacks.append(_callback)
-        atexit.register(uninstall)  # the last collections of an interpreter are no pauses of a training
+        atexit.register(uninstall)  # the last collections of an interpreter are not pauses of a training
 
 
 def uninstall() -> None:

@@ -1,4 +1,4 @@
-"""The stacks at which the program's loop calls backward and its optimizer, noted in the first steps.
+"""The stacks at which the program's loop calls backward and its optimizer, recorded in the first steps.
 
 A short pass is in few stack samples, or in none. With these stacks the monitor knows which of the loop's lines come
 before backward all the same.
@@ -30,9 +30,10 @@ _noted: Set[str] = set()  # the boundaries of the loop under way that are noted
 
 
 def is_due(passed: int, boundary: str) -> bool:
-    """True if a boundary's stack is to be noted after so many boundaries: 1, 2, 3, 5, 9, ... 33, or if it is its first.
+    """True if a boundary's stack is to be recorded after this many boundaries: 1, 2, 3, 5, 9, ... 33, or if it is its
+    first.
 
-    Facts are published after 1, 2, 4, ... of them. Where backward and update take turns, each of the two is noted.
+    Facts are published after 1, 2, 4, ... of them. If backward and update take turns, both are recorded.
     """
     return (passed - 1) & (passed - 2) == 0 or boundary not in _noted
 
@@ -57,7 +58,7 @@ def note(boundary: str, frame: Any) -> None:
 
 
 def forget() -> None:
-    """Begin anew: in a forked child the stacks are those of its parent."""
+    """Start again: in a forked child the stacks are those of its parent."""
     global _trainer, _found
     _stacks.clear()
     _noted.clear()
@@ -80,7 +81,7 @@ def facts() -> Dict[str, Any]:
 
 
 def numbered(stack: _Stack, files: Dict[str, int]) -> List[List[Any]]:
-    """The stack with the numbers of its files, of which new ones are added: their names are most of its bytes."""
+    """The stack with the numbers of its files; new files are added. File names would be most of its bytes."""
     return [[files.setdefault(file, len(files)), line, function] for file, line, function in stack]
 
 

@@ -1,4 +1,4 @@
-"""Facts read of a training in its first steps: its optimizers, precision and gradients, and the warnings it got.
+"""Facts read from a training in its first steps: its optimizers, precision and gradients, and the warnings it got.
 
 Each optimizer is read once, after the first of its updates that is seen. One that begins to step later, or that steps
 in turn with others, is found some hundred updates late, or not at all.
@@ -30,7 +30,7 @@ TENSORS_LIMIT = 8192
 SIZED_LIMIT = 2048
 _NAME_CHARACTERS = 64
 
-#: For each optimizer a weak reference, and what is known of it.
+#: For each optimizer a weak reference, and its facts.
 _known = ByObject()
 
 
@@ -60,7 +60,9 @@ def note(optimizer: Any) -> bool:
 
 
 def optimizer_facts() -> Dict[str, Any]:
-    """Of those that live: ``{"optimizers": [{"name": "AdamW", "package": "torch", ..., "tensors": 148}, ...]}``."""
+    """The facts of live optimizers: ``{"optimizers": [{"name": "AdamW", "package": "torch", ..., "tensors": 148},
+    ...]}``.
+    """
     described = [dict(each) for _, each in list(_known.values()) if each]
     return {"optimizers": described} if described else {}
 
@@ -316,7 +318,7 @@ def count_gradients(outputs: Any) -> None:
     _gradients["unused_gradients"] = [len(unheld), len(leaves), unused, len(inputs)]
 
 
-#: Parts of the warnings that are known; of all others nothing is read, as they may hold the program's data.
+#: Parts of the known warnings; others are not read, because they may contain the program's data.
 KNOWN_WARNINGS = (
     "Using a target size",
     "Creating a tensor from a list of numpy",
@@ -348,7 +350,7 @@ def warning_facts() -> Dict[str, Any]:
 
 
 def forget() -> None:
-    """Begin anew: in a forked child all of it is its parent's."""
+    """Start again: in a forked child all facts are its parent's."""
     _known.clear()
     _types.clear()
     _products.clear()

@@ -1,4 +1,4 @@
-"""The control words of a ring: the monitor's orders, and what the agent answers.
+"""The control words of a ring: the monitor's orders, and the agent's answers.
 
 They lie in the free part of the ring's header. Offsets in bytes::
 
@@ -53,7 +53,7 @@ class Command(IntEnum):
 
 
 class State(IntEnum):
-    """How far an order has come."""
+    """The state of an order."""
 
     NONE = 0
     WORKING = 1
@@ -73,7 +73,7 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The agent's answer to the order with the same number; ``value`` counts what the command counts."""
+    """The agent's answer to the order with the same number; ``value`` is the command's own count."""
 
     number: int
     state: int

@@ -1,9 +1,9 @@
-"""Where ring files lie, the process each belongs to, how they are mapped and locked, and the files beside them.
+"""The ring files: their folders, the process of each, mapping and locking, and the files beside them.
 
 A process that has no room for a ring leaves the reason for the monitor as the name of an open file in memory. A memfd
 (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 
-A file beside a ring holds what is too large for it: JSON, replaced as a whole, for its owner alone.
+A file beside a ring holds data too large for the ring: JSON, replaced as a whole, for its owner alone.
 ``PID-TICKS.ring.KIND``. Files of processes that are gone are removed with their rings (writer.py).
 
 The file of stacks holds the samples that the agent takes itself, a window at a time, in the shape of speedscope's files
@@ -66,7 +66,8 @@ def refused_directories() -> Dict[str, str]:
 
 
 def shortage(directory: str) -> Optional[str]:
-    """Why shared memory is left to the training, as a phrase; None if it has room, or for a folder elsewhere.
+    """The reason why shared memory is left to the training, as a phrase; None if it has room, or for a folder
+    elsewhere.
 
     Raises OSError when there is no shared memory.
     """
@@ -143,7 +144,7 @@ def map_file(handle: int, size: int, offset: int = 0) -> mmap.mmap:
 
     area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    libc_mmap = ctypes.pythonapi["mmap"]  # no other's: what is asked for so is made anew
+    libc_mmap = ctypes.pythonapi["mmap"]  # only ours: a request of this kind always makes a new map
     libc_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     libc_mmap.restype = ctypes.c_void_p
     access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -167,7 +168,7 @@ def lock(handle: int) -> None:
     fcntl.fcntl(handle, _F_OFD_SETLK, _FIRST_BYTE)
 
 
-#: A memfd with the reason as its name, which may have so many bytes: a limit on the size of files does not matter then.
+#: A memfd with the reason as its name, which may have this many bytes; limits on the size of files do not apply to it.
 _NAME, _NAME_BYTES = "tuimon-no-ring: ", 249
 _LINK, _LINK_END = "/memfd:%s" % _NAME, " (deleted)"
 
@@ -176,7 +177,7 @@ _own: Optional[str] = None
 
 
 def own_reason() -> Optional[str]:
-    """Why this process has no ring, if it has tried."""
+    """The reason why this process has no ring, if it has tried to make one."""
     return _own
 
 

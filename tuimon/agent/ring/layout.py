@@ -31,7 +31,7 @@ U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")
 SLOT_WORDS = SLOT_BYTES // 8
-#: The reader counts this many slots before the writer as overwritten: so many threads may be writing at once.
+#: The reader counts this many slots before the writer as overwritten, since that many threads may be writing at once.
 SLOT_MARGIN = 8
 #: Separates the parts of a range's interned name: name, file, function, line.
 PLACE_SEPARATOR = "\x1f"

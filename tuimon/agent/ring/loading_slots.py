@@ -24,7 +24,7 @@ IN_PROCESS = 0xFFFF
 
 _LIMIT = 1 << 62  # of times and counts: beyond, the slot is damaged
 
-#: States: what the process is doing.
+#: States of the process.
 WAITING, ITEMS, COLLATE = 0, 1, 2
 #: In place of the time for handing over where it is not measured.
 UNMEASURED = 0xFFFF_FFFF_FFFF_FFFF
@@ -61,7 +61,7 @@ class LoadingSlot:
         self._sequence = 0
 
     def write(self, state: int, *totals: int) -> None:
-        """Replace what the slot holds; ``totals``: from ``since_ns`` on, see ``Loading``."""
+        """Replace the slot's content; ``totals``: from ``since_ns`` on, see ``Loading``."""
         self._sequence += 1
         raw = SLOT.pack(self._sequence, *self._head, state, self._dataset, *totals, self._sequence)
         # by slice assignment: pack_into would show readers a cleared slot
@@ -123,7 +123,7 @@ def _free_offset(area: mmap.mmap) -> Optional[int]:
 
 
 def used_bytes(area: bytes) -> int:
-    """How many bytes of the area the slots take that were ever used: the first ones, mostly a few."""
+    """The number of bytes of the area up to the last slot that was ever used: mostly a few slots."""
     return -(-len(area.rstrip(b"\0")) // SLOT_BYTES) * SLOT_BYTES
 
 

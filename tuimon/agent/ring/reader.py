@@ -88,7 +88,7 @@ def whole(slots: bytes) -> memoryview:
 
 
 class RingError(Exception):
-    """The file is no ring of this version, or belongs to another user."""
+    """The file is not a ring of this version, or belongs to another user."""
 
 
 class RingBytes:
@@ -364,7 +364,7 @@ def _shared(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def valid_slots(slots: bytes, first: int) -> int:
-    """How many slots at the start hold the sequences ``first``, ``first`` + 1, ..."""
+    """The number of slots at the start that hold the sequences ``first``, ``first`` + 1, ..."""
     sequences = sequences_of(slots)
     expected = range(first, first + len(sequences))
     if sequences == list(expected):

@@ -21,7 +21,7 @@ from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 Waiting = Tuple[int, int, int, int, int, int]
 
 _NAME_LIMIT_BYTES = 1024
-#: A loop is fast when so many markers come this close together on average: steps of up to 24 ms, or 36 with a
+#: A loop is fast if this many markers come this close together on average: steps of up to 24 ms, or 36 with a
 #: DataLoader. Its markers then wait up to HOLD_NS to be written: while the loop halts, the monitor lacks them.
 FAST_MARKERS = 16
 FAST_GAP_NS = 6_000_000
@@ -86,8 +86,8 @@ class RingWriter:
         # run: of 44 us a step of 6.6 ms, 25 were left; of 83 us a step of 11.5 ms, on a slow day, 59.
         #
         # No lock: a signal handler may raise between any two bytecodes, and would leave it locked. A marker has its
-        # sequence, and with it its slot, before it is queued: whoever takes it off the queue writes it, in any order,
-        # and what is never written is a gap that the reader counts.
+        # sequence, and with it its slot, before it is queued: the thread that takes it off the queue writes it, in any
+        # order. A marker that is never written is a gap that the reader counts.
         held_until = memoryview(self._map)[layout.HELD_UNTIL_OFFSET : layout.HELD_UNTIL_OFFSET + 8].cast("Q")
         waiting: Deque[Waiting] = deque(maxlen=WAITING_LIMIT)
         wait = waiting.append
@@ -170,7 +170,7 @@ class RingWriter:
         return write_all
 
     def written(self) -> int:
-        """How many markers were written until now."""
+        """The number of markers written so far."""
         return self._latest[0]
 
     def control_words(self) -> memoryview:
@@ -221,7 +221,7 @@ class RingWriter:
         self._put(layout.META_LENGTH_OFFSET, layout.U32.pack(len(raw)))
 
     def add_meta(self, more: Dict[str, Any]) -> None:
-        """Publish further facts beside those that are published."""
+        """Publish further facts in addition to earlier ones."""
         self.set_meta({**self._meta, **more})
 
     def place_id(self, name: object, frame: FrameType) -> int:

@@ -1,4 +1,5 @@
-"""Reads what torch.compile does from Dynamo's own notes, if the program has imported Dynamo, and marks it.
+"""Reads the work of torch.compile from Dynamo's own records, if the program has imported Dynamo, and writes markers of
+it.
 
 No setting is changed, no callback registered, no lock taken. Dynamo keeps its last 64 compilations: if there are more
 between two readings, the first are lost. The names are those of torch 2.2 to 2.13; what a version lacks is left out.
@@ -29,7 +30,7 @@ _SIZES = re.compile(r"\.? expected .*", re.DOTALL)
 
 
 class _Read:
-    """How far Dynamo's notes have been read for the present ring."""
+    """The position up to which Dynamo's records have been read for the present ring."""
 
     def __init__(self) -> None:
         self.due_ns = 0
@@ -47,7 +48,7 @@ reading = _Read()
 
 
 def begin() -> None:
-    """Begin anew for another ring; what was compiled before is not reported."""
+    """Start again for another ring; earlier compilations are not reported."""
     known = attempt(_metrics, sys.modules.get("torch._dynamo.utils"))
     reading.begin(known[-1] if known else None)
 
@@ -66,7 +67,7 @@ def report(runtime: Any) -> None:
 
 
 def new_events(utils: Any) -> List[layout.Event]:
-    """What has come since the last call. ``utils``: the module ``torch._dynamo.utils``."""
+    """The events since the last call. ``utils``: the module ``torch._dynamo.utils``."""
     before = dict(vars(reading))
     try:
         return _new_events(utils)
@@ -171,7 +172,7 @@ def _why(text: str) -> str:
 
 
 def _is_limit(text: str) -> bool:
-    """True if Dynamo gave a function up after so many versions: ``cache_size_limit reached`` before torch 2.7."""
+    """True if Dynamo gave a function up after too many versions: ``cache_size_limit reached`` before torch 2.7."""
     return "limit reached" in text or "recompile limit exceeded" in text
 
 

@@ -85,7 +85,7 @@ def _remove(optimizer: Any, handle: Any) -> None:
     reference = getattr(handle, "hooks_dict_ref", None)
     hooks = (reference() if reference is not None else None) or {}  # none where torch keeps its hooks in another way
     if len(hooks) > 1 and _is_stepping(optimizer):
-        hooks[handle.id] = nothing  # a new value is no change of a dict
+        hooks[handle.id] = nothing  # a new value does not change a dict's keys
     else:
         handle.remove()
 

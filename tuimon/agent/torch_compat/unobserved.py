@@ -1,7 +1,7 @@
 """Reads of the program's objects that run none of its code: no method, property or hook of a class of its own.
 
-What torch's own C code answers for a tensor is read through ``TensorBase``, whatever its class overrides.
-Of a data set: its name, and where its items and batches are made.
+The answers of torch's own C code for a tensor are read through ``TensorBase``, whatever its class overrides. Read from
+a data set: its name, and where its items and batches are made.
 """
 
 import sys
@@ -110,7 +110,9 @@ def dataset_name(dataset: Any) -> str:
 
 
 def item_place(dataset: Any, *, iterable: bool) -> Optional[List[Union[str, int]]]:
-    """Where the data set makes its items: file, line and name of the function that torch calls; None if unknown."""
+    """The place at which the data set makes its items: file, line and name of the function that torch calls; None if
+    unknown.
+    """
     kind = type(_whole(dataset))
     if iterable:
         return place_of(class_attribute(kind, "__iter__"))
@@ -118,7 +120,7 @@ def item_place(dataset: Any, *, iterable: bool) -> Optional[List[Union[str, int]
 
 
 def place_of(function: Any) -> Optional[List[Union[str, int]]]:
-    """Where a function of Python is defined, a method, a partial or an object that is called like one."""
+    """The place at which a Python function is defined; also of a method, a partial or a callable object."""
     if type(function) is MethodType:
         function = function.__func__
     if type(function) is partial:
