@@ -142,8 +142,8 @@ def function_at(stack: Sequence[CodeLine]) -> str:
 
 
 def is_torch(file: str) -> bool:
-    """True if a file belongs to torch, but for its data loading: ``torch/functional.py``.
+    """True if a file belongs to torch, except its data loading: ``torch/functional.py``.
 
-    Other packages may have a folder of that name, for what they build on torch: ``gluonts/torch/model/estimator.py``.
+    Other packages may have a folder of that name for code built on torch: ``gluonts/torch/model/estimator.py``.
     """
     return _TORCH_FILE.search(file) is not None and package_of(file) in (None, "torch")

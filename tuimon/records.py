@@ -114,7 +114,7 @@ class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Warned(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A known warning that Python noted in a process, by the line that caused it: ``[text, file, line]``."""
+    """A known warning that Python issued in a process, by the line that caused it: ``[text, file, line]``."""
 
     text: str  # a part of the warning
     file: str
@@ -389,7 +389,8 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
-#: What a line keeps one more of each time: a thing with a graph, a figure, a hook or, by its text, some other object.
+#: The kind of object that a line keeps one more of each time: a thing with a graph, a figure, a hook, or another
+#: object.
 Kept = Literal["graph", "figure", "hook", "object"]
 
 
@@ -402,8 +403,8 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kept: Kept = "graph"
 
 
-#: A setting that a line of code makes: how many threads share one of torch's operations on the CPU, how many workers
-#: load, which cores may be used, or which function traces the program.
+#: A setting that a line of code makes: the number of threads that share one of torch's operations on the CPU, the
+#: number of workers, the cores that may be used, or the function that traces the program.
 CountSetting = Literal["threads", "workers", "cores", "tracer"]
 
 
@@ -448,7 +449,7 @@ class Frames(Record, frozen=True, kw_only=True, tag="frames"):
 
 
 class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How many samples of a thread show one stack: ``[tid, thread name, frame ids root first, count]``."""
+    """The number of a thread's samples with one stack: ``[tid, thread name, frame ids root first, count]``."""
 
     tid: Count
     thread: str
@@ -484,7 +485,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
 
 
 class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How many samples show a thread holding the GIL: ``[tid, count]``."""
+    """The number of samples in which a thread holds the GIL: ``[tid, count]``."""
 
     tid: Count
     count: Positive
@@ -504,7 +505,8 @@ GIL_WINDOW_S = 0.6
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
-    """Which threads held the GIL at about ``samples`` instants of a short window; threads that never did are left out.
+    """The threads that held the GIL at about ``samples`` instants of a short window; threads that never did are left
+    out.
 
     py-spy reports only samples that found an owner: their number is estimated as its rate times the window's length.
     """
@@ -564,9 +566,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
 
 
 class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How many samples show a thread in a library, in a phase of its process: ``[tid, library, phase, samples]``.
+    """The number of samples of a thread in a library, in a phase of its process: ``[tid, library, phase, samples]``.
 
-    ``phase``: "" if unknown, "between" if markers cannot tell forward from the work beside it.
+    ``phase``: "" if unknown, "between" if markers cannot separate forward from the work around it.
     """
 
     tid: Count
@@ -720,7 +722,7 @@ GPU_BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begi
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far launches ran ahead at one kind of boundary.
+    """The lead of launches at one kind of boundary.
 
     ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us, at_least_us]``.
 
@@ -928,11 +930,11 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):
-    """What a training read from disks, in logs of earlier versions: its fields are read no more."""
+    """A training's reads from disks, in logs of earlier versions: its fields are no longer read."""
 
 
 class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where a training process runs: ``[pid, node, nodes]``, by numbers of NUMA nodes.
+    """The NUMA nodes of a training process: ``[pid, node, nodes]``, by number.
 
     ``node``: of the core on which its main thread ran last. ``nodes``: all whose cores that thread may use.
     """
@@ -1034,7 +1036,7 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
 
 
 class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far one rank has come in one process group: ``[rank, group, entered, name, waits_for, members]``.
+    """The position of one rank in one process group: ``[rank, group, entered, name, waits_for, members]``.
 
     By torch's flight recorder: ``entered`` is the number of the last collective that it has entered, ``waits_for`` that
     of the first one that has not ended, None if all have; ``name`` is that one's. ``members``: the ranks of the group.
@@ -1075,14 +1077,14 @@ class Cost(Record, frozen=True, kw_only=True, tag="cost"):
 
 
 class Printed(Record, frozen=True, kw_only=True, tag="printed"):
-    """How far the run has come by its own output: its latest progress bar or count, and its latest loss, as printed."""
+    """The progress of the run by its own output: its latest progress bar or count, and its latest loss, as printed."""
 
     place: str = ""  # "step 450 of 1000", "Epoch 1: 450 of 1000, 00:37 left"
     loss: str = ""
 
 
 class Uncaught(Record, frozen=True, kw_only=True, tag="uncaught"):
-    """The exception that ended a process of the run, as the process noted it."""
+    """The exception that ended a process of the run, as the process recorded it."""
 
     error: str  # the last line of its traceback: "ValueError: no such column"
     file: str = ""  # innermost line of the program that it passed through

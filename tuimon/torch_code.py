@@ -1,7 +1,7 @@
 """The meaning of a stack frame of torch, of Python or of our own hooks, as named questions.
 
-Most are rows of ``frame_test``: files and functions. Whose code a frame is: ``code_origin``; what frames of other
-libraries mean: ``library_code``.
+Most are rows of ``frame_test``: files and functions. ``code_origin`` has the owner of a frame's code, ``library_code``
+the meaning of other libraries' frames.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ is_module_call = frame_test((_MODULE_FILE, "_call_impl|_wrapped_call_impl"))
 #: The outer of the two frames around each ``forward`` in torch 2. A shortened stack leaves it out and keeps the inner
 #: one, ``_call_impl``, which shows that a module runs.
 is_call_wrapper = frame_test((_MODULE_FILE, "_wrapped_call_impl"))
-#: Of frames that run no module and update nothing: makes, copies, loads or clears a model or an optimizer
+#: For frames that run no module and update nothing: makes, copies, loads or clears a model or an optimizer
 #: (``zero_grad``). ``torch/nn/utils`` and the functional part do other work.
 is_model_upkeep = frame_test(
     r"torch/nn/(?:modules/module|init|parameter)\.py$|torch/optim/", ("torch/nn/modules/", "__init__|reset_parameters")
@@ -117,16 +117,16 @@ def telling_lines(file: str) -> re.Pattern[str] | None:
 #: Hooks around making a batch and around collating it, in logs from before these hooks were removed.
 _FETCHER_HOOKS = (AGENT_FILE, "tuimon_load|tuimon_collate")
 _FETCHER_FILE = r"torch/utils/data/_utils/fetch\.py$"
-#: The root of what a DataLoader worker does itself: a forked one carries the trainer's frames outside it. Loaders made
+#: The root of a DataLoader worker's own work: a forked worker carries the trainer's frames outside it. Loaders made
 #: after torch's have the same function in a ``worker.py`` of their own (``torchdata/stateful_dataloader/worker.py``).
 is_worker_loop = frame_test((r"worker\.py$", "_worker_loop"))
 #: A worker's or the pin-memory thread's loop, idle when it waits.
 is_loader_idle_loop = frame_test(
     (r"torch/utils/data/_utils/(?:worker|pin_memory)\.py$", "_worker_loop|_pin_memory_loop|do_one_step")
 )
-#: torch's data loading, or our hook in it: what it calls makes the batch.
+#: torch's data loading, or our hook in it: the code that it calls makes the batch.
 loads_data = frame_test("torch/utils/data/", _FETCHER_HOOKS)
-#: What it calls makes a batch, in a worker or in the trainer itself.
+#: The code that it calls makes a batch, in a worker or in the trainer itself.
 makes_batch = frame_test(_FETCHER_FILE, _FETCHER_HOOKS)
 #: torch's code that fetches items for a DataLoader, in its workers or in the training process.
 is_fetcher = frame_test(_FETCHER_FILE)
@@ -139,7 +139,7 @@ def collates(file: str, function: str, source: str) -> bool:
     return "collate_fn(" in source if is_fetcher(file) else "collate" in function
 
 
-# ---- what torch does in a frame
+# ---- torch's work in a frame
 
 #: Waits for the GPU or for a tensor's values.
 is_gpu_sync = frame_test(
@@ -171,7 +171,7 @@ _DIVISION = re.compile(r"torch/distributed/(?:(?P<stages>pipelining/)|tensor/|_f
 
 
 def model_division(file: str) -> Literal["stages", "layers"] | None:
-    """How a frame's model is divided over ranks: in the stages of a pipeline, or in layers that ranks share."""
+    """The division of a frame's model over ranks: into the stages of a pipeline, or into layers that ranks share."""
     found = _DIVISION.search(file)
     return None if found is None else "stages" if found["stages"] else "layers"
 
@@ -182,8 +182,8 @@ _COMPILER = r"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/"
 _EXTENSIONS = r"torch/utils/cpp_extension\.py$"  # builds C++ and CUDA code of the program's
 #: torch.compile, triton, and builds of extensions.
 is_compiler = frame_test(f"{_COMPILER}|{_EXTENSIONS}")
-#: Holds all that one compilation does. What runs compiled code is in the compiler's files as well, but below no such
-#: frame.
+#: Contains all work of one compilation. Code that runs compiled code is in the compiler's files as well, but not below
+#: such a frame.
 compiles = frame_test(
     (_EXTENSIONS, "load|load_inline"),
     (r"torch/_dynamo/convert_frame\.py$", "_compile"),
@@ -223,7 +223,7 @@ def collects_garbage(source: str) -> bool:
     return "gc.collect(" in source
 
 
-# ---- what a shortened stack keeps
+# ---- the frames that a shortened stack keeps
 
 #: The part of torch that runs models.
 MODULES = "nn/"

@@ -240,9 +240,9 @@ class StepFollower:
         return STEP_BEGINS
 
     def _begin_optimizer(self, key: int) -> int:
-        """Inside another optimizer's step (GradScaler's, a sharded one's) it is nested, unless a backward lies between.
+        """Inside another optimizer's step (GradScaler's, a sharded one's) it is nested, unless a backward came between.
 
-        If one does, the other step has raised: a closure contains no step of another optimizer.
+        Then the other step has raised, because a closure contains no step of another optimizer.
         """
         if self._optimizer not in (None, key) and self._backwards == self._backwards_before:
             return NESTED

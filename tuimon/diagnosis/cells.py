@@ -44,7 +44,7 @@ from tuimon.session.state import Part, goodput
 from tuimon.session.tables import once
 from tuimon.threshold import MOST
 
-#: Phases of a step, then those beside the steps.
+#: Phases of a step, then those outside the steps.
 Phase = Literal[
     "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after",
 ]  # fmt: skip

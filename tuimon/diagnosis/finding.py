@@ -42,9 +42,9 @@ class Change(NamedTuple):
     """A change of the step by a fix: a parameter, and its new value.
 
     The value of ``items`` (making batches), ``fetch`` (the training thread's own work for a batch), ``starts`` (of a
-    loader's iterators), ``model`` (the Python code in it) and work beside the training is the part of the time that is
-    left; of ``workers`` it is their number; of ``in_order`` it is 1; of ``cost`` (a share of the step, wherever it
-    lies) it is 0. ``EDITS`` of ``step_model.py`` applies each to a step.
+    loader's iterators), ``model`` (the Python code in it) and side work is the part of the time that is left; of
+    ``workers`` it is their number; of ``in_order`` it is 1; of ``cost`` (a share of the step, wherever it lies) it is
+    0. ``EDITS`` of ``step_model.py`` applies each to a step.
     """
 
     what: What

@@ -115,8 +115,8 @@ class Claimed(NamedTuple):
 def attributed(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: bool = False) -> list[Finding]:
     """The findings without those whose time is another's. In a hang only GPU errors remain besides: shares are past.
 
-    Of findings that only hold for a loop in order the first is kept: a larger batch is a guess unless it is known why a
-    GPU idles. A harmless wait is dropped if one at the same line costs time.
+    Of the findings about a loop without faults only the first is kept: a larger batch is a guess unless it is known why
+    a GPU idles. A harmless wait is dropped if one at the same line costs time.
 
     ``tells_rest``: add findings about the rest, if nothing holds the loop up.
     """

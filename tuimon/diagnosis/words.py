@@ -40,7 +40,7 @@ WAITS = {
     "thread": Wait("waits for a queue or a thread", _KEPT_WAITING),
     "message": Wait("waits for another process", _KEPT_WAITING),
     "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
-    "child": Wait("waits for a program that it has started,", "start {} once for all, or beside the training"),
+    "child": Wait("waits for a program that it has started,", "start {} only once, or in the background"),
     "network": Wait("calls other machines", "send the requests of {} in batches, or from a thread"),
     "import": Wait("imports modules", "import before the loop what is imported at {}"),
 }

@@ -61,7 +61,7 @@ class GpuTimeRow(NamedTuple):
     timed_s: float = 0.0  # how long these steps were, together
     exchanges: Sequence[TimedExchange] = ()  # of one rank among several
     accumulation: GpuAccumulation | None = None  # sums, of one rank among several
-    phases: Mapping[str, GpuShare] = {}  # all but evaluation, which is beside the steps; none if nothing was timed
+    phases: Mapping[str, GpuShare] = {}  # all but evaluation, which is outside the steps; none if nothing was timed
 
     def lead(self, boundary: str) -> LeadRow | None:
         """How far launches run ahead at one kind of boundary; None if unknown."""

@@ -214,7 +214,7 @@ class DeviceHistory:
         joules = joules_s = 0.0
         if before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
             used_j = record.energy_j - before.energy_j
-            if used_j >= 0.0:  # else the driver was loaded anew
+            if used_j >= 0.0:  # otherwise the driver was reloaded
                 joules, joules_s = used_j, record.t - begin_s
         counted, count = before.pcie_replays, record.pcie_replays
         if counted is not None and count is not None and count != counted:

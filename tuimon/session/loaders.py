@@ -73,7 +73,7 @@ class LoaderRow(NamedTuple):
 _ROWS = 128
 #: ... and of what workers report: 64 ranks have hundreds of these.
 _REPORT_ROWS = 16
-#: What a worker reports: batches, times of items, collate, waiting and handing over, reports with the last of these.
+#: The reports of a worker: batches, times of items, collate, waiting and handing over, reports with the last of these.
 _FIGURES = 6
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0

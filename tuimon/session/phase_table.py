@@ -19,7 +19,7 @@ class PhaseRow(NamedTuple):
     """One exclusive phase over the window. Over all rows but ``eval`` the shares add to 1."""
 
     name: str
-    share: float  # of the steps' wall time; for "eval": of the loop's time, beside the steps
+    share: float  # of the steps' wall time; for "eval": of the loop's time, outside the steps
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
@@ -147,7 +147,7 @@ def _moved(
 
 
 def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[PhaseRow]:
-    """Evaluation beside the steps, by markers, and what samples show of it within them."""
+    """Evaluation outside the steps, by markers, and evaluation within them, by samples."""
     eval_ns = sums.eval_ns
     if not eval_ns and not unmarked_ns:
         return []

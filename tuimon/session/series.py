@@ -53,11 +53,11 @@ class Span(NamedTuple):
 
     begin_s: float = -math.inf
     end_s: float = math.inf
-    last_s: float = math.inf  # only the last so many seconds of what is known of it, and at least its last row
+    last_s: float = math.inf  # only this many last seconds of the known part, and at least its last row
 
 
 class Stretch(NamedTuple):
-    """Windows that follow one another, of which only counts are held; a row of a ``Series``."""
+    """Consecutive windows with counts alone; a row of a ``Series``."""
 
     begin_s: float
     end_s: float
@@ -100,7 +100,7 @@ def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
 
 
 def sampling_error(share: float, samples: float) -> float:
-    """Half the width of the 95 % interval of a share (0..1) of so many samples (binomial, normal approximation)."""
+    """Half the width of the 95 % interval of a share (0..1) of a number of samples (binomial, normal approximation)."""
     return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
 
 
@@ -122,7 +122,7 @@ ROWS = 512
 FEW_ROWS = 32
 #: Most sums and counts that are cached, each from one row on, to be continued when rows have been added.
 _HELD = 4
-#: Rows that are joined anew each time, as that takes less room than to hold their sums.
+#: Rows that are joined again each time, because that takes less room than holding their sums.
 _FEW = 8
 #: Most moments at which rows are kept apart.
 _APART = 64

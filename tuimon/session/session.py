@@ -464,7 +464,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @figure
     def thread_figures(self) -> Threads | None:
-        """What its threads use, without their roles: the latest, or means over the steps."""
+        """The use of its threads, without their roles: the latest, or means over the steps."""
         return self.view.session.threads[self.pid].over(self.threads_span)
 
     @figure

@@ -19,7 +19,7 @@ from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loa
 
 #: The state of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by
 #: waiting for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for
-#: other ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
+#: other ranks; ``thread``: a thread for which the training does not wait; ``idle``: waits for work.
 Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
 #: The order in which groups are listed.
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")

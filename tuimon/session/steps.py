@@ -58,7 +58,7 @@ class StepStretch(NamedTuple):
     optimizer_ns: float = 0.0
     other_ns: float = 0.0
     between_ns: float = 0.0  # which samples divide among the phases
-    eval_ns: float = 0.0  # beside the steps
+    eval_ns: float = 0.0  # outside the steps
     waited_ns: float = 0.0  # of ``total_ns``, in which a computing thread waited for a core
     cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
     busy_ns: float = 0.0  # of ``total_ns``, in which the thread that trains ran or wanted to; 0: not measured

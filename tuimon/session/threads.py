@@ -75,7 +75,7 @@ _PYTHON = re.compile(r"python[\d.]*$")
 _THREAD_ROWS = 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
-#: The columns of which the latest reading counts.
+#: The columns whose latest reading counts.
 _LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", "steps"), latest)
 #: The key of a process's writing, among its figures.
 _WRITES = -1
@@ -107,12 +107,12 @@ class _Use(NamedTuple):
     steps: float  # that it has made
 
     def ratio(self, name: str) -> float | None:
-        """What was measured, as a share of the time in which it was; None if it was not."""
+        """A measured amount, as a share of the time in which it was measured; None if it was not."""
         whole_s: float = getattr(self, f"{name}_of_s")
         return getattr(self, f"{name}_s") / whole_s if whole_s else None
 
 
-#: The resources of which a leaking process holds more and more.
+#: The resources that a leaking process holds more and more of.
 Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 

@@ -74,4 +74,4 @@ def test_what_a_neighbour_cost_is_unknown_and_widens() -> None:
         found = compare([beside(seed, 0.0)], [beside(seed + 50, 0.2)])
         assert found.outcome == "unclear"
         assert found.speedup.low < 0.8 and found.speedup.high > 1.0
-        assert "Other programs ran beside AFTER" in found.notes[0] and "idle machine" in found.notes[0]
+        assert "Other programs ran during AFTER" in found.notes[0] and "idle machine" in found.notes[0]

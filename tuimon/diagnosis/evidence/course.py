@@ -138,7 +138,7 @@ class Grown(NamedTuple):
         """The growth of the time before backward, of backward and of the update, each without waits for a core.
 
         Longer sequences, larger batches and more steps of an environment make the first two longer. A kept graph
-        lengthens backward alone; a list that is summed up anew, only the time before it. An update may be too short to
+        lengthens backward alone; a list that is summed up again, only the time before it. An update may be too short to
         have its share of the waits, so the smaller growth counts, with them or without.
         """
         before, now = (level.medians_ms(lambda row: row.worked_ms) for level in self)

@@ -54,7 +54,7 @@ class Workers(Struct, frozen=True, gc=False):
     hot_in_collate: HotLine | None
     batch_ms: float | None  # in which one worker makes a batch
     gone: bool  # there were workers, and none is left
-    renewed: bool  # the workers were started anew lately
+    renewed: bool  # the workers were restarted lately
     idle: int = 0  # of further workers, which have no part of the data
     threads: float = 1.0  # of a worker that compute: its main thread and native ones, such as those of NumPy's BLAS
     crowd_cores: bool = False  # whether native threads compute as much as the main one, and wait for cores
@@ -331,7 +331,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
 
 
 def _takes(node: StackNode, is_busy: bool) -> bool:
-    """True if the training thread takes a batch over, or tells a worker to make the next.
+    """True if the training thread takes a batch over, or requests the next from a worker.
 
     It waits for the worker meanwhile, which answers at once unless it keeps the GIL busy.
     """

@@ -61,7 +61,7 @@ _STARVED = 2.0
 _MOST_RANKS = 32
 #: This many of the latest ranks are always among them: others may be late together with the first.
 _LATEST = 8
-#: Fewest steps that all ranks must share: with so many, shares of being last are known within about 20 points.
+#: Fewest steps that all ranks must share: with this many, shares of being last are known within about 20 points.
 _LEAST_STEPS = 20
 #: Most single steps that are compared, such as 64 of 64 ranks: that takes some 4 ms.
 _MOST_ROWS = 4096

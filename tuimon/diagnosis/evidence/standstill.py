@@ -223,8 +223,8 @@ class StandingRank(ProcessView, frozen=True, dict=True):
     def others(self) -> tuple[Place, ...]:
         """The user's lines of the threads or workers that the training waits for; nothing else can hold it up.
 
-        A main thread beside the training thread is left out while it goes on: it polls whether the training has ended.
-        At the exit any thread keeps the program alive, even one that waits for work.
+        A main thread other than the training thread is left out while it goes on: it polls whether the training has
+        ended. At the exit any thread keeps the program alive, even one that waits for work.
         """
         pid, stack = self.pid, self._sampled_stack(self.pid, self.tid)
         activity, others = standing_activity(stack), list[tuple[int, int]]()

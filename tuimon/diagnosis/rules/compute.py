@@ -387,7 +387,7 @@ def _multiplies(node: StackNode) -> bool:
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
-    """The fixes for an update by a library, of which this share of the step could be saved, the surest first.
+    """The fixes for an update by a library, which could save this share of the step, the surest first.
 
     A fused update is a change of one word. If the update takes longer than forward and backward together, it updates
     far more than they use, and so would a fused one.

@@ -39,7 +39,7 @@ from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 
-#: Workers are multiplied at once by at most this, if that exceeds the cores left beside the training: the disk or
+#: Workers are multiplied at once by at most this, if that exceeds the cores that the training leaves free: the disk or
 #: network behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
 #: One core in this many is left to the training's own threads: our choice; the main, autograd and pinning threads.
@@ -216,7 +216,7 @@ class Facts(Struct, frozen=True, dict=True):
         if self.is_held_up and step.batch_running >= HALF:
             return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
-        # with so many workers all cores are busy; any more would take turns
+        # with this many workers all cores are busy; more would take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
         if pool is not None and pool.cores >= HALF:
             most = min(most, int((cores - step.own_running) / pool.cores))

@@ -167,7 +167,7 @@ _REASONS = {
         "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
     ),
     "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
-    "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
+    "other": (_LONGER, f"{_LATE_IN}do this side work less often, or in the background"),
     "stage": (_LONGER, "move layers from rank {rank}'s stage of the pipeline to those that wait"),
     "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
 }

@@ -35,7 +35,7 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (lambda cell: cell.doing == "gc", "garbage collections", None),
     (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),
     (lambda cell: cell.phase == "data", "data", None),
-    (lambda cell: cell.phase == "other", "work beside the passes", None),
+    (lambda cell: cell.phase == "other", "work outside the passes", None),
 )
 
 

@@ -158,7 +158,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.by_option, "{f.by_option}"),
     (
         lambda f: f.kind == "checkpoint",
-        "save less often at {f.at}, or beside the training: a thread writes a copy of the weights"
+        "save less often at {f.at}, or in the background: a thread writes a copy of the weights"
         " (torch.distributed.checkpoint.async_save)",
     ),
     (lambda f: f.wait, "{f.wait}"),

@@ -58,7 +58,9 @@ class Path:
         return left.position < position and (not left.on_line or any(frame.user for frame in ahead))
 
     def leave(self, node: StackNode) -> Leaving | None:
-        """Where a stack leaves the path; None for a stack that does not begin with the path's first frames."""
+        """The place at which a stack leaves the path; None for a stack that does not begin with the path's first
+        frames.
+        """
         if node not in self._left:
             self._left[node] = self._leave(node.frames)
         return self._left[node]
@@ -77,7 +79,7 @@ class Path:
         return left
 
     def _next(self, frame: KnownFrame, begin: int) -> int | None:
-        """Where on the path a frame's function comes next; no frame of the user's is passed over for it."""
+        """The position on the path of a frame's function; none of the user's frames is skipped on the way."""
         for at in range(begin, len(self._frames)):
             if self._frames[at].code == frame.code:
                 return at
@@ -332,5 +334,5 @@ class Seen(NamedTuple):
         return {caller[-1].code for caller in callers if caller}
 
 
-#: For a loop of which nothing else is known.
+#: For a loop without other known facts.
 NOTHING_SEEN = Seen()

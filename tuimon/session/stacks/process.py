@@ -90,7 +90,7 @@ class Windows:
         self._end(t)
 
     def add_unmarked(self, window: Window, sampled: int, shown: int) -> None:
-        """A window of a process without markers, in which so many of its training thread's samples show the loop."""
+        """A window of a process without markers, with the number of training samples that show the loop."""
         self._sampled_since += sampled
         if not shown:
             return

@@ -51,7 +51,7 @@ class Checkpoints(Struct, frozen=True):
     are written a second.
     """
 
-    number: int | None  # None: too close to be told apart
+    number: int | None  # None: too close to be separated
     size_bytes: int
     seconds: float
     file_system: str
@@ -92,7 +92,7 @@ _PHASES = {
     "backward": "running backward",
     "optimizer": "running the optimizer",
 }
-#: Passes through backward between the beginnings of which one whole step lies.
+#: The number of passes through backward whose beginnings enclose one whole step.
 _WHOLE_STEP = 2
 
 

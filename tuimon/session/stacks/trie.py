@@ -3,8 +3,8 @@
 A frame has a role in a training loop: it is a boundary of it, or code with some role that its names show.
 
 Records name a stack by the ids of its frames, root first. Its node is made below its caller's when it first comes, and
-goes with the last window that counts it. What a node shows (boundary, activity, whose code it is in) is worked out on
-first use, and once, for all windows, threads and processes in which it is sampled::
+goes with the last window that counts it. The properties of a node (boundary, activity, owner of its code) are worked
+out once, on first use, for all windows, threads and processes in which it is sampled::
 
     >>> from tuimon.records import Frame
     >>> trie = Trie()
@@ -142,7 +142,7 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
         return cls(*astuple(frame), code=code, text=text, kind=kind, roles=roles, block=block)
 
 
-#: A frame of which nothing is known.
+#: A frame without known facts.
 UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
 
 #: Most lines held that set numbers of threads or workers, and most that keep something each step.

@@ -174,7 +174,7 @@ def unlike(before: Sequence[RunFacts], after: Sequence[RunFacts]) -> list[Unlike
 
 
 def _samples(facts: RunFacts) -> int | None:
-    """Samples of a step over all ranks, each of which has its own batches; None if the batch size is unknown."""
+    """Samples of a step over all ranks, which have their own batches; None if the batch size is unknown."""
     return facts.batch_size * facts.ranks if facts.batch_size is not None else None
 
 
@@ -260,7 +260,7 @@ class _Cells:
     """The cells of one side, in ms of a step."""
 
     def __init__(self, runs: Runs) -> None:
-        """Of several runs, each cell is their mean."""
+        """Each cell is the mean over several runs."""
         self.at: dict[_Key, tuple[Cell, Place]] = {}
         self._found: dict[_Key, Estimate] = {}
         self._step_ms = fmean(step_ms(run.level) for run in runs)
@@ -421,7 +421,7 @@ def _share(name: str, runs: Runs) -> float:
 
 
 def _evaluation(runs: Runs) -> float:
-    """The time of evaluation, which is beside the steps, as a ratio to their time."""
+    """The time of evaluation, which is outside the steps, as a ratio to their time."""
     return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
 
 
@@ -443,7 +443,7 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
         shared = next((each for each in run.findings if each.rule == "neighbour" and each.severity != "benign"), None)
         if run.starved >= _SAME_WITHIN:
             yield (
-                f"Other programs ran beside {name}: a thread waited for a core {percent(run.starved)} of the time; the"
+                f"Other programs ran during {name}: a thread waited for a core {percent(run.starved)} of the time; the"
                 " interval allows for what that may have cost. Repeat the run on an idle machine"
             )
         elif shared is not None:

@@ -140,7 +140,7 @@ NOWHERE = Place("", 0, "", "")
 def equal_stretches(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
     """At most ``number`` stretches of about equal time, each with a timed step; empty if no step was timed.
 
-    None is shorter than the longest row. What is left at the end joins the last stretch.
+    None is shorter than the longest row. A remainder at the end joins the last stretch.
     """
     least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # by some ms
     found: list[StepStretch] = []

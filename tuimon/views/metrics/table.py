@@ -63,7 +63,7 @@ METRICS: tuple[Metric, ...] = (
         "When the latest step ended, in seconds since 1970, within one window."),
     Metric(
         "tuimon_phase_seconds_total", (*RANK, "phase"), "since_start.phase_s",
-        "Time in each phase of steps; between: data or forward, which markers cannot split; eval: beside the steps."),
+        "Time in each phase of steps; between: data or forward, which markers cannot split; eval: outside the steps."),
     Metric(
         "tuimon_phase_share_ratio", (*RANK, "phase"), "phase_shares",
         "Share of each phase in the steps of the last 30 s, with the time between divided by stack samples."),

@@ -70,7 +70,7 @@ def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:
 
 
 def _title(step: MeanStep, per_s: float) -> tuple[float, float, str]:
-    """Where a stretch lies in the chart, its width, and its figures."""
+    """A stretch in the chart: its place, its width, and its figures."""
     parts = ", ".join(f"{name} {shown.ms(ms)}" for name, ms in zip(STEP, step.ms, strict=True) if ms)
     text = f"{shown.duration(step.begin_s)} to {shown.duration(step.end_s)}: {shown.ms(sum(step.ms))} a step: {parts}"
     return step.begin_s * per_s, (step.end_s - step.begin_s) * per_s, text

@@ -343,7 +343,7 @@ class TerminalApp(App[ReturnType]):
 
 
 def _installation() -> tuple[int, int] | None:
-    """Changes when a package manager writes this file anew; None once it is removed."""
+    """Changes when a package manager rewrites this file; None once it is removed."""
     try:
         found = Path(__file__).stat()
     except OSError:

@@ -39,7 +39,7 @@ OWN_WORK = frames(
     ("phase", "stack", "place", "mend"),
     [
         ("data", [0, 20, 21], "blur() data.py:31", "make its batches as cheap as the others', and its reads as fast"),
-        ("other", [22], "write() train.py:34", "do this side work less often, or beside the training"),
+        ("other", [22], "write() train.py:34", "do this side work less often, or in the background"),
         ("forward", [3, 4], "model() train.py:11", "compare its batches and its machine with the others'"),
     ],
 )

@@ -40,7 +40,7 @@ def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     rows = texts(phases_lines(of(table, HISTORY), 60, 13))
     assert rows[0] == "data      ████████████████████████████████    41.5 ms   62 %"
     assert rows[5] == "eval      share of the loop's time            14.4 ms   64 %"
-    assert "beside the steps; share of the loop's time" in texts(phases_lines(of(table, HISTORY), 80, 13))[5]
+    assert "outside the steps; share of the loop's time" in texts(phases_lines(of(table, HISTORY), 80, 13))[5]
 
 
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():

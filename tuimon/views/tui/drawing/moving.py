@@ -27,7 +27,7 @@ class MovingPane(Pane[State]):
     ]
 
     def action_move(self, rows_down: int) -> None:
-        """Move or scroll by so many rows."""
+        """Move or scroll by a number of rows."""
         raise NotImplementedError
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:

@@ -89,7 +89,7 @@ class GpuView(NamedTuple):
 
     gpu: GpuRow
     torch: TorchShare | None = None
-    span_s: float = 0.0  # that the charts show; 0: not told
+    span_s: float = 0.0  # that the charts show; 0: not shown
 
     @property
     def strong(self) -> str:
@@ -120,7 +120,7 @@ def fitting(variants: Sequence[Line], width: int) -> Line:
 def power_line(view: GpuView, width: int, *, has_gauge: bool = False) -> Line:
     """Power, heat, clock and energy in words; what does not fit is left out from the end.
 
-    Where a gauge above shows the power (``has_gauge``), the heat of the memory has room as well.
+    If a gauge above shows the power (``has_gauge``), there is room for the heat of the memory.
     """
     gpu, figures, joules = view.gpu.latest, view.gpu.figures, view.gpu.joules_per_step
     power = () if has_gauge else (out_of(figures.power_w, gpu.power_limit_w, "W"),)

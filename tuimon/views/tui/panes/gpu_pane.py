@@ -292,7 +292,7 @@ def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:
 
 
 class _Group(NamedTuple):
-    """Cards that belong together; ``parent``: the GPU of which they show the MIG instances."""
+    """Cards that belong together; ``parent``: the GPU whose MIG instances they show."""
 
     parent: GpuView | None
     cards: list[GpuView]

@@ -141,7 +141,7 @@ def _bar(phase: Phase, width: int, ratio: float, waits: float) -> Line:
         filled = len(text.rstrip())
         own = max(filled - round(waits * width), 0)
         return line((text[:own] + WAIT * (filled - own) + text[filled:], phase.name))
-    texts = ("beside the steps; share of the loop's time", "share of the loop's time", "")
+    texts = ("outside the steps; share of the loop's time", "share of the loop's time", "")
     return line((column(next(text for text in texts if len(text) <= width), width), "dim"))
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 Sort = str
-#: Of each state its text and colour, where it is out of order; what is most out of order comes first.
+#: The text and colour of each state that needs attention, the worst first.
 _STATES = {
     "lost": ("lost", "critical"),
     "stopped": ("stopped", "warning"),

@@ -131,7 +131,7 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
 def choices_line(samples: Samples, part: str | None, width: int, *, ranges: bool = False) -> Line:
     """The phases, or the user's ranges, with their shares of these samples, the one that is shown alone marked.
 
-    Where room is short, those before it are left out.
+    If room is short, phases before it are left out.
     """
     names = [name for name in filters(samples) if (name or "").startswith(RANGE) == ranges]
     label = Span(" ranges ", "dim") if ranges else Span(" f  " if width >= 90 else " f ", "key bold")

@@ -53,7 +53,7 @@ Step: where its time goes (the phases add up to 100 %)
   backward  | inside backward(): gradients
   optimizer | inside optimizer.step()
   other     | the rest of the loop: logging, checkpoints, schedulers, clipping, metrics
-  eval      | passes without backward (validation); beside the steps, as a share of the loop's time
+  eval      | passes without backward (validation); outside the steps, as a share of the loop's time
   └ name    | your own ranges (tuimon.phase, NVTX) and what they take of a step
   mean      | time of one iteration of the training loop in the last 30 s, or in the whole run once it has ended;
             | its phases add up to it. median: half of the steps are faster, p95: 95 % are. A median far below the

@@ -50,7 +50,7 @@ class SheetText(Widget):
         return content_of(self.lines, self.app.theme_variables)
 
     def update(self) -> None:
-        """Build the lines again; only if they changed, they are placed and painted anew."""
+        """Build the lines again; they are placed and painted again only if they changed."""
         lines = self._build(self.size.width) if self.size else self.lines  # no size yet: not placed
         if lines != self.lines:
             self.lines = lines
@@ -74,7 +74,7 @@ class SheetBody(VerticalScroll):
 
 
 class Overlay(ModalScreen[ScreenResultType]):
-    """Lines over the board, built anew with every tick while it is open.
+    """Lines over the board, rebuilt at every tick while it is open.
 
     It is dismissed only once, even if a tick or another key asks for it again.
     """
