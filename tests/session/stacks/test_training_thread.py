@@ -73,6 +73,12 @@ def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     assert [sample.node.ids for sample in session.over("recent").of(100).samples.rows] == [(0,)]
 
 
+def test_samples_of_another_thread_that_trains_do_not_outweigh_markers():
+    session = one_process(LINES, loop(range(1, 4), PHASES))
+    session.add(together(stacks(3, FETCH), stacks(3, BACKWARD, tid=TRAINER)))
+    assert session.over("recent").of(100).tid == 100
+
+
 def test_the_thread_that_trains_stands_first():
     """What is chosen at first is what the hot lines and the stack are of."""
     rows = training().over("recent").of(100).threads

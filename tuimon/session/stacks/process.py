@@ -212,7 +212,8 @@ class ProcessStacks:
             if self.forward_only and not was_forward_only:
                 self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
             return
-        self._note_training_thread(tid)
+        if self._facts.isdisjoint(("steps", "training")):  # else markers have shown it
+            self._note_training_thread(tid)
         if not had_begun:
             self.leave_out_before(max(self.begin_s, window.t if is_mixed else window.begin_s))
 
