@@ -261,11 +261,10 @@ class Tables:
         self.nodes.of_process(pid).begin_steps(t)
 
     def _fold_threads(self, record: records.Threads) -> None:
-        stats = self.step_stats[record.pid]
-        tid = (stats.latest.tid if stats.latest is not None else None) or record.pid
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
-        self.threads.held(record.pid).add_window(record, tid, held_bytes, stats.total)
+        tid, steps = self.stacks[record.pid].tid, self.step_stats[record.pid].total
+        self.threads.held(record.pid).add_window(record, tid, held_bytes, steps)
         self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
 
     def _fold_stacks(self, record: records.Stacks) -> None:
