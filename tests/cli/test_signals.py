@@ -50,9 +50,12 @@ def test_each_signal_reaches_the_training_once(tmp_path, send):
     assert {signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM, 40} <= set(numbers)
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, _NOTES), cwd=tmp_path) as process:
         until((tmp_path / "ready").exists)
+        process.send_signal(signal.SIGSTOP)  # so that all are there when it looks, however busy the machine is
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         for number in numbers:
             send(process.pid, number)
         process.send_signal(signal.SIGRTMAX)  # to tuimon alone: passed on after what came before it
+        process.send_signal(signal.SIGCONT)
         assert process.wait(60) == len(numbers) + 1
     assert sorted(map(int, (tmp_path / "heard").read_text().split())) == sorted(PASSED_ON)
 

@@ -157,4 +157,4 @@ def test_it_is_said_once():
     found = [record for _ in range(3) for record in source.read() if isinstance(record, Notice)]
     source.close()
     (message,) = [notice.message for notice in found if "traced" in notice.message]
-    assert message.startswith("process 7 is being traced by cProfile") and "slower" in message
+    assert message.startswith("process 7 is being traced by cProfile") and "slowed" in message
