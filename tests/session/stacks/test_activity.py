@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.records import Frame
-from tuimon.session.stacks.activity import activity_of
+from tuimon.session.stacks.activity import activity_of, standing_activity
 
 TORCH = "/e/lib/python3.11/site-packages/torch"
 LIB = "/usr/lib/python3.11"
@@ -18,6 +18,8 @@ ITEMS = Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
 READER = Frame("/e/lib/python3.11/site-packages/datasets/reader.py", 5, "__getitem__")
+ACCEPT = Frame(f"{LIB}/socket.py", 294, "accept")
+GRPC = Frame("/e/lib/python3.11/site-packages/grpc/_server.py", 9, "wait_for_termination")
 SOCKET = Frame(f"{LIB}/socket.py", 706, "readinto")
 
 STACKED = "batch = torch.stack([load(n) for n in range(9)])"
@@ -87,6 +89,8 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
         ((LOOP, ITEMS, READER, WAIT), "thread"),
         ((MAIN, SOCKET, SELECT), "network"),
         ((SOCKET, MAIN, CONV), "torch"),  # a server that trains
+        ((MAIN, GRPC, WAIT), "network"),
+        ((MAIN, ACCEPT), "connection"),
         ((MAIN, Frame(f"{LIB}/bdb.py", 90, "trace_dispatch"), Frame(f"{LIB}/cmd.py", 126, "cmdloop")), "prompt"),
         ((MAIN, Frame(f"{LIB}/bdb.py", 90, "trace_dispatch")), "python"),  # a debugger slows each line
         ((), "python"),
@@ -99,6 +103,24 @@ CALL = Frame(f"{TORCH}/_ops.py", 1279, "__call__")
 )
 def test_places(stack, activity):
     assert activity_of(stack) == activity
+
+
+@pytest.mark.parametrize(
+    ("stack", "activity"),
+    [
+        ((MAIN, GRPC, WAIT), "thread"),  # a server
+        ((MAIN, ACCEPT), "connection"),
+        ((MAIN, SOCKET), "network"),
+        ((MAIN, Frame(f"{TORCH}/utils/data/dataloader.py", 700, "__next__")), "data"),
+        ((MAIN, Frame(f"{TORCH}/_tensor.py", 3, "backward")), "ranks"),
+        ((user("row = rows.get()"),), "thread"),  # a queue in C
+        ((user("with self.slots:"),), "lock"),
+        ((Frame(f"{LIB}/threading.py", 1590, "_shutdown"), WAIT), "thread"),
+        ((), "python"),
+    ],
+)
+def test_a_thread_that_does_not_move(stack, activity):
+    assert standing_activity(stack) == activity
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,8 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     ]
     if (at := _wait(leaf.file, leaf.function)) is not None:
         waits = _waits(stack, called, at)
-        return "network" if "network" in works and waits not in ("data", "idle", "ranks") else waits
+        is_networks = any(library_code.is_network(frame.file) for frame in called[1:])
+        return "network" if is_networks and waits not in ("data", "idle", "ranks") else waits
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
     if "compile" in works:
@@ -182,6 +183,8 @@ def standing_activity(stack: Sequence[Frame]) -> Activity:
     ranks.
     """
     activity = "thread" if is_at_exit(stack) else activity_of(stack)
+    if activity == "network":  # a server waits like any other thread
+        return _wait(stack[-1].file, stack[-1].function) or activity
     if not stack or (activity in WAITS and activity != "sync"):
         return activity
     for frame in takewhile(lambda frame: not frame.user, reversed(stack)):
