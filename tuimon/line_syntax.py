@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tuimon.text import STRING_OR_COMMENT, without_comment
 
-#: The head of a block, which is no statement without a body.
+#: The head of a block, which is not a statement without a body.
 _HEAD = re.compile(r"(?:async )?(?:class|def|elif|for|if|while|with)\b.*:$", re.DOTALL)
 #: A block's head that may have its body on the same line.
 _BARE_HEAD = re.compile(r"(?:else|finally|try)\s*:\s*")

@@ -11,7 +11,7 @@ for the monitor: it labels no time, holds nothing back, and forgets each step wi
 
 from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, BARE_UPDATES, FETCH_BEGIN, OPTIMIZER_END, STEP
 
-#: After so many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
+#: After this many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
 #: The latest boundary of a loop.
 FETCH, BACKWARD, UPDATE = -1, 0, 1

@@ -71,7 +71,7 @@ def test_hooks_that_are_kept_are_found(tmp_path):
 
 @needs_gdb
 def test_a_main_thread_that_does_not_come_back(tmp_path):
-    """Given up, the request does nothing when it is taken at last."""
+    """Given up, the request does nothing if it is taken later."""
     with training(tmp_path, sys.executable, also="time.sleep(1000)") as process:
         until(lambda: "nanosleep" in Path(f"/proc/{process.pid}/wchan").read_text() or state(process) == "S")
         with pytest.raises(CannotInject, match="did not come back to Python within"):
@@ -324,7 +324,7 @@ def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output, line):
 @needs_gdb
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_gdb_that_is_killed_leaves_the_training_running(number, tmp_path, monkeypatch):
-    """While it holds the process stopped and looks for a safe point: there are no breakpoints to stay behind."""
+    """While it holds the process stopped and looks for a safe point: no breakpoints are left behind."""
     monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
     monkeypatch.setattr(gdb, "BETWEEN_S", 0.0)
     monkeypatch.setattr(gdb, "TRIES", 10)  # gdb is deaf to some signals
