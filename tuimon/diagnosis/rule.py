@@ -233,7 +233,7 @@ SETTLED_S = Threshold(
 )
 UNSURE = Threshold(
     0.10,
-    "tolerance of a share in those first seconds, or of one from few readings of the GIL's holder",
+    "tolerance of a share in the first seconds, or of one from few readings of the GIL's holder",
     "our choice: filling queues or one collection make up less; 37 readings gave 0.19 to 0.46 where five times as"
     " many gave 0.28",
 )

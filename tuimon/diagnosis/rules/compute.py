@@ -41,7 +41,9 @@ TRACED_TAKES = Threshold(
     "time that Python code takes without a profiler or tracer, as a part of its time under one",
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
-TRACED_ERROR = Threshold(0.25, "tolerance of that part", "measured in bench/cpu_settings.py")
+TRACED_ERROR = Threshold(
+    0.25, "tolerance of the time without a profiler or tracer", "measured in bench/cpu_settings.py"
+)
 #: Least part of the work that is left, since checks still test a flag: our choice.
 _LEAST_LEFT = 0.05
 #: A line that installs a tracer, with the name of its function: ``sys.settrace(self.trace)``.

@@ -169,13 +169,13 @@ HANG_S = Threshold(
 )
 SLOW_WAIT_S = Threshold(
     60.0,
-    "the same, while the training waits for a checkpoint, a disk, the network, a sleep, or a file that it may be"
-    " reading or writing",
+    "seconds after which a training counts as hung if it waits for a checkpoint, a disk, the network, a sleep, or a"
+    " file that it may be reading or writing",
     "our choice: longer than checkpoints and downloads usually pause a loop",
 )
 STACKS_S = Threshold(
     25.0,
-    "the same, while the stacks of the training are not known",
+    "seconds after which a training counts as hung if its stacks are not known",
     "our choice: they are taken within ten seconds",
 )
 HANG_RATIO = Threshold(
@@ -195,7 +195,7 @@ IDLE_S = Threshold(
 )
 LONG_S = Threshold(
     600.0,
-    "the same, for a warning if the program holds a GPU",
+    "seconds that a program must have been idle after its training for a warning, if it holds a GPU",
     "our choice: others could train for that long",
 )
 
