@@ -142,19 +142,15 @@ class Parts:
 
     # -- the process in focus
 
-    @cached_property
-    def _on_gpu(self) -> tuple[list[types.Phase], GpuTimeRow | None]:
-        return steps_on_gpu(self.own)
-
     @property
     def phases(self) -> list[types.Phase]:
         """Its phases, with their times on the GPU."""
-        return self._on_gpu[0]
+        return steps_on_gpu(self.own)[0]
 
     @property
     def gpu_time(self) -> GpuTimeRow | None:
         """Its steps on the GPU's clock."""
-        return self._on_gpu[1]
+        return steps_on_gpu(self.own)[1]
 
     @cached_property
     def phases_of(self) -> str:
@@ -204,6 +200,7 @@ def parts_of(view: SessionView) -> Parts:
     return Parts(view)
 
 
+@once
 def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None]:
     """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
     times, step_ms = own.gpu_time, own.phases.mean_ms
