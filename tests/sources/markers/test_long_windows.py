@@ -166,7 +166,7 @@ class Rings:
 @pytest.fixture
 def rings(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    monkeypatch.setattr("tuimon.sources.markers.source.goes_on", lambda reader: True)
+    monkeypatch.setattr("tuimon.sources.markers.source.goes_on", lambda *_: True)
     rings = Rings(tmp_path)
     yield rings
     rings.source.close()

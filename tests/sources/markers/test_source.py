@@ -155,7 +155,7 @@ def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, monkeyp
     source = MarkerSource(ProcessTable(1, "r1"), 1.0)
     total = counted(source.read())  # a window may have ended meanwhile
 
-    def ends(reader):
+    def ends(*_):
         if os.path.exists(writer.path):
             more(writer, 1)
             writer.unlink()

@@ -143,10 +143,10 @@ class RingFollower:
         """Nobody read the ring between these moments: if it has no markers from then, its process was stopped, too."""
         self._unread = since_ns + _EDGE_NS, until_ns - _EDGE_NS
 
-    def note_process(self, since_ns: int, now_ns: int) -> None:
+    def note_process(self, process: procfs.Stat | None, since_ns: int, now_ns: int) -> None:
         """Note whether its process is stopped, if its loop is silent; ``since_ns``: when that was noted before."""
-        process = procfs.read_process_stat(self.pid) if now_ns - self._latest_ns > _STALE_NS else None
-        was_stopped, self._is_stopped = self._is_stopped, process is not None and process.state in ("T", "t")
+        is_stopped = process is not None and process.state in ("T", "t") and now_ns - self._latest_ns > _STALE_NS
+        was_stopped, self._is_stopped = self._is_stopped, is_stopped
         if self._is_stopped:
             self._note_stop(since_ns if was_stopped else now_ns, now_ns)
 

@@ -105,13 +105,14 @@ class MarkerSource(Source):
             out.extend(self._deleted(self._find_rings()))
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
-        ended = {path for path, follower in self.followers.items() if not goes_on(follower.reader)}
+        stats = {path: procfs.read_process_stat(follower.pid) for path, follower in self.followers.items()}
+        ended = {path for path, follower in self.followers.items() if not goes_on(follower.reader, stats[path])}
         # which processes are stopped, or were together with tuimon
         before_ns, self._read_ns = self._read_ns, self._clock_ns()
-        for follower in self.followers.values():
+        for path, follower in self.followers.items():
             if self._read_ns - before_ns > _PAUSE_NS:
                 follower.note_pause(before_ns, self._read_ns)
-            follower.note_process(before_ns, self._read_ns)
+            follower.note_process(stats[path], before_ns, self._read_ns)
         due = self.due_rings(ended)
         failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         now_ns = self._clock_ns()
@@ -258,6 +259,7 @@ def _runs(process: ProcessId | RingReader) -> bool:
     return procfs.start_ticks(process.pid) == process.start_ticks
 
 
-def goes_on(reader: RingReader) -> bool:
+def goes_on(reader: RingReader, stat: procfs.Stat | None = None) -> bool:
     """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
-    return _runs(reader) and not reader.is_closed() and not reader.is_replaced()
+    runs = stat.start_ticks == reader.start_ticks if stat is not None else _runs(reader)
+    return runs and not reader.is_closed() and not reader.is_replaced()
