@@ -10,6 +10,11 @@ from msgspec import Struct
 
 from tuimon.records import Frame, Notice, Record, StandingProcess
 
+#: Seconds after which a tool, a driver or an agent that did not work is tried again.
+RETRY_S = 30.0
+#: Least seconds between two records of what nobody needs every second: each is a line of the log, or holds a lock.
+SELDOM_S = 2.0
+
 
 class Suspicion(Struct, frozen=True, gc=False):
     """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first, as far as known.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import Struct
 
 from tuimon.records import Gpu, GpuProcess
-from tuimon.sources.base import Problem
+from tuimon.sources.base import SELDOM_S, Problem
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
@@ -216,9 +216,7 @@ def process_fields(found: Collection[GpuProcess]) -> dict[str, Any]:  # Any: fie
     return {"pids": sorted(process.pid for process in found if process.pid)[:_PIDS], "processes": listed}
 
 
-#: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
-_SLOW_EVERY_S = 2.0
-#: ... unless that took more than this share of the time.
+#: Share of the time that the slow queries may take (process lists, ECC, power limit, PCIe link).
 SLOW_RATIO = 0.02
 #: The schedule's tolerance: a record may come this much early.
 _EARLY_S = 0.1
@@ -256,7 +254,7 @@ class Device:
             before_s = self.handle.cost_s
             self.poll_slow()
             cost_s = self.handle.cost_s - before_s
-            self._slow_due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / SLOW_RATIO)
+            self._slow_due_s = t - _EARLY_S + max(SELDOM_S, cost_s / SLOW_RATIO)
         figures = self.figures(t) | self.slow
         cost_ms = round(self.handle.cost_s * 1000, 2)
         self.handle.end_window()

@@ -10,14 +10,13 @@ import msgspec
 from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import GPUS_A_WINDOW, Gpu, Notice, Record, bare_uuid, used_uuids
-from tuimon.sources.base import Problem, Source
+from tuimon.sources.base import RETRY_S, Problem, Source
 from tuimon.sources.gpus.amdsmi import AmdSmi
 from tuimon.sources.gpus.driver import Slot, VendorLibrary, VisibleGpu
 from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
 
-_RETRY_S = 30.0
 #: Seconds between two polls of fast-changing figures, between two records.
 _POLL_S = 0.5
 #: Shortest window of a record.
@@ -128,7 +127,7 @@ class GpuSource(Source):
 
     def _fail(self, problem: Problem, now_s: float) -> None:
         self._problem = problem
-        self._retry_s = now_s + _RETRY_S
+        self._retry_s = now_s + RETRY_S
 
     def _records(self, now_s: float) -> list[Gpu]:
         found: list[Gpu] = []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tuimon.records import Printed, Record
-from tuimon.sources.base import Source
+from tuimon.sources.base import SELDOM_S, Source
 from tuimon.text import plain
 
 #: How much of a run's output is kept; older output is freed on the disk.
@@ -125,8 +125,6 @@ _LOSS = re.compile(
 #: The end of the output in which they are searched for, and how many of its rows.
 _BYTES = 8 * 1024
 _ROWS = 40
-#: Least seconds between two records: each is a line of the log.
-_EVERY_S = 2.0
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -136,7 +134,7 @@ class PrintedSource(Source):
     name = "output"
 
     def __init__(
-        self, path: str, pid: int, period_s: float = _EVERY_S, clock: Callable[[], float] = time.monotonic
+        self, path: str, pid: int, period_s: float = SELDOM_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.period_s = period_s
         self._tail = OutputTail(path)

@@ -15,7 +15,7 @@ from tuimon.proc.processes import has_torch, start_unix_s, waits_for_child
 from tuimon.proc.procfs import TICKS_PER_S, read_process_stat, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Cost, Notice, Process, ProcessRole, Record
-from tuimon.sources.base import Source
+from tuimon.sources.base import SELDOM_S, Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import ChildrensCpu, Followed, ThreadMeter
 from tuimon.sources.processes.roles import (
@@ -44,7 +44,6 @@ _IDLE_WAIT_S = 10.0
 _LEAST_OF_PERIOD = 0.1
 #: Seconds that CPU ratios cover: the CPU of a py-spy child is known when it has ended, every few seconds.
 _SPAN_S = 10.0
-_EVERY_S = 2.0
 
 
 class CostMeter:
@@ -53,7 +52,7 @@ class CostMeter:
     def __init__(self, interval_s: float, own_cpu_s: Callable[[], float] = time.process_time) -> None:
         self._own_cpu_s = own_cpu_s
         self._past: deque[tuple[float, float, float]] = deque()  # t, own CPU, children's CPU
-        self._every_s = max(_EVERY_S, interval_s)
+        self._every_s = max(SELDOM_S, interval_s)
         self._due_s = 0.0
 
     def read(self, now_s: float, sampler_cpu_s: float) -> Iterable[Cost]:

@@ -11,7 +11,7 @@ from tuimon.installation import install_command
 from tuimon.proc import processes, procfs
 from tuimon.proc.processes import PTRACE_IN_CONTAINER, in_container, is_free_threaded
 from tuimon.records import Notice
-from tuimon.sources.base import Problem
+from tuimon.sources.base import RETRY_S, Problem
 from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.text import plain
 
@@ -118,11 +118,9 @@ def first_line(message: str) -> str:
 
 #: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by
 #: itself (a Python that has not started yet) is tried more often.
-_RETRY_S = 1.0
+_FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0
 _LONGEST_PASSING_RETRY_S = 5.0
-#: py-spy itself is searched for, and started, again after this long.
-_SEARCH_AGAIN_S = 30.0
 #: A problem that may pass by itself is reported from this failure in a row on.
 _REPORTED_FROM = 3
 #: Stands for py-spy itself.
@@ -156,7 +154,7 @@ class SamplingFailures:
         before = self._failures.get(key)
         times = before.times + 1 if before else 1
         longest_s = _LONGEST_PASSING_RETRY_S if problem.passing else _LONGEST_RETRY_S
-        wait_s = _SEARCH_AGAIN_S if key == NO_PROCESS else min(_RETRY_S * 2.0 ** (times - 1), longest_s)
+        wait_s = RETRY_S if key == NO_PROCESS else min(_FIRST_RETRY_S * 2.0 ** (times - 1), longest_s)
         self._failures[key] = _Failure(problem, times, now_s + wait_s)
 
     def clear(self, key: ProcessKey) -> None:

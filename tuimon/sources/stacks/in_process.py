@@ -11,7 +11,7 @@ import msgspec
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_path, side_file
 from tuimon.proc.ring_facts import decoded, read_side_file
-from tuimon.sources.base import Problem
+from tuimon.sources.base import RETRY_S, Problem
 from tuimon.sources.control_channel import ANSWER_S, ControlError, give_order
 from tuimon.sources.stacks.pyspy import Ended
 from tuimon.sources.stacks.schedule import ProcessKey
@@ -145,10 +145,6 @@ class InProcessSampler:
         return Ended(self.pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
 
 
-#: An agent that could not be given an order is tried again after this long.
-_RETRY_S = 15.0
-
-
 class AgentSamplers:
     """One sampler for each process whose agent takes orders; bounded by the processes that are sampled."""
 
@@ -196,7 +192,7 @@ class AgentSamplers:
 
     def _fail(self, key: ProcessKey, error: ControlError, now_s: float) -> None:
         self._drop(key)
-        self._retry_s[key] = now_s + _RETRY_S
+        self._retry_s[key] = now_s + RETRY_S
         self.problems[key] = Problem(error.message, error.hint)
 
     def _drop(self, key: ProcessKey) -> None:
