@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.line_syntax import any_tensor, is_to_cpu, module_of, tensor
 
-Kind = Literal["read", "branch", "mask", "shape", "copy", "print", "check", "synchronise", "scaler", "clip"]
+SyncKind = Literal["read", "branch", "mask", "shape", "copy", "print", "check", "synchronise", "scaler", "clip"]
 
 _DEVICE = re.compile(r"(?i)'cuda|device|\bdev\b|\b(?:local_)?rank\b|\bgpu(?:_id)?\b|^\d+$")
 
@@ -125,7 +125,7 @@ class WaitingCall(NamedTuple):
     """Calls that wait: ``.f`` is a method, ``torch.f`` torch's function, ``*f`` either, or ``f`` by itself."""
 
     names: str
-    kind: Kind
+    kind: SyncKind
     instead: str  # {x}: what is read, {f}: the function's name
     judge: _Judge = _always
 

@@ -17,7 +17,7 @@ from tuimon.gpu_call_table import (
     PRINT,
     UNMISTAKABLE,
     CallSyntax,
-    Kind,
+    SyncKind,
     WaitingCall,
     call_syntax,
 )
@@ -48,14 +48,14 @@ _Path = tuple[ast.AST, ...]
 class SyncCall(NamedTuple):
     """A call, an index or a condition that waits for the GPU."""
 
-    kind: Kind
+    kind: SyncKind
     what: str  # as in the source: "errors[mask]", "loss.item()", "x.abs().max() > 1e4"
     is_certain: bool  # waits wherever its tensors are on a GPU; False: fits plain values as well, which take no time
     instead: str  # what does not wait, as one clause
 
 
 class _Wait(NamedTuple):
-    kind: Kind
+    kind: SyncKind
     node: ast.AST
     is_certain: bool
     instead: str

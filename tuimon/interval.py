@@ -31,17 +31,17 @@ class Interval(NamedTuple):
         """The value capped at ``most``, such as the time for which its cause lasts."""
         return Interval(min(self.low, most), min(self.high, most))
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         """True if the value may be this one."""
         return self.low <= value <= self.high
 
-    def meets(self, other: Interval) -> bool:
+    def overlaps(self, other: Interval) -> bool:
         """True if the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
-    def joined(self, other: Interval) -> Interval:
+    def reconciled(self, other: Interval) -> Interval:
         """The overlap of two intervals; if they contradict each other, the smallest interval that holds both."""
-        if self.meets(other):
+        if self.overlaps(other):
             return Interval(max(self.low, other.low), min(self.high, other.high))
         return Interval(min(self.low, other.low), max(self.high, other.high))
 

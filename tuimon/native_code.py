@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Literal, NamedTuple
 
-Kind = Literal[
+CodeKind = Literal[
     "python", "torch", "math", "pool", "driver", "ranks", "memory", "arrays", "codec", "compression", "parser", "jit",
     "own", "kernel",
 ]  # fmt: skip
@@ -23,7 +23,7 @@ class Library(NamedTuple):
     """A row of the table: the name that people read, the kind, and a pattern for the path of the file."""
 
     name: str
-    kind: Kind
+    kind: CodeKind
     pattern: str
 
 
@@ -105,7 +105,7 @@ def library_of(path: str) -> str:
     return _EXTENSION.sub("", path.rpartition("/")[2])[:40]
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> CodeKind:
     """The kind of a library by its name; one that is in no row is the user's own."""
     return _KINDS.get(name, "own")
 
@@ -122,7 +122,7 @@ class NativeUse(Counter[tuple[str, str]]):
         """The part of it that lies in these phases."""
         return NativeUse({key: count for key, count in self.items() if key[1] in phases})
 
-    def without(self, *kinds: Kind, part: float = 1.0) -> NativeUse:
+    def without(self, *kinds: CodeKind, part: float = 1.0) -> NativeUse:
         """The use without these kinds of libraries, or without this part (0..1) of the whole in them."""
         gone = min(1.0, part / (self.share(*kinds) or 1.0))
         return NativeUse({key: round(n * (1.0 - gone)) if kind_of(key[0]) in kinds else n for key, n in self.items()})
@@ -139,6 +139,6 @@ class NativeUse(Counter[tuple[str, str]]):
             found[library] += count
         return {library: count / found.total() for library, count in found.most_common() if count}
 
-    def share(self, *kinds: Kind) -> float | None:
+    def share(self, *kinds: CodeKind) -> float | None:
         """The share (0..1) of all libraries of these kinds; None without samples."""
         return sum(share for name, share in self.by_library().items() if kind_of(name) in kinds) if self else None

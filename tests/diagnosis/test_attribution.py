@@ -83,7 +83,7 @@ def idle(total, **by_phase):
 
 def step(*found):
     """The cells of a step, with their shares."""
-    return Room(found, [cell.cpu for cell in found], 1.0)
+    return Room(found, [cell.share for cell in found], 1.0)
 
 
 def sure(rule, share, *where, fix="", **evidence):

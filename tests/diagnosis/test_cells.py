@@ -26,9 +26,9 @@ def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what
     for span in ("whole", "recent"):
         evidence = evidence_of(session.over(span).focus)
         found = cells(evidence)
-        assert found.cpu == pytest.approx(1.0, abs=1e-6)
+        assert found.share == pytest.approx(1.0, abs=1e-6)
         for cell in found:
-            assert cell.cpu >= 0 and cell.between.low - 1e-6 <= cell.cpu <= cell.between.high + 1e-6
+            assert cell.share >= 0 and cell.interval.low - 1e-6 <= cell.share <= cell.interval.high + 1e-6
             assert cell.cost.low <= cell.cost.high
         for phases, cost, idle in idle_times(evidence, found):
             assert cost == pytest.approx(idle, abs=1e-6), phases
@@ -41,7 +41,7 @@ def test_what_the_gpu_idles_in_some_cells_leaves_the_rest_to_the_others(name):
     gpu = evidence.gpu.steps
     if gpu is None:
         return
-    assert of_step(evidence).cpu == pytest.approx(1.0, abs=1e-6)
+    assert of_step(evidence).share == pytest.approx(1.0, abs=1e-6)
     whole = gpu_idle_in(evidence, lambda cell: True)
     assert gpu.idle.low - 1e-6 <= whole.low <= whole.high <= gpu.idle.high + 1e-6
     for phase in STEP:
@@ -67,4 +67,4 @@ def idle_times(evidence: Evidence, found: Cells):
         return
     divided = [row.name for row in table.rows if row.name == "forward" or (row.name in STEP[::4] and row.estimated)]
     for phases in (divided, *([name] for name in STEP if name not in divided)):
-        yield phases, steps.where(phase=phases).cost, gpu.idle_in(*phases).times(steps.cpu)
+        yield phases, steps.where(phase=phases).cost, gpu.idle_in(*phases).times(steps.share)

@@ -8,7 +8,7 @@ from tests.diagnosis.cpu import HEALTHY, SIDE, STARVED, run, workers
 from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import frames, native, stacks, thread, threads
 from tuimon.diagnosis.known import BY_LIBRARY
-from tuimon.native_code import LIBRARIES, Kind, kind_of
+from tuimon.native_code import LIBRARIES, CodeKind, kind_of
 from tuimon.records import Frame, Gil, GilCount, GilFunction
 
 
@@ -22,7 +22,7 @@ def test_each_row_of_what_is_faster_is_a_library_or_a_kind_of_library():
     names = {library.name for library in LIBRARIES}
     kinds = {kind_of(name) for name in names}
     assert set(BY_LIBRARY) <= names | kinds | {"kernel"}
-    unpacks: tuple[Kind, ...] = ("codec", "compression", "parser")
+    unpacks: tuple[CodeKind, ...] = ("codec", "compression", "parser")
     assert {*unpacks, "python"} <= set(BY_LIBRARY)
 
 

@@ -106,7 +106,7 @@ def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = one_process(steps(1, {"data": 1}))
     table, sizes = session.loaders, []
     for epoch in range(4_000):
-        table.held(100).add_record(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+        table.kept(100).add_record(loader(2.0, epoch, "train", (1000 + epoch, 0)))
         if epoch % 2_000 == 1_999:
             sizes.append(size_of(table))
     assert sizes[1] <= 1.1 * sizes[0]

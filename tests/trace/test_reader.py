@@ -16,7 +16,7 @@ from tests.warm_torch import warm_python
 from tuimon.errors import TraceError
 from tuimon.records import TracedSync, TracedWork
 from tuimon.trace import reader
-from tuimon.trace.events import Kind
+from tuimon.trace.events import EventKind
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
 
@@ -183,7 +183,7 @@ def test_times_keep_their_nanoseconds(tmp_path):
     )
     assert list(trace.events.begin_ns) == [0, 123_456_789]
     assert list(trace.events.end_ns) == [17, 123_456_790]
-    assert trace.events.kind[0] == Kind.OPERATOR
+    assert trace.events.kind[0] == EventKind.OPERATOR
 
 
 #: Idle shares of the GPU's time in %, as recorded with each training.

@@ -6,7 +6,7 @@ do not show where it ran, but forward is too short to contain all of it::
 
     >>> step = [Cell("data", "own", 0.9), Cell("forward", "torch", 0.1)]
     >>> for cell in lay(step, 0.77, lambda cell: True, "gc"):
-    ...     print(f"{cell.phase:8}{cell.doing:6}{cell.cpu:.2f}, {cell.between.low:.2f} to {cell.between.high:.2f}")
+    ...     print(f"{cell.phase:8}{cell.doing:6}{cell.share:.2f}, {cell.interval.low:.2f} to {cell.interval.high:.2f}")
     data    own   0.21, 0.13 to 0.23
     forward torch 0.02, 0.00 to 0.10
     data    gc    0.69, 0.67 to 0.77
@@ -40,12 +40,12 @@ from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.session.state import Part, goodput
+from tuimon.session.state import TimePart, goodput
 from tuimon.session.tables import once
 from tuimon.threshold import MOST
 
 #: Phases of a step, then those outside the steps.
-Phase = Literal[
+CellPhase = Literal[
     "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after",
 ]  # fmt: skip
 #: ``own``: Python, or work that nothing identifies. ``item``, ``collate`` and ``draw`` (of indices) make a batch,
@@ -62,7 +62,7 @@ Doing = Literal[
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
-LOOP: tuple[Phase, ...] = (*STEP, "eval")
+LOOP: tuple[CellPhase, ...] = (*STEP, "eval")
 _DOING: dict[Activity, Doing] = {
     "data": "batch",
     "idle": "lock",
@@ -91,7 +91,7 @@ RUNS: frozenset[Doing] = frozenset(
 )
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw", "compile"))
 #: The time outside the loop, by the parts of the wall time.
-_BESIDE: dict[Part, tuple[Phase, Doing]] = {
+_BESIDE: dict[TimePart, tuple[CellPhase, Doing]] = {
     "restart": ("set_up", "own"),
     "import": ("import", "import"),
     "set-up": ("set_up", "own"),
@@ -117,10 +117,10 @@ _NOTHING = 1e-9
 class Cell(Struct, frozen=True):
     """A part of the wall time, all of one kind; shares are of the whole wall time."""
 
-    phase: Phase
+    phase: CellPhase
     doing: Doing
-    cpu: float  # over all cells these add up to 1
-    bounds: Interval | None = None  # of ``cpu``; None: it is exact
+    share: float  # over all cells these add up to 1
+    bounds: Interval | None = None  # of ``share``; None: it is exact
     cost: Interval = NONE  # what a step would save without it: time that no GPU's work and no other rank hides
     # (): own time of the training thread; ("batch",): what a worker did while the thread waited for a batch
     via: tuple[Via, ...] = ()
@@ -128,9 +128,9 @@ class Cell(Struct, frozen=True):
     basis: Basis = "sampled"
 
     @property
-    def between(self) -> Interval:
-        """The two ends between which ``cpu`` lies."""
-        return self.bounds if self.bounds is not None else Interval(self.cpu, self.cpu)
+    def interval(self) -> Interval:
+        """The two ends between which ``share`` lies."""
+        return self.bounds if self.bounds is not None else Interval(self.share, self.share)
 
 
 Takes = Callable[[Cell], bool]
@@ -141,7 +141,7 @@ class Cells(tuple[Cell, ...]):
 
     __slots__ = ()
 
-    def where(self, phase: Collection[Phase] = (), doing: Collection[Doing] = (), via: Via | None = None) -> Cells:
+    def where(self, phase: Collection[CellPhase] = (), doing: Collection[Doing] = (), via: Via | None = None) -> Cells:
         """The cells that meet every condition given; all cells if none is given."""
         matching = (cell for cell in self if (not phase or cell.phase in phase) and (not doing or cell.doing in doing))
         return Cells(cell for cell in matching if via is None or via in cell.via)
@@ -149,7 +149,7 @@ class Cells(tuple[Cell, ...]):
     @property
     def whole(self) -> Cells:
         """The cells with shares of their own sum."""
-        return Cells(scaled(self, 1.0 / (self.cpu or 1.0)))
+        return Cells(scaled(self, 1.0 / (self.share or 1.0)))
 
     @property
     def computing(self) -> Cells:
@@ -157,14 +157,14 @@ class Cells(tuple[Cell, ...]):
         return Cells(cell for cell in self if computes(cell))
 
     @property
-    def cpu(self) -> float:
+    def share(self) -> float:
         """Their share of the wall time."""
-        return sum((cell.cpu for cell in self), 0.0)
+        return sum((cell.share for cell in self), 0.0)
 
     @property
-    def between(self) -> Interval:
+    def interval(self) -> Interval:
         """The two ends of that share: the sums of the ends of each cell."""
-        return Interval.sum_of(cell.between for cell in self)
+        return Interval.sum_of(cell.interval for cell in self)
 
     @property
     def cost(self) -> Interval:
@@ -211,19 +211,19 @@ def cells(evidence: Evidence) -> Cells:
     cells = scaled(Cells(cells).whole, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
     # garbage collections begin where objects are made: at calls that samples show, else in Python
-    unknown = max(0.0, (evidence.collecting or 0.0) - sum(cell.cpu for cell in cells if cell.doing == "gc"))
+    unknown = max(0.0, (evidence.collecting or 0.0) - sum(cell.share for cell in cells if cell.doing == "gc"))
     cells = _lay_with_compiler(cells, unknown, "gc", (), _makes_objects, _runs)
     # waits for a core are taken from cells in which the thread runs, then from waits: a woken thread looks the same
     delay = evidence.training.delay_ratio or 0.0
     cells = _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
     for lay_waits in (_waits_for_gil, _waits_for_batches, _waits_for_ranks):
         cells = lay_waits(evidence, cells)
-    cells, gpu = [cell for cell in cells if cell.cpu > _NOTHING], evidence.gpu.steps
+    cells, gpu = [cell for cell in cells if cell.share > _NOTHING], evidence.gpu.steps
     if gpu is not None:
         cells = list(_with_idle_time(evidence, gpu, cells, 1.0 - evaluated))
     else:  # of a rank, time counts that it would not wait anyway
-        waits = sum(cell.cpu for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
-        ends = [(cell, cell.between.low - waits, cell.between.high) for cell in cells]
+        waits = sum(cell.share for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
+        ends = [(cell, cell.interval.low - waits, cell.interval.high) for cell in cells]
         cells = [replace(cell, cost=Interval(max(0.0, low), high)) for cell, low, high in ends]
     return Cells([*beside, *scaled(cells, of_loop)])
 
@@ -233,7 +233,7 @@ def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
     return [
         replace(
             cell,
-            cpu=factor * cell.cpu,
+            share=factor * cell.share,
             bounds=cell.bounds.times(factor) if cell.bounds is not None else None,
             cost=cell.cost.times(factor),
         )
@@ -246,7 +246,7 @@ def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
     divided = goodput(evidence.view.session) if evidence.view.is_whole else None
     if divided is None or not divided.loop:
         return [], 1.0
-    loop, beside = dict(divided.loop), defaultdict[tuple[Phase, Doing], float](float)
+    loop, beside = dict(divided.loop), defaultdict[tuple[CellPhase, Doing], float](float)
     for name, seconds in divided.parts.items():
         beside[_BESIDE[name]] += seconds - loop.get(name, 0.0)
     for name in ("outside", "hang", "first batch"):
@@ -256,13 +256,13 @@ def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
         for (phase, doing), seconds in beside.items()
         if (share := seconds / divided.total_s) > _NOTHING
     ]
-    return cells, 1.0 - sum(cell.cpu for cell in cells)
+    return cells, 1.0 - sum(cell.share for cell in cells)
 
 
 # -- by samples
 
 
-def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | None) -> list[Cell]:
+def _of_phase(evidence: Evidence, phase: CellPhase, share: float, error: float | None) -> list[Cell]:
     """A phase divided by the training thread's work in it, and by function."""
     if share <= 0.0:
         return []
@@ -276,7 +276,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
     return _of_samples(Cell(phase, "own", share, exact), samples, doing_of)
 
 
-def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
+def _samples_in(evidence: Evidence, phase: CellPhase) -> Samples:
     """The training thread's samples in a phase; by markers alone, forward begins before a batch is copied."""
     samples = evidence.samples.where(phase=phase)
     is_divided = any(row.estimated for row in evidence.phases.rows)
@@ -305,9 +305,9 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
     for (doing, _), nodes in counts.items():
         part = nodes.total() / samples.total
         error = sampling_error(part, samples.total)
-        between = Interval(max(0.0, part - error) * whole.between.low, min(1.0, part + error) * whole.between.high)
+        between = Interval(max(0.0, part - error) * whole.interval.low, min(1.0, part + error) * whole.interval.high)
         (node, _), *_ = nodes.most_common(1)
-        found.append(Cell(whole.phase, doing, part * whole.cpu, between, via=whole.via, node=node))
+        found.append(Cell(whole.phase, doing, part * whole.share, between, via=whole.via, node=node))
     return found
 
 
@@ -373,22 +373,22 @@ def lay(
     others.
     """
     cells = list(cells)
-    room = sum(cell.cpu for cell in cells if takes(cell))
+    room = sum(cell.share for cell in cells if takes(cell))
     amount = min(amount, room)
     if amount <= _NOTHING:
         return cells
-    left, taken = [], defaultdict[Phase, float](float)
+    left, taken = [], defaultdict[CellPhase, float](float)
     for cell in cells:
         if not takes(cell):
             left.append(cell)
             continue
-        taken[cell.phase] += cell.cpu
-        low, high = _taken(amount, cell.cpu, room)
-        between = Interval(max(0.0, cell.between.low - high), max(0.0, cell.between.high - low))
-        left.append(replace(cell, cpu=cell.cpu * (1.0 - amount / room), bounds=between))
-    for phase, cpu in taken.items():
+        taken[cell.phase] += cell.share
+        low, high = _taken(amount, cell.share, room)
+        between = Interval(max(0.0, cell.interval.low - high), max(0.0, cell.interval.high - low))
+        left.append(replace(cell, share=cell.share * (1.0 - amount / room), bounds=between))
+    for phase, share in taken.items():
         left.append(
-            Cell(phase, doing, amount * cpu / room, _taken(amount, cpu, room), via=via, node=node, basis="measured")
+            Cell(phase, doing, amount * share / room, _taken(amount, share, room), via=via, node=node, basis="measured")
         )
     return left
 
@@ -400,18 +400,18 @@ def _lay_with_compiler(
     for takes in may_hold:
         found = [cell for cell in cells if takes(cell)]
         compiling = [cell for cell in found if cell.doing == "compile"]
-        room = Cells(found).cpu
+        room = Cells(found).share
         laid = min(amount, room)
-        there = laid * Cells(compiling).cpu / (room or 1.0)
+        there = laid * Cells(compiling).share / (room or 1.0)
         cells = lay(cells, there, set(compiling).__contains__, doing, ("compile", *via))
         cells = lay(cells, laid - there, set(found).difference(compiling).__contains__, doing, via)
         amount -= laid
     return cells
 
 
-def _taken(amount: float, cpu: float, room: float) -> Interval:
-    most = min(amount, cpu)
-    return Interval(min(most, max(0.0, amount - (room - cpu))), most)
+def _taken(amount: float, share: float, room: float) -> Interval:
+    most = min(amount, share)
+    return Interval(min(most, max(0.0, amount - (room - share))), most)
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -419,7 +419,7 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if held is None:
         return cells
     node = _most_frequent(evidence.others.get(held.culprit.tid, NO_SAMPLES))
-    queued, in_data = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
+    queued, in_data = (sum(cell.share for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
     queued = queued if queued >= MOST * in_data else 0.0
     if held.share <= queued:  # both are the work of one thread: the longer of the two waits for it decides what it is
         return lay(cells, held.share, _runs, "own", ("batch", "gil"), node)
@@ -431,7 +431,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Divides waits for a batch: workers that start, the next batch in order, the hand-over; the rest by the makers'
     work.
     """
-    in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
+    in_data = sum(cell.share for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
         starting = evidence.data.epoch_starts * in_data
         cells = lay(cells, starting, _is_data, "start")
@@ -442,7 +442,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     awaits = Cells(cells).where(phase={"data"}, doing={"thread", "message"})
     for cell in cells:
         if cell in awaits:
-            found += _by_another(evidence, cell, awaits.cpu)
+            found += _by_another(evidence, cell, awaits.share)
         elif not workers.number or not _awaits_batch(cell):
             found.append(cell)
         elif evidence.data.lie_ready:
@@ -496,13 +496,13 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """
     rows = evidence.ranks
     own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
-    in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
+    in_steps = sum(cell.share for cell in cells if cell.phase in STEP)
     for phase in STEP if rows else ():
-        shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
+        shown = sum(cell.share for cell in cells if cell.phase == phase and cell.doing == "rank")
         waits = own.get(phase, 0.0) * in_steps - shown
         beside = {cell for cell in cells if cell.phase == phase and cell.doing != "rank" and not cell.via}
         cells = lay(cells, waits, beside.__contains__, "rank")
-    total = sum(cell.cpu for cell in cells if cell.doing == "rank")
+    total = sum(cell.share for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
     late_part, node = 0.0, None
     if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
@@ -542,8 +542,8 @@ def _awaits_thread(cell: Cell) -> bool:
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
     """This share (0..1) of a wait, assigned to the work of another thread meanwhile."""
-    bounds = cell.between.times(share)
-    return replace(cell, doing=doing, cpu=share * cell.cpu, bounds=bounds, via=(*cell.via, *via), basis="inferred")
+    bounds = cell.interval.times(share)
+    return replace(cell, doing=doing, share=share * cell.share, bounds=bounds, via=(*cell.via, *via), basis="inferred")
 
 
 def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
@@ -575,12 +575,12 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     for group in (divided, *((name,) for name in STEP if name not in divided)):
         own = [cell for cell in cells if cell.phase in group]
         idle = gpu.idle_in(*group).times(in_steps)
-        weights = [cell.cpu if cell.doing != "sync" else 0.0 for cell in own]
+        weights = [cell.share if cell.doing != "sync" else 0.0 for cell in own]
         if not any(weights):
-            weights = [cell.cpu for cell in own]
+            weights = [cell.share for cell in own]
         total = sum(weights)
         if not total:
             yield Cell(group[0], "launch", 0.0, cost=idle, basis="inferred")
         for cell, weight in zip(own, weights, strict=True):
             yield replace(cell, cost=idle.times(weight / total))
-    yield from (replace(cell, cost=cell.between) for cell in cells if cell.phase not in STEP)
+    yield from (replace(cell, cost=cell.interval) for cell in cells if cell.phase not in STEP)

@@ -2,7 +2,7 @@
 
 Time is claimed once: a finding whose time mostly belongs to other findings is dropped, and hands over its advice.
 
-Time that no finding claims is the rest; ``rules/rest.py`` describes its largest cells.
+``rules/unclaimed.py`` describes the largest cells of the time that no finding claims.
 
 Worked example: the training thread waits at ``loss.item()`` and then makes a batch, for a quarter of each step. The
 GPU has nothing to do meanwhile, as its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``
@@ -22,7 +22,7 @@ from tuimon.diagnosis.cells import Cell, Cells, cells, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.process import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
-from tuimon.diagnosis.rule import NEEDS, Rest, Rule
+from tuimon.diagnosis.rule import NEEDS, Rule, Unclaimed
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
 from tuimon.diagnosis.rules.course import warmup
@@ -44,7 +44,7 @@ def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
         return _ranked(_found(evidence, rules), evidence)
     if beginning := _found(evidence, [warmup]):
         return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, tells_rest=True)
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, with_unclaimed=True)
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
@@ -62,11 +62,11 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     if not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
         return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not warmup]
-    return _ranked([*_found(evidence, rules), *states], evidence, tells_rest=True)
+    return _ranked([*_found(evidence, rules), *states], evidence, with_unclaimed=True)
 
 
-def _ranked(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: bool = False) -> list[Finding]:
-    left = attributed(findings, evidence, tells_rest=tells_rest)
+def _ranked(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
+    left = attributed(findings, evidence, with_unclaimed=with_unclaimed)
     return with_warnings(ranked([_graded(finding) for finding in left]), evidence)  # fixes may have been taken over
 
 
@@ -112,23 +112,27 @@ class Claimed(NamedTuple):
     left: Cells
 
 
-def attributed(findings: Iterable[Finding], evidence: Evidence, *, tells_rest: bool = False) -> list[Finding]:
+def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
     """The findings without those whose time is another's. In a hang only GPU errors remain besides: shares are past.
 
     Of the findings about a loop without faults only the first is kept: a larger batch is a guess unless it is known why
     a GPU idles. A harmless wait is dropped if one at the same line costs time.
 
-    ``tells_rest``: add findings about the rest, if nothing holds the loop up.
+    ``with_unclaimed``: add findings about unclaimed time, if nothing holds the loop up.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [each for name, each in found.items() if name in ("hang", "gpu_health")]
     holds_up = any(_is_loud(each) and BY_NAME[each.rule].contradicts_order for each in found.values())
-    if tells_rest and not holds_up:
+    if with_unclaimed and not holds_up:
         room = _room(evidence)
         against = tuple(each for each in found.values() if BY_NAME[each.rule].contradicts_order)
-        rest = Rest(evidence, claimed_once(_costly(found), room).left, against)
-        told = ((name, rule.of_rest(rest)) for name, rule in BY_NAME.items() if rule.of_rest and name not in found)
+        unclaimed = Unclaimed(evidence, claimed_once(_costly(found), room).left, against)
+        told = (
+            (name, rule.of_unclaimed(unclaimed))
+            for name, rule in BY_NAME.items()
+            if rule.of_unclaimed and name not in found
+        )
         found |= {name: replace(each, rule=name) for name, each in told if each is not None}
     in_order = [
         name for name, rule in BY_NAME.items() if rule.only_in_order and name in found and not found[name].cause
@@ -154,9 +158,9 @@ def _costly(found: Mapping[str, Finding]) -> list[Finding]:
 
 def _room(evidence: Evidence) -> Room:
     divided, gpu = cells(evidence), evidence.gpu.steps
-    found = scaled(divided, 1.0 / (divided.where(phase=STEP).cpu or 1.0))
+    found = scaled(divided, 1.0 / (divided.where(phase=STEP).share or 1.0))
     if gpu is None:
-        return Room(found, [cell.cpu for cell in found], sum(cell.cpu for cell in found))
+        return Room(found, [cell.share for cell in found], sum(cell.share for cell in found))
     beside = sum(cell.cost.high for cell in found if cell.phase not in STEP)
     return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
 
@@ -198,7 +202,7 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
 
 def _weight(finding: Finding) -> float:
     surely, rule = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule]
-    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rule.claims_rest else 1.0)
+    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rule.claims_leftovers else 1.0)
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
@@ -213,7 +217,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 def _with(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
     is_known = _is_at_lines(gone, holder) and not BY_NAME[holder.rule].claims_first
-    mends_other_time = BY_NAME[gone.rule].claims_rest and holder.best.change not in {
+    mends_other_time = BY_NAME[gone.rule].claims_leftovers and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
     if is_known or mends_other_time:

@@ -16,7 +16,7 @@ import re
 from functools import lru_cache
 
 from tuimon.diagnosis.words import Known, most_at, percent
-from tuimon.native_code import KERNEL, Kind, NativeUse, kind_of
+from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
@@ -245,7 +245,7 @@ BY_LIBRARY: dict[str, str] = {
     "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or from nearer",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
-_UNPACKS: tuple[Kind, ...] = ("codec", "compression", "parser")
+_UNPACKS: tuple[CodeKind, ...] = ("codec", "compression", "parser")
 _NOT_SAMPLED = NativeUse()
 
 
@@ -258,7 +258,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     of_samples, user = most_at(place, several, known_in), native.without("kernel")
     if place is None or not native:
         return of_samples
-    ways: list[tuple[NativeUse, tuple[Kind, ...]]] = [(user, _UNPACKS)]
+    ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
     if of_samples is None:
         ways += [(native, ("memory", "kernel")), (user, ("python",)), (user, ("arrays",))]
         if (user.share("python", "memory") or 0.0) >= LARGE:

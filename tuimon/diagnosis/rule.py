@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import Cell, Cells, Doing, Phase, gpu_idle_in, of_loop, of_step
+from tuimon.diagnosis.cells import Cell, CellPhase, Cells, Doing, gpu_idle_in, of_loop, of_step
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS, JUMP_AT_ONCE, JUMP_LASTS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import (
@@ -185,7 +185,7 @@ NUMA_NODES = Need("two NUMA nodes or more")
 NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
-class Rest(NamedTuple):
+class Unclaimed(NamedTuple):
     """The part of a step that no finding explains."""
 
     evidence: Evidence
@@ -201,10 +201,10 @@ class Rule(Struct, frozen=True):
     needs: tuple[Need, ...]
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
-    of_rest: Callable[[Rest], Finding | None] | None = None  # judges the time that no other explains
+    of_unclaimed: Callable[[Unclaimed], Finding | None] | None = None  # judges the time that no other explains
     claims_first: bool = False  # its findings claim their time first, even if other claims are longer
     #: Its findings claim the time that others leave; a finding that explains half of that is ranked before them.
-    claims_rest: bool = False
+    claims_leftovers: bool = False
     contradicts_order: bool = False  # any of its findings, unless benign, shows a fault of the loop
     #: Its finding without a cause is dropped if another finding shows a fault of the loop; a benign one ranks before
     #: findings that are not worth a fix.
@@ -249,7 +249,7 @@ class Claim(NamedTuple):
     ms_per_step: float | None  # of the training thread
 
 
-def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
+def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
     """The claim of a phase, without the cells of other rules: those of ``others``, and waits for the GIL and for ranks.
 
     Measured time that no sample locates stays with the phase (garbage collections with the code that makes the
@@ -262,13 +262,13 @@ def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
         return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
 
     whole = step.where(phase=(phase,))
-    is_most = sum(cell.cpu for cell in whole if is_others(cell)) >= MOST * whole.cpu
+    is_most = sum(cell.share for cell in whole if is_others(cell)) >= MOST * whole.share
 
     def is_claimed(cell: Cell) -> bool:
         return cell.phase == phase and not (is_others(cell) and (is_most or cell.basis != "measured"))
 
     error = row.error if row is not None else None
-    share = sum(cell.cpu for cell in step if is_claimed(cell))
+    share = sum(cell.share for cell in step if is_claimed(cell))
     ms = share * mean_ms if mean_ms is not None else None
     if evidence.gpu.steps is None:
         return Claim(share, error, Interval.around(share, error or 0.0), None, ms)
@@ -281,7 +281,7 @@ def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> flo
     """Share of the loop in which the training, or a worker it waits for, waits for a core that ``had_by`` occupies."""
     if evidence.training.delay_ratio is None:
         return None
-    return sum(cell.cpu for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
+    return sum(cell.share for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
 
 
 def is_sure(

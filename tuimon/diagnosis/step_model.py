@@ -128,7 +128,7 @@ _NOTHING = 1.005
 _SHARED_CORES = 0.65
 #: A rearrangement that saves a share of the step slows down the rest by at most this part of that share: 0 to 0.4 were
 #: measured in tests/scenarios and tests/explain_pairs.
-REST = 0.4
+SLOWDOWN_OF_REST = 0.4
 #: The gain of removing at least this share of the step has no upper end: our choice; beyond, each point of the share
 #: changes the gain by more than 7 %, and samples show shares only to within some points.
 OPEN_SHARE = 0.85
@@ -175,7 +175,7 @@ class StepModel(NamedTuple):
         certain = min(middle, max(1.0, gain(self._crowded(change), change, max(0.0, part.low))))
         low = min(certain, self._by_half(change, part.middle))
         if EDITS[change.what].least == "slower":
-            low = max(1.0, min(low, middle / (1.0 + REST * (1.0 - 1.0 / middle))))
+            low = max(1.0, min(low, middle / (1.0 + SLOWDOWN_OF_REST * (1.0 - 1.0 / middle))))
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))

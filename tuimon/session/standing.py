@@ -20,19 +20,19 @@ from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loa
 #: The state of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by
 #: waiting for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for
 #: other ranks; ``thread``: a thread for which the training does not wait; ``idle``: waits for work.
-Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
+StandingKind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
 #: The order in which groups are listed.
-_ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
+_ORDER: tuple[StandingKind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
 #: The groups that no headline names.
-BESIDE: tuple[Kind, ...] = ("thread", "idle")
+BESIDE: tuple[StandingKind, ...] = ("thread", "idle")
 #: The groups that wait for what their training makes.
-_WAITS: dict[Activity, Kind] = {"data": "batch", "ranks": "ranks"}
+_WAITS: dict[Activity, StandingKind] = {"data": "batch", "ranks": "ranks"}
 #: Waits for another thread of the process.
 FOR_THREAD: frozenset[Activity] = frozenset(("lock", "thread"))
 #: Waits that may last for ever without a fault: for work, an event, a connection. A lock is not among them, since it
 #: may be half of a deadlock.
 FOR_WORK: frozenset[Activity] = frozenset(("idle", "sleep", "prompt", "thread", "message", "child", "connection"))
-Role = Literal["rank", "worker", "thread"]
+StandingRole = Literal["rank", "worker", "thread"]
 #: The root of every thread's stack but the main one's.
 THREAD_ROOT = "_bootstrap"
 
@@ -40,8 +40,8 @@ THREAD_ROOT = "_bootstrap"
 class Standing(NamedTuple):
     """Threads at one place; the ranks of workers are those of their trainers."""
 
-    kind: Kind
-    role: Role
+    kind: StandingKind
+    role: StandingRole
     ranks: tuple[int, ...]  # of those whose rank is known, each once
     pids: tuple[int, ...]
     number: int  # threads; of processes without a stack, processes
@@ -65,7 +65,7 @@ def standing(record: Standstill) -> list[Standing]:
         unlisted[tuple(group.frames), group.outer] += group.more
     found: list[Standing] = []
     for (frames, outer), threads in alike.items():
-        parts: dict[tuple[Role, Kind], list[int]] = {}
+        parts: dict[tuple[StandingRole, StandingKind], list[int]] = {}
         for pid, tid in threads:
             trains, awaited = tid == training.get(pid, pid), waited_for.get(pid, set())
             parts.setdefault(_role_and_kind(frames, tid, processes.get(pid), trains, awaited), []).append(pid)
@@ -107,15 +107,15 @@ def _waited_for(record: Standstill, training: Mapping[int, int]) -> dict[int, se
 
 def _role_and_kind(
     frames: Sequence[Frame], tid: int, process: StandingProcess | None, trains: bool, waited_for: Set[int]
-) -> tuple[Role, Kind]:
+) -> tuple[StandingRole, StandingKind]:
     """A thread with this stack; ``waited_for``: the threads of its process that the training waits for."""
     activity = standing_activity(frames)
-    kind: Kind = _WAITS.get(activity, "own")
+    kind: StandingKind = _WAITS.get(activity, "own")
     if not trains and tid not in waited_for:
         return "thread", "idle" if activity in FOR_WORK else "thread"
     if not trains:
         return "thread", "helper" if activity == "lock" else kind
-    role: Role = "worker" if process is not None and process.role == "worker" else "rank"
+    role: StandingRole = "worker" if process is not None and process.role == "worker" else "rank"
     if process is not None and process.state == "stopped":
         return role, "stopped"
     if role == "worker":
@@ -124,14 +124,16 @@ def _role_and_kind(
 
 
 def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
-    by_reason: dict[tuple[Kind, str, bool], list[StandingProcess]] = {}
+    by_reason: dict[tuple[StandingKind, str, bool], list[StandingProcess]] = {}
     for each in processes:
         if each.pid not in seen:
-            kind: Kind = "stopped" if each.state == "stopped" else "ended" if each.state == "ended" else "unknown"
+            kind: StandingKind = (
+                "stopped" if each.state == "stopped" else "ended" if each.state == "ended" else "unknown"
+            )
             by_reason.setdefault((kind, each.unknown or "", each.role == "worker"), []).append(each)
     for (kind, reason, is_worker), rows in by_reason.items():
         pids = tuple(row.pid for row in rows)
-        role: Role = "worker" if is_worker else "rank"
+        role: StandingRole = "worker" if is_worker else "rank"
         yield Standing(kind, role, _ranks(rows), pids, len(rows), reason, None, ())
 
 

@@ -210,7 +210,7 @@ def _reason(process: Process) -> str:
     return f"{reason}; nothing marks its steps, and its stack samples show no training loop"
 
 
-Part = Literal[
+TimePart = Literal[
     "training",
     "restart",
     "import",
@@ -231,7 +231,7 @@ Part = Literal[
 #: whose stacks were taken, and the wait for a batch that had not come when the run ended;
 #: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
 #: programs such as an installation; ``prompt``: somebody at a debugger or a console.
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[TimePart, ...] = get_args(TimePart)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
 _WAITS = WAITS - {"sleep", "sync", "prompt"}
 #: The parts of the time before the loop that samples show.
@@ -242,15 +242,15 @@ class Goodput(Struct, frozen=True, gc=False):
     """Seconds of one process's wall time by part, exclusive: they add up to ``total_s``."""
 
     total_s: float
-    parts: Mapping[Part, float]  # those that took any time
-    loop: Mapping[Part, float] = {}  # of these, what lies between the first step and the last
+    parts: Mapping[TimePart, float]  # those that took any time
+    loop: Mapping[TimePart, float] = {}  # of these, what lies between the first step and the last
 
 
-def _divided(seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
+def _divided(seconds: float, taken: Mapping[TimePart, float], rest: TimePart) -> dict[TimePart, float]:
     """A stretch of time in seconds: each part takes at most the time that the parts before it have left, ``rest`` the
     remainder.
     """
-    left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
+    left_s, parts = max(0.0, seconds), defaultdict[TimePart, float](float)
     for part, part_s in taken.items():
         parts[part] += min(left_s, max(0.0, part_s))
         left_s -= min(left_s, max(0.0, part_s))
@@ -279,11 +279,11 @@ def goodput(session: Session) -> Goodput | None:
     for work, since_s, until_s in ((session.stacks[launcher].spent, started_s, own_s), (spent, own_s, begin_s)):
         known = work.before(since_s)
         divided.append(_divided(until_s - since_s, {each: known[each] for each in _BEFORE}, "set-up"))
-    loop: Mapping[Part, float] = {}
+    loop: Mapping[TimePart, float] = {}
     if stats.begin_s is not None:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         loop = _divided(last_s - begin_s, _in_loop(own, Span(begin_s, last_s)), "training")
-        after: dict[Part, float] = {
+        after: dict[TimePart, float] = {
             "checkpoint": spent.since_step["checkpoint"],
             "prompt": spent.since_step["prompt"],
             "evaluation": stats.since_step().eval_ns / 1e9,
@@ -300,7 +300,7 @@ def goodput(session: Session) -> Goodput | None:
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in parts if took_s}, loop)
 
 
-def _in_loop(own: ProcessView, loop: Span) -> dict[Part, float]:
+def _in_loop(own: ProcessView, loop: Span) -> dict[TimePart, float]:
     """The parts of the time from the first step to the last that are not training, the certain ones first."""
     stats, spent, sums = own.stats, own.stacks.spent, own.stats.in_loop()
     hangs = [(past.since_s, past.ended_s) for past in own.view.session.standstills.past if past.ended_s is not None]
@@ -328,7 +328,7 @@ def _waited_s(own: ProcessView) -> float:
     return stack.same_for_s if is_inside else 0.0
 
 
-def _tail(session: Session) -> Part:
+def _tail(session: Session) -> TimePart:
     """The part that the time since the last step belongs to."""
     state, standstills = run_state(session), session.standstills
     last = standstills.past[-1] if standstills.past else None

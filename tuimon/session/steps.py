@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from tuimon.bounds import HELD, has_room
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
@@ -310,8 +310,8 @@ class StepStats:
             if self.open_since_s is None and record.backwards:
                 self.open_since_s = record.t - record.window_s
         for step in record.rank_steps:
-            index, before_us, *parts_us = astuple(step)
-            self.shared.append(SharedStep(index, record.t - before_us / 1e6, *parts_us))
+            phases_us = step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
+            self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
         for part in (record,) if is_first else _parts(record):
             counts = dict(part.histogram)
             counts.update((~number, count) for number, count in self._told.counts(self._told_in(part)).items())

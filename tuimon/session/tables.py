@@ -42,7 +42,7 @@ class ByProcess(dict[int, T]):
     def __missing__(self, pid: int) -> T:
         return self._make(pid)
 
-    def held(self, pid: int) -> T:
+    def kept(self, pid: int) -> T:
         """The data of a process, kept from now on."""
         return self.setdefault(pid, self[pid])
 
@@ -108,15 +108,15 @@ class Tables:
             records.Threads: self._fold_threads,
             records.Stacks: self._fold_stacks,
             records.Frames: lambda record: self.trie.add_frames(record.first, record.frames),
-            records.Gil: lambda record: self.gil.held(record.pid).add_record(record),
-            records.Native: lambda record: self.native.held(record.pid).fold(
+            records.Gil: lambda record: self.gil.kept(record.pid).add_record(record),
+            records.Native: lambda record: self.native.kept(record.pid).fold(
                 record, {(each.tid, each.library, each.phase): each.samples for each in record.code}
             ),
             records.Loader: self._fold_loader,
             records.Gpu: lambda record: self.nodes.of_process(record.pid).add_gpu(record),
             records.GpuTime: self._fold_gpu_time,
             records.TorchMemory: self._fold_gpu_time,
-            records.Compiler: lambda record: self.compilers.held(record.pid).add_record(record),
+            records.Compiler: lambda record: self.compilers.kept(record.pid).add_record(record),
             records.MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             records.TraceTaken: self.traces.append,
             records.MachineMemory: lambda record: self.nodes.of_process(record.pid).add_memory(record),
@@ -233,7 +233,7 @@ class Tables:
         self.standstills.note_steps(record)
         if self.step_stats[record.pid].begins_anew(record):
             del self.step_stats[record.pid]
-        stats, stacks = self.step_stats.held(record.pid), self.stacks.held(record.pid)
+        stats, stacks = self.step_stats.kept(record.pid), self.stacks.kept(record.pid)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         processes = 1 if record.pid == self.trainer() else len(self.step_stats)
         workers = (self.threads[worker.pid].latest for worker in self.run_processes.workers(record.pid))
@@ -264,15 +264,15 @@ class Tables:
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
         tid, steps = self.stacks[record.pid].tid, self.step_stats[record.pid].total
-        self.threads.held(record.pid).add_window(record, tid, held_bytes, steps)
+        self.threads.kept(record.pid).add_window(record, tid, held_bytes, steps)
         self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
 
     def _fold_stacks(self, record: records.Stacks) -> None:
-        self.samplers.held(record.pid).add_window(record)
+        self.samplers.kept(record.pid).add_window(record)
         self.sampling_cost_s += record.cost_cpu_s
         if self.sampled_since_s is None:
             self.sampled_since_s = record.t - record.window_s
-        samples, process = self.stacks.held(record.pid), self.run_processes.known.get(record.pid)
+        samples, process = self.stacks.kept(record.pid), self.run_processes.known.get(record.pid)
         if process is not None and process.markers:
             samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
@@ -281,14 +281,14 @@ class Tables:
         if shown != (samples.has_whole_step, samples.forward_only):
             self.answers.clear()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):
-            self.stacks.held(launcher).spent.add_awaited(record)
+            self.stacks.kept(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 
     def _fold_loader(self, record: records.Loader) -> None:
-        self.loaders.held(record.pid).add_record(record)
+        self.loaders.kept(record.pid).add_record(record)
         if (record.fetches or record.counted) and record.role == "train":
-            self.stacks.held(record.pid).learn("loader")
+            self.stacks.kept(record.pid).learn("loader")
 
     def _fold_gpu_time(self, record: records.GpuTime | records.TorchMemory) -> None:
-        self.gpu_times.held(record.pid).add_record(record, self.step_stats[record.pid].first_step_s)
+        self.gpu_times.kept(record.pid).add_record(record, self.step_stats[record.pid].first_step_s)

@@ -50,7 +50,7 @@ _LOST, _SAMPLE = 2, 9
 #: Bytes of the kernel's ring: five seconds of a busy thread.
 _SIZE = mmap.PAGESIZE
 #: When a thread was sampled (ns, monotonic), and at which address; in its place: in the kernel, or the ring was full.
-Sample = tuple[int, int]
+NativeSample = tuple[int, int]
 IN_KERNEL, LOST = 1 << 64, -1
 #: Up to this level users may sample their own processes; it is the kernel's default, Debian and Ubuntu have a higher.
 _ALLOWS = 2
@@ -83,7 +83,7 @@ class ThreadClock:
         self._ring.close()
         os.close(self.fd)
 
-    def read(self) -> list[Sample]:
+    def read(self) -> list[NativeSample]:
         """The samples since the last call, in order.
 
         The kernel notes none while it runs for the thread. But each has the CPU time that the thread has used by then,
@@ -91,7 +91,7 @@ class ThreadClock:
         """
         words, now_ns = self._words, time.monotonic_ns()
         cpu_ns = int.from_bytes(os.read(self.fd, 8), sys.byteorder)
-        begin, length, samples, head = mmap.PAGESIZE // 8, _SIZE // 8, list[Sample](), words[_HEAD]
+        begin, length, samples, head = mmap.PAGESIZE // 8, _SIZE // 8, list[NativeSample](), words[_HEAD]
         at, end = words[_TAIL] // 8, head // 8
         while at < end:
             header, address, when_ns, used_ns = (words[begin + (at + word) % length] for word in range(4))
@@ -107,7 +107,7 @@ class ThreadClock:
         words[_TAIL] = head
         return samples + self._in_kernel(now_ns, cpu_ns)
 
-    def _in_kernel(self, until_ns: int, cpu_ns: int) -> list[Sample]:
+    def _in_kernel(self, until_ns: int, cpu_ns: int) -> list[NativeSample]:
         """The samples that are missing until a moment, by the thread's CPU time."""
         missing, since_ns = max(0, cpu_ns // PERIOD_NS - self._count), self._read_ns
         self._count, self._read_ns = self._count + missing, until_ns
@@ -144,7 +144,7 @@ class SampledProcess:
         self._mapped: list[tuple[int, int, str]] = []  # begin, end and library of each part that can be executed
         self._waiting: list[tuple[int, int, str]] = []  # when, thread and library of samples without a phase yet
 
-    def add_samples(self, tid: int, samples: Sequence[Sample]) -> None:
+    def add_samples(self, tid: int, samples: Sequence[NativeSample]) -> None:
         """Add samples of a thread; if one is in nothing that was mapped, what is mapped now is read."""
         is_new = any(self.library_at(address) == UNKNOWN for _, address in samples)
         if is_new and (maps := procfs.read_maps(self._pid)):  # none of one that has ended

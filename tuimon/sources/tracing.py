@@ -187,7 +187,7 @@ _LEVEL = 4
 #: Rows for tuimon's own events, above all others in Perfetto.
 _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 #: Steps, phases, and lines of the user's code.
-Parts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
+TracedParts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch]]
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
 TIMEOUT_S = 2.0
 #: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
@@ -253,7 +253,9 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
     return found
 
 
-def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int, *, force: bool = False) -> None:
+def write_trace(
+    raw_path: str, path: str, taken: TakenBy, parts: TracedParts, unix_ns: int, *, force: bool = False
+) -> None:
     """Write the file; ``parts`` are in ns of the monotonic clock, ``unix_ns`` is what to add for wall time.
 
     ``force``: as in ``output_file``. Raises TuimonError.
@@ -275,7 +277,7 @@ def _opened(path: str) -> int:
     return handle
 
 
-def copy_rest(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
+def copy_rest(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: TracedParts, unix_ns: int) -> None:
     """Copy the profiler's file with our parts behind its opening."""
     head = raw.read(HEAD_BYTES)
     opening = OPENING.search(head)
@@ -305,7 +307,7 @@ def _base_ns(raw: BinaryIO, before_events: bytes) -> int:
     return int(found[-1]) if found else 0
 
 
-def _events(parts: Parts, shift_ns: int) -> Iterable[dict[str, object]]:
+def _events(parts: TracedParts, shift_ns: int) -> Iterable[dict[str, object]]:
     yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": "tuimon"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": _PROCESS, "tid": 0, "args": {"sort_index": -1}}
     for category, row, stretches in zip((STEP, PHASE, LINE), (_STEPS, _PHASES, _LINES), parts, strict=True):

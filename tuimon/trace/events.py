@@ -113,7 +113,7 @@ _NAME = re.compile(r"(?P<file>[^()<>]*?\.py)\((?P<line>\d{1,9})\): (?P<function>
 _LIBRARIES = frozenset(("torch", "numpy", "site-packages", "tuimon", "lightning", "transformers", "accelerate"))
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """The kind of an event; from KERNEL on, events ran on a GPU."""
 
     OPERATOR = 0  # of torch: aten::mm

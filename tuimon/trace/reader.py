@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from tuimon.errors import TraceError
 from tuimon.text import plain, whole_number
 from tuimon.trace.events import (
+    EventKind,
     Events,
-    Kind,
     RawArgs,
     RawEvent,
     RawHead,
@@ -42,18 +42,18 @@ STEP, PHASE = "tuimon_step", "tuimon_phase"
 LINE = "tuimon_line"
 #: Kinds by kineto's categories, in the spelling of older versions as well.
 _KINDS = {
-    "cpu_op": Kind.OPERATOR,
-    "operator": Kind.OPERATOR,
-    "user_annotation": Kind.ANNOTATION,
-    "python_function": Kind.PYTHON,
-    "runtime": Kind.RUNTIME,
-    "cuda_runtime": Kind.RUNTIME,
-    "cuda_driver": Kind.RUNTIME,
-    "kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY,
-    "memcpy": Kind.MEMCPY,
-    "gpu_memset": Kind.MEMSET,
-    "memset": Kind.MEMSET,
+    "cpu_op": EventKind.OPERATOR,
+    "operator": EventKind.OPERATOR,
+    "user_annotation": EventKind.ANNOTATION,
+    "python_function": EventKind.PYTHON,
+    "runtime": EventKind.RUNTIME,
+    "cuda_runtime": EventKind.RUNTIME,
+    "cuda_driver": EventKind.RUNTIME,
+    "kernel": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.MEMCPY,
+    "memcpy": EventKind.MEMCPY,
+    "gpu_memset": EventKind.MEMSET,
+    "memset": EventKind.MEMSET,
 }
 _INT32 = 2**31 - 1
 _INT64 = 2**62
@@ -259,23 +259,26 @@ class _Builder:
             return
         kind = _KINDS.get(event.cat) or _KINDS.get(event.cat.lower())
         if kind is None and event.cat.endswith(("_runtime", "_driver")):  # hip, xpu, ...
-            kind = Kind.RUNTIME
+            kind = EventKind.RUNTIME
         if kind is None:
             return
         if len(self._trace.events) >= EVENTS_LIMIT:
             self._trace.dropped += 1
             return
         args = event.args or _NO_ARGS
-        device = _integer(args.device, _INT32) if kind >= Kind.KERNEL else None
+        device = _integer(args.device, _INT32) if kind >= EventKind.KERNEL else None
         named = self._name(event.name)
         track = self._track(event, device)
-        is_step = kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep")
+        is_step = kind == EventKind.ANNOTATION and str(event.name).startswith("ProfilerStep")
         if is_step and len(self._profiler_steps) < _STRETCHES_LIMIT:
             number = plain(str(event.name).partition("#")[2][:20])
             self._profiler_steps.append(TracedStretch(f"step {number}".strip(), begin_ns, end_ns))
-        if kind == Kind.OPERATOR and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None:
+        if (
+            kind == EventKind.OPERATOR
+            and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None
+        ):
             self._trace.products.append(product)
-        correlation = _integer(args.correlation, _INT64) or 0 if kind >= Kind.RUNTIME else 0
+        correlation = _integer(args.correlation, _INT64) or 0 if kind >= EventKind.RUNTIME else 0
         self._trace.events.add_event(kind, named, track, begin_ns, end_ns, correlation)
 
     def _name(self, name: object) -> int:
@@ -337,11 +340,11 @@ def _phases_in(events: Events, step: TracedStretch) -> list[TracedStretch]:
     backward: list[int] = []  # beginnings and ends
     for i in events.begun_in(step):
         name = events.name_of(i)
-        if events.kind[i] == Kind.ANNOTATION and name.startswith(_FETCH):
+        if events.kind[i] == EventKind.ANNOTATION and name.startswith(_FETCH):
             fetches.append(TracedStretch("data", events.begin_ns[i], events.end_ns[i]))
-        elif events.kind[i] == Kind.ANNOTATION and name.startswith(_OPTIMIZER):
+        elif events.kind[i] == EventKind.ANNOTATION and name.startswith(_OPTIMIZER):
             updates.append(TracedStretch("optimizer", events.begin_ns[i], events.end_ns[i]))
-        elif events.kind[i] == Kind.OPERATOR and name.startswith(_BACKWARD):
+        elif events.kind[i] == EventKind.OPERATOR and name.startswith(_BACKWARD):
             backward += (events.begin_ns[i], events.end_ns[i])
     known = fetches + updates
     if backward:

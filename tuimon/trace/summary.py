@@ -14,17 +14,17 @@ from msgspec.structs import asdict, replace
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import at, kernel_name, plain
 from tuimon.threshold import NEARLY_ALL
-from tuimon.trace.events import Events, Kind, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
+from tuimon.trace.events import EventKind, Events, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
 
-Interval = tuple[int, int]
+TimeRange = tuple[int, int]
 
 
 class Intervals:
     """The time in which something runs, with overlaps merged."""
 
-    def __init__(self, intervals: Iterable[Interval]) -> None:
+    def __init__(self, intervals: Iterable[TimeRange]) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
         for begin, end in sorted(intervals):
@@ -73,7 +73,7 @@ class TracedGpu:
         kernels: dict[int, int] = defaultdict(int)
         for i in works:
             self.streams[events.track[i]].append(i)
-            kernels[events.track[i]] += events.kind[i] == Kind.KERNEL
+            kernels[events.track[i]] += events.kind[i] == EventKind.KERNEL
         self.main = max(kernels, key=lambda track: kernels[track])
         self.busy = Intervals((events.begin_ns[i], events.end_ns[i]) for i in works)
         self._called = [self.called_ns(events, i) for i in self._main_works]
@@ -97,7 +97,7 @@ class TracedGpu:
 
     def totals(self, events: Events, span: TracedStretch) -> GpuTotals:
         begin_ns, end_ns = self.reached_ns(span.begin_ns), self.reached_ns(span.end_ns)
-        kernels = sum(events.kind[i] == Kind.KERNEL for i in self.works)
+        kernels = sum(events.kind[i] == EventKind.KERNEL for i in self.works)
         return GpuTotals(self.device, self.name, end_ns - begin_ns, self.busy.within_ns(begin_ns, end_ns), kernels)
 
 
@@ -108,9 +108,9 @@ def gpus_of(trace: Trace, whole: TracedStretch) -> list[TracedGpu]:
     launches: dict[int, int] = {}
     for i in range(len(events)):
         kind = events.kind[i]
-        if kind >= Kind.KERNEL:
+        if kind >= EventKind.KERNEL:
             works[trace.devices[events.track[i]] or 0].append(i)
-        elif kind == Kind.RUNTIME and events.correlation[i]:
+        elif kind == EventKind.RUNTIME and events.correlation[i]:
             launches[events.correlation[i]] = i
     return [TracedGpu(trace, device, works[device], launches, whole) for device in sorted(works)]
 
@@ -161,7 +161,7 @@ def _multiplies_alone(events: Events, gpu: TracedGpu, outer: dict[int, list[Prod
     begins = {track: [product.begin_ns for product in own] for track, own in outer.items()}
     for work in gpu.works:
         name = events.name_of(work).lower()
-        if events.kind[work] != Kind.KERNEL or not any(part in name for part in _MULTIPLY):
+        if events.kind[work] != EventKind.KERNEL or not any(part in name for part in _MULTIPLY):
             continue
         launch = gpu.launches.get(events.correlation[work])
         if launch is None:
@@ -211,7 +211,7 @@ def operator_rows(
         return events.name[operator], phases.name_at(events.begin_ns[operator])
 
     for i in events.begun_in(whole):
-        if events.kind[i] == Kind.OPERATOR:
+        if events.kind[i] == EventKind.OPERATOR:
             line = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
             sums[key_of(i)].add(nesting.self_ns[i], line)
     for gpu in gpus:
@@ -232,7 +232,7 @@ def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[TracedGpu]) ->
     sums: dict[tuple[int, str], _RowSum] = defaultdict(_RowSum)
     for gpu in gpus:
         for i in gpu.works:
-            if events.kind[i] == Kind.KERNEL:
+            if events.kind[i] == EventKind.KERNEL:
                 sums[events.name[i], phases.name_at(gpu.called_ns(events, i))].add(events.length_ns(i))
     rows = [TracedWork(events.names[n], phase, s.count, s.total_ns) for (n, phase), s in sums.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.name, row.phase))
@@ -276,7 +276,7 @@ class Nesting:
         self._is_user = [is_python_of_user(name) for name in events.names]
         stacks: dict[int, list[tuple[int, int, int]]] = {}  # of each track: end, operator and python of the open events
         for i in range(count):
-            if events.kind[i] < Kind.KERNEL:
+            if events.kind[i] < EventKind.KERNEL:
                 self._enter(events, i, stacks.setdefault(events.track[i], []))
 
     def _enter(self, events: Events, i: int, stack: list[tuple[int, int, int]]) -> None:
@@ -286,9 +286,9 @@ class Nesting:
         _, operator, python = stack[-1] if stack else (0, _NONE, _NONE)
         self.operator[i], self.python[i] = operator, python
         kind = events.kind[i]
-        if kind == Kind.RUNTIME:
+        if kind == EventKind.RUNTIME:
             return
-        if kind == Kind.OPERATOR:
+        if kind == EventKind.OPERATOR:
             length_ns = end_ns - begin_ns
             self.self_ns[i] = length_ns
             if operator != _NONE:
@@ -316,7 +316,7 @@ def cpu_waits(events: Events, nesting: Nesting, whole: TracedStretch) -> list[Cp
 
     A copy and the synchronisation after it in the same operator are one wait, under the copy: ``.cpu()`` makes both.
     """
-    threads = {events.track[i] for i in range(len(events)) if events.kind[i] == Kind.OPERATOR}
+    threads = {events.track[i] for i in range(len(events)) if events.kind[i] == EventKind.OPERATOR}
     found: list[CpuWait] = []
     latest: dict[int, int] = {}  # of each thread: the index in ``found`` of its latest wait
     for call, waited_ns in _calls(events, whole):
@@ -338,10 +338,10 @@ def _calls(events: Events, whole: TracedStretch) -> Iterator[tuple[int, int]]:
     pageable = {
         events.correlation[i]: events.end_ns[i]
         for i in range(len(events))
-        if events.kind[i] == Kind.MEMCPY and events.correlation[i] and "Pageable" in events.name_of(i)
+        if events.kind[i] == EventKind.MEMCPY and events.correlation[i] and "Pageable" in events.name_of(i)
     }
     for i in events.begun_in(whole):
-        if events.kind[i] != Kind.RUNTIME:
+        if events.kind[i] != EventKind.RUNTIME:
             continue
         length_ns = events.length_ns(i)
         copied_ns = pageable.get(events.correlation[i])
@@ -380,7 +380,7 @@ def summarize(trace: Trace) -> Summary:
         kernels=kernel_rows(events, phases, gpus),
         syncs=sync_rows(events, nesting, phases, cpu_waits(events, nesting, span), trace.lines),
         flops=None if trace.dropped or trace.ended_early else flops_of(trace.products, events, span, gpus),
-        has_lines=bool(trace.lines) or Kind.PYTHON in events.kind,
+        has_lines=bool(trace.lines) or EventKind.PYTHON in events.kind,
     )
 
 

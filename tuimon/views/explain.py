@@ -58,10 +58,10 @@ class CodeBlock(NamedTuple):
     code: str
 
 
-Part = Heading | Paragraph | Item | CodeBlock
+PagePart = Heading | Paragraph | Item | CodeBlock
 
 
-def parts_of(page: Page) -> Iterator[Part]:
+def parts_of(page: Page) -> Iterator[PagePart]:
     """The page without its title."""
     yield Paragraph(page.meaning)
     yield Heading("What to do")
@@ -122,7 +122,7 @@ def page_html(rule: str, cause: str | None = None) -> Markup:
     return Markup(f'<details class="explain">{summary}{body}</details>')
 
 
-def _element(part: Part) -> str:
+def _element(part: PagePart) -> str:
     match part:
         case Heading(text):
             return f"<h4>{escape(text)}</h4>"

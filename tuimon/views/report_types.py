@@ -18,7 +18,7 @@ from tuimon.session.gpus import GpuMeans
 from tuimon.session.phase_table import RangeRow
 from tuimon.session.progress import Progress
 from tuimon.session.stacks.set_up import Checkpoints
-from tuimon.session.state import Part, Unseen
+from tuimon.session.state import TimePart, Unseen
 from tuimon.session.steps import StepSummary
 
 Filled = TypeVar("Filled", bound=Struct)
@@ -133,7 +133,7 @@ class ProgressJson(Progress, frozen=True, omit_defaults=True):
 class GoodputPart(Struct):
     """A part of the wall time: ``training`` is the goodput, ``after`` the time since the last step."""
 
-    name: Part
+    name: TimePart
     seconds: float
     share: float
 

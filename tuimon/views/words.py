@@ -21,7 +21,7 @@ from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import ProcessView, Session
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
-from tuimon.session.state import OVER, Part, RunState, StateName, Unseen
+from tuimon.session.state import OVER, RunState, StateName, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
 from tuimon.threshold import TRACE
@@ -231,7 +231,7 @@ def list_lines(past: Past) -> list[str]:
     return lines
 
 
-_PARTS: dict[Part, str] = {
+_PARTS: dict[TimePart, str] = {
     "network": "calls over the network",
     "program": "waiting for other programs",
     "prompt": "at a prompt",
@@ -240,7 +240,7 @@ _PARTS: dict[Part, str] = {
 }
 
 #: Part of the wall time -> the phase in whose colour it is drawn; the other parts are grey.
-_COLOURS: dict[Part, str] = {
+_COLOURS: dict[TimePart, str] = {
     "training": "forward",
     "compile": "backward",
     "evaluation": "eval",

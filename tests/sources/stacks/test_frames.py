@@ -22,7 +22,7 @@ from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
     PER_PROCESS,
     PER_THREAD,
-    Stack,
+    RawStack,
     WindowStacks,
     most_frequent,
     shorten,
@@ -106,7 +106,7 @@ PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPP
     ],
 )
 def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leaves_the_path_to_backward(
-    inside: Stack, kept: Stack
+    inside: RawStack, kept: RawStack
 ) -> None:
     assert shorten((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
 
@@ -130,7 +130,7 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
         ((), ()),
     ],
 )
-def test_a_stack_is_shortened_down_to_what_shows_its_phase(stack: Stack, left: Stack) -> None:
+def test_a_stack_is_shortened_down_to_what_shows_its_phase(stack: RawStack, left: RawStack) -> None:
     assert stack[: telling_depth(stack, 0, FrameIds())] == left
 
 
@@ -145,7 +145,7 @@ def test_what_the_loops_lines_call_is_kept_be_it_by_a_library() -> None:
 def test_rare_stacks_keep_their_phase() -> None:
     """Forty lines of a model, each seen a little: most of them merge into "in a module", none is lost."""
     ids = FrameIds()
-    counts: Counter[Stack] = Counter({(MAIN, CALL, MODEL._replace(line=line)): 2 + line % 3 for line in range(40)})
+    counts: Counter[RawStack] = Counter({(MAIN, CALL, MODEL._replace(line=line)): 2 + line % 3 for line in range(40)})
     counts[(MAIN, STEP)] = 50
     counts[(MAIN, FETCH)] = 1
     listed, lost = most_frequent(counts, 12, ids)
@@ -159,7 +159,7 @@ def test_rare_stacks_keep_their_phase() -> None:
 
 def test_a_line_of_the_users_is_kept_beside_a_librarys_with_somewhat_more_samples() -> None:
     other = ITEM._replace(function="other")
-    counts: Counter[Stack] = Counter(
+    counts: Counter[RawStack] = Counter(
         {(MAIN, MODEL): 46, (MAIN, other): 40, (MAIN, ITEM, MODEL): 3, (MAIN, other, PIL): 5}
     )
     left = [((MAIN, MODEL), 46), ((MAIN, other), 45), ((MAIN, ITEM, MODEL), 3)]
@@ -170,7 +170,7 @@ def test_a_line_of_the_users_is_kept_beside_a_librarys_with_somewhat_more_sample
 def test_what_the_loop_calls_is_kept_as_far_as_there_is_room() -> None:
     run = RawFrame("/home/u/train.py", 44, "run")
     stacks = [(MAIN, run, ITEM._replace(function=f"f{n}"), PIL) for n in range(9)]
-    counts: Counter[Stack] = Counter({stack: n + 1 for n, stack in enumerate(stacks)})
+    counts: Counter[RawStack] = Counter({stack: n + 1 for n, stack in enumerate(stacks)})
     found, lost = most_frequent(counts, 8, FrameIds())
     assert (dict(found)[MAIN, run], lost) == (1 + 2, 0)
     assert {len(stack) for stack, _ in found} == {2, 3}
@@ -180,7 +180,7 @@ def test_a_fold_is_bounded() -> None:
     window = WindowStacks(FrameIds(), ProcessCode())
     total = 0
     for thread in range(10):
-        stacks: Counter[Stack] = Counter(
+        stacks: Counter[RawStack] = Counter(
             {(RawFrame(f"/home/u/{thread}.py", 1, "f"), RawFrame(f"/home/u/{i}.py", 1, "g")): 3 for i in range(30)}
         )
         total += stacks.total()

@@ -39,7 +39,7 @@ def missed(number: int, phi: float, pairs: int = 100) -> float:
     found = 0
     for pair in range(pairs):
         one, other = (log_mean(correlated(number, phi, 1000 * pair + side)) for side in (1, 2))
-        found += not difference(one, other).holds(0.0)
+        found += not difference(one, other).contains(0.0)
     return found / pairs
 
 

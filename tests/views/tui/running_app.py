@@ -28,7 +28,7 @@ def visible(app):
     return {pane.id for pane in app.board.panes if pane.display} - {"title"}
 
 
-ALL = frozenset({"verdict", "phases", "gpu", "output", "threads"})
+ALL = frozenset({"verdict", "step", "gpu", "output", "threads"})
 
 
 def texts(lines):

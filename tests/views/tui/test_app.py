@@ -44,9 +44,9 @@ async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monk
         await pilot.pause()
     names = [name for name, _ in painted]
     first = {name: painted[names.index(name)][1] for name in set(names)}
-    assert "Step" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
+    assert "Step" in first["step"] and "47.1 ms" in first["step"] and "worker 0" in first["threads"]
     assert "quit" in first["keys"] and "tuimon" in first["keys"]
-    assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
+    assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("step", "keys"))
 
 
 async def test_only_changed_lines_are_painted_again():
@@ -62,7 +62,7 @@ async def test_only_changed_lines_are_painted_again():
 
 
 @pytest.mark.parametrize(
-    ("key", "name"), list(zip("12345", ("phases", "gpu", "output", "threads", "verdict"), strict=True))
+    ("key", "name"), list(zip("12345", ("step", "gpu", "output", "threads", "verdict"), strict=True))
 )
 async def test_digits_hide_and_show_panes(key, name):
     async with running(streams.input_bound(5)) as (app, pilot):
@@ -78,8 +78,8 @@ async def test_zoom_and_back():
         assert visible(app) == {"verdict", "threads"}
         await pilot.press("escape")
         assert visible(app) == ALL and app.focused is app.board.threads
-        await pilot.press("tab", "tab", "enter")  # threads -> verdict -> phases
-        assert visible(app) == {"verdict", "phases"}
+        await pilot.press("tab", "tab", "enter")  # threads -> verdict -> step
+        assert visible(app) == {"verdict", "step"}
         await pilot.press("z")
         assert visible(app) == ALL
 
@@ -91,7 +91,7 @@ async def test_tab_goes_round():
         for _ in range(6):
             await pilot.press("tab")
             seen.append(app.focused.id)
-        assert seen == ["verdict", "phases", "gpu", "output", "threads", "verdict"]
+        assert seen == ["verdict", "step", "gpu", "output", "threads", "verdict"]
         await pilot.press("shift+tab")
         assert app.focused.id == "threads"
 
@@ -234,19 +234,19 @@ async def test_sort_cycles():
 async def test_pause_freezes_the_picture_and_goes_on_folding(key):
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):
-        before = text(app, "phases")
+        before = text(app, "step")
         await pilot.press(key)
         assert " PAUSED" in text(app, "title")
         monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
         app.tick()
         await pilot.pause()
-        assert text(app, "phases") == before
+        assert text(app, "step") == before
         assert monitor.session.now_s == 6.0
         await pilot.press("down", "s")  # the table can still be looked through
         await pilot.press(key)
         app.tick()
         await pilot.pause()
-        assert text(app, "phases") != before and " PAUSED" not in text(app, "title")
+        assert text(app, "step") != before and " PAUSED" not in text(app, "title")
 
 
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
@@ -353,7 +353,7 @@ async def test_ticks_without_news_collect_only_the_output(monkeypatch, tmp_path)
         monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
         app.tick()
         await pilot.pause()
-        assert "peak" in text(app, "phases") or "150 ms" in text(app, "phases")
+        assert "peak" in text(app, "step") or "150 ms" in text(app, "step")
 
 
 # -- key I: hooks for a training that was attached to
@@ -425,7 +425,7 @@ LOADERS = WantedRows(30, 300, 40, loaders=80)
 
 def test_a_normal_screen():
     boxes = lay_out(120, 40, ALL, ONE_GPU)
-    assert boxes["phases"] == Box(0, 4, 60, 20)
+    assert boxes["step"] == Box(0, 4, 60, 20)
     assert boxes["gpu"] == Box(60, 4, 60, 7)
     assert boxes["output"] == Box(60, 11, 60, 13)
     assert boxes["threads"] == Box(0, 24, 120, 15)
@@ -435,14 +435,14 @@ def test_a_normal_screen():
 def test_without_a_gpu_one_line_says_so():
     boxes = lay_out(120, 40, ALL, NO_GPU)
     assert boxes["gpu"] == Box(0, 38, 120, 1)
-    assert boxes["output"].height == boxes["phases"].height
+    assert boxes["output"].height == boxes["step"].height
 
 
 def test_a_narrow_screen_has_one_column_by_importance():
-    assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
-    assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
-    assert set(lay_out(80, 12, ALL, ONE_GPU)) == {"title", "verdict", "phases"}
-    heights = [lay_out(80, 24, ALL, wanted)["phases"].height for wanted in (NEITHER, RANKS)]
+    assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "step", "threads", "gpu"}
+    assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "step", "threads", "gpu", "output"}
+    assert set(lay_out(80, 12, ALL, ONE_GPU)) == {"title", "verdict", "step"}
+    heights = [lay_out(80, 24, ALL, wanted)["step"].height for wanted in (NEITHER, RANKS)]
     assert heights == [10, 12]  # those of the ranks come before further threads
 
 
@@ -523,8 +523,8 @@ async def test_a_click_on_a_key_presses_it():
 async def test_a_drag_over_the_panes_copies_nothing():
     async with running(streams.input_bound(5)) as (app, pilot):
         app.copy_to_clipboard("kept")
-        await pilot.mouse_down("#phases", offset=(3, 2))
-        await pilot.hover("#phases", offset=(20, 4))
-        await pilot.mouse_up("#phases", offset=(20, 4))
+        await pilot.mouse_down("#step", offset=(3, 2))
+        await pilot.hover("#step", offset=(20, 4))
+        await pilot.mouse_up("#step", offset=(20, 4))
         await pilot.pause()
         assert app.clipboard == "kept"

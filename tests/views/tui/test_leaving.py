@@ -261,8 +261,8 @@ def test_output_waits_where_another_program_has_made_the_terminal_non_blocking(t
 
 async def test_an_inferred_table_says_so():
     async with running(streams.inferred()) as (app, _):
-        assert "inferred from stack samples" in app.board.query_one("#phases").border_title
-        assert "~" in text(app, "phases") and "not started by tuimon run" in text(app, "phases")
+        assert "inferred from stack samples" in app.board.query_one("#step").border_title
+        assert "~" in text(app, "step") and "not started by tuimon run" in text(app, "step")
         assert "not captured" in text(app, "output")
 
 

@@ -23,7 +23,7 @@ from ..torch_compat.unobserved import ByObject, attributes, has_plain_size, is_t
 DUE_NS = 100_000_000
 #: A batch that took long to measure is followed by a pause this many times as long, up to 1 s: most take 6 us, one of
 #: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
-REST = 5000
+PAUSE_FACTOR = 5000
 _MOST_NS = 1_000_000_000
 #: Fetches in a round: if loaders take turns, a batch of each is measured.
 _ROUND_FETCHES = 4
@@ -90,7 +90,7 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
         if figure is not None:
             runtime.emit(kind, figure, loader)
     end_ns = monotonic_ns()
-    _rest_until_ns = max(_rest_until_ns, end_ns + min(REST * (end_ns - begin_ns), _MOST_NS))
+    _rest_until_ns = max(_rest_until_ns, end_ns + min(PAUSE_FACTOR * (end_ns - begin_ns), _MOST_NS))
 
 
 def _figures(batch: Any) -> Optional[Tuple[int, int, Optional[int]]]:

@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.process import ProcessEvidence
 from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
-from tuimon.native_code import Kind, NativeUse
+from tuimon.native_code import CodeKind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import ProcessView
@@ -23,7 +23,7 @@ from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
 #: Activities in torch, and the kinds of libraries that run meanwhile.
 _IN_TORCH: tuple[Activity, ...] = ("torch", "sync", "transfer")
-_OF_TORCH: tuple[Kind, ...] = ("torch", "math", "pool", "driver", "jit")
+_OF_TORCH: tuple[CodeKind, ...] = ("torch", "math", "pool", "driver", "jit")
 
 
 class Evidence(ProcessEvidence, frozen=True, dict=True):

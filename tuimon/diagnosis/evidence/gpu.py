@@ -238,8 +238,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
                 for name, (span, idle) in phases.items()
             }
             by_events = Interval.sum_of(phase.idle for phase in phases.values()).up_to(by_counters.high)
-        idle = by_events.joined(by_counters) if by_counters is not None else by_events
-        agree = by_counters is None or by_events.meets(by_counters)
+        idle = by_events.reconciled(by_counters) if by_counters is not None else by_events
+        agree = by_counters is None or by_events.overlaps(by_counters)
         outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
         found = GpuSteps(
             time=time._replace(idle=idle, phases=phases),

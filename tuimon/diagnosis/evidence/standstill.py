@@ -30,7 +30,7 @@ LEAST_S = 10.0
 #: that nobody empties is full by then.
 _GONE_S = 60.0
 #: The reason why a program stays after its training: it sleeps, or waits for a thread of its own.
-Rest = Literal["sleep", "thread"]
+StaysFor = Literal["sleep", "thread"]
 #: The object of a process's wait outside its training. ``prompt``: somebody at a debugger or a console; ``work``: new
 #: work, or anything else once the training is over; ``slow``: something that may rightly take long, such as a
 #: checkpoint, the network, another program, a sleep; ``unknown``: since it stands still, its stack has been neither
@@ -211,7 +211,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return bool(self._taken_stack(self.pid, self.pid)) and not self._taken_stack(self.pid, tid)
 
     @cached_property
-    def rests(self) -> Rest | None:
+    def stays_for(self) -> StaysFor | None:
         """The reason why the main thread stays after its training; None for a server, and if it is unknown."""
         row = self._process(self.pid)
         if row is None or not row.has_left or row.listens or self.tid != self.pid:

@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.run import used_gpus
-from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, Rest, last_seen
+from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, StaysFor, last_seen
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
@@ -212,7 +212,7 @@ _GONE = (
 #: groups of equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
 #: By the way in which a program rests after its training: words for it, and how to end it.
-_RESTS: dict[Rest, tuple[str, str]] = {
+_STAYS_FOR: dict[StaysFor, tuple[str, str]] = {
     "sleep": ("sleeps", "leave out the sleep, or call sys.exit() instead"),
     "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
 }
@@ -370,15 +370,15 @@ def not_ended(evidence: Evidence) -> Finding | None:
     held = used_gpus(evidence.view, evidence.here.node)
     # if a process of the run computes, or a kernel of it runs, an evaluation or an upload may go on
     used = [each.cpu_ratio + each.childrens_cores for each in threads if each.cpu_ratio is not None]
-    if len(used) < len(threads) or max(used, default=1.0) > SMALL or stays.rests is None or idle_s < IDLE_S:
+    if len(used) < len(threads) or max(used, default=1.0) > SMALL or stays.stays_for is None or idle_s < IDLE_S:
         return None
     if any((row.latest.util_ratio or 0.0) >= TRACE for row in held):
         return None
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
-    rests, how = _RESTS[stays.rests]
+    does, how = _STAYS_FOR[stays.stays_for]
     return verdict(
-        f"the training ended {after(still.quiet_s)} ago, and the process {rests}{f' and holds {what}' if what else ''}",
+        f"the training ended {after(still.quiet_s)} ago, and the process {does}{f' and holds {what}' if what else ''}",
         f"end the program after its training: {how}",
         severity="warning" if held and idle_s >= LONG_S else "info",
         at=stays.others or stays.place,
@@ -390,4 +390,4 @@ def not_ended(evidence: Evidence) -> Finding | None:
 
 def is_over(still: QuietRanks) -> bool:
     """True if every rank of a training has left all loops in which it trained, and rests."""
-    return all(rank.rests is not None for rank in still.ranks)
+    return all(rank.stays_for is not None for rank in still.ranks)

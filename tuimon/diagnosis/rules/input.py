@@ -29,7 +29,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bound
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.rest import sleep_that_paces
+from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
@@ -69,7 +69,7 @@ class Facts(Struct, frozen=True, dict=True):
         taken, left = dict[int, float](), self.cells
         for number, row in enumerate(CAUSES):
             if row.when(self):
-                taken[number] = sum(cell.cpu for cell in left if row.takes(cell))
+                taken[number] = sum(cell.share for cell in left if row.takes(cell))
                 left = tuple(cell for cell in left if not row.takes(cell))
         return CAUSES[max(reversed(taken), key=taken.__getitem__)]
 
@@ -200,8 +200,8 @@ class Facts(Struct, frozen=True, dict=True):
 
     def _awaits_processes(self, *, messages: bool) -> bool:
         by_them = (cell for cell in self.cells if cell.via[:1] == ("process",))
-        part = sum(cell.cpu for cell in by_them if (cell.doing == "message") is messages)
-        return part >= MOST * sum(cell.cpu for cell in self.cells)
+        part = sum(cell.share for cell in by_them if (cell.doing == "message") is messages)
+        return part >= MOST * sum(cell.share for cell in self.cells)
 
     @property
     def is_held_up(self) -> bool:

@@ -33,7 +33,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     Without the work of those threads a step takes 1 - share of its time.
     """
     found, waits = evidence.contention, of_loop(evidence).where(via="gil")
-    lost, queued = waits.cpu, waits.where(via="batch").cpu
+    lost, queued = waits.share, waits.where(via="batch").share
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or the training thread mainly waits at its queue: see input_bound
     place, others = found.place, evidence.others.values()
@@ -83,7 +83,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     """
     totals, every = evidence.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
-    share = sum(cell.cpu for cell in of_loop(evidence).where(doing={"gc"}) if not cell.via)
+    share = sum(cell.share for cell in of_loop(evidence).where(doing={"gc"}) if not cell.via)
     if (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
         every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
@@ -189,7 +189,7 @@ def guard_of(reason: str) -> Guard:
 )
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread still compiles its model after the first steps, because it does so for each new input."""
-    share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
+    share = sum(cell.share for cell in of_step(evidence) if _compiles(cell))
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
     # the first compilation is not counted

@@ -14,14 +14,14 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import STEPS, Rest, Rule, is_sure
+from tuimon.diagnosis.rule import STEPS, Rule, Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
+from tuimon.diagnosis.rules.unclaimed import against_order, is_in_order, pass_in_words
 from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
-from tuimon.native_code import Kind
+from tuimon.native_code import CodeKind
 from tuimon.records import MODEL, PASSES
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.samples import Samples
@@ -31,7 +31,7 @@ from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 #: Kinds of code in forward and backward that run no faster on a GPU.
-_NOT_OF_MODEL: tuple[Kind, ...] = ("python", "arrays", "codec", "compression", "parser")
+_NOT_OF_MODEL: tuple[CodeKind, ...] = ("python", "arrays", "codec", "compression", "parser")
 #: Activities in which a line's text decides, provided that nothing waits for a GPU: ``int(x.item())`` is Python too.
 _AT_WORK = ("python", "sync")
 #: A call that makes a tensor out of Python's numbers, one by one.
@@ -108,28 +108,28 @@ def _runs(evidence: Evidence) -> float:
     return used if used is not None else 1.0  # the process's, if the kernel does not report waits for a core
 
 
-def on_the_cpu(rest: Rest) -> Finding | None:
+def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     """The model computes on the CPU, or waits for a core, for most of the step; other waits do not count as
     computation.
     """
-    evidence = rest.evidence
+    evidence = unclaimed.evidence
     if evidence.gpu.is_used is not False:
         return None
-    compute = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
+    compute = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
     share = sum(compute.values())
-    most = share + rest.cells.where(phase=PASSES, via="core").cpu
+    most = share + unclaimed.cells.where(phase=PASSES, via="core").share
     unsure = max((row.error or 0.0 for row in evidence.phases.rows if row.name in PASSES), default=0.0)
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
     used, hot = evidence.cpu_ratio, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
-    against = list(against_order(rest))
+    against = list(against_order(unclaimed))
     warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), *warned]
     mends.append(_to_gpu(evidence))
     fixes = [action for action in mends if action is not None]
-    if not fixes and not against and is_in_order(rest):
+    if not fixes and not against and is_in_order(unclaimed):
         fixes = ["leave it as it is: nothing holds the loop back, and the time is the model's own work"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
@@ -153,7 +153,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     Rule,
     "Computes on the CPU",
     needs=(STEPS,),
-    of_rest=on_the_cpu,
+    of_unclaimed=on_the_cpu,
     only_in_order=True,
     causes=("python", "padding", "repeated_backward", "unused_gradients"),
     takes=lambda cell, finding: (
@@ -195,7 +195,7 @@ def needless_work(evidence: Evidence) -> Iterator[Finding]:
     if gpu is not None:
         computes = {name: gpu.phases[name].span for name in MODEL}
     else:  # work that is left out waits for no core
-        computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
+        computes = {name: step.computing.where({name}).share + step.where({name}, via="core").share for name in MODEL}
     backward = computes["backward"]
     found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
     yield from (each for each in found if each is not None)

@@ -82,8 +82,8 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None
     least = min(measured, key=lambda rank: rank.share)
     divided = cells(evidence)
-    for_cores = divided.where(via="rank").where(via="core").cpu
-    if least.exchange is None and for_cores > divided.where(doing={"exchange"}).cpu:
+    for_cores = divided.where(via="rank").where(via="core").share
+    if least.exchange is None and for_cores > divided.where(doing={"exchange"}).share:
         return None  # the others come late because they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None

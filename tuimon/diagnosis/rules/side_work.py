@@ -22,7 +22,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
+from tuimon.diagnosis.rules.unclaimed import sleep_that_paces, wait
 from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
@@ -49,7 +49,7 @@ _OF_UPDATE = re.compile(
     needs=(STEPS, SAMPLES),
     causes=("checkpoint", "network", "evaluation"),
     contradicts_order=True,
-    of_rest=wait,
+    of_unclaimed=wait,
     takes=lambda cell, finding: (
         cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
     ),

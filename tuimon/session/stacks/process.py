@@ -14,7 +14,7 @@ from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.set_up import Doing, Spent, UnmarkedSteps, doing_after
+from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, doing_after
 from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
@@ -167,7 +167,7 @@ class ProcessStacks:
         self._seen = Seen((), self._passes)
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
-        self.doing: Doing | None = None  # before its first step
+        self.doing: CurrentWork | None = None  # before its first step
         self.spent = Spent()
         self.latest_s: float | None = None  # the end of the latest window with samples
 

@@ -154,7 +154,7 @@ def _trains(node: StackNode, is_known: bool) -> bool:
     return is_known or any(frame.user for frame in node.before("backward", "optimizer"))
 
 
-class Doing(NamedTuple):
+class CurrentWork(NamedTuple):
     """The work of a main thread, its start, and its line of the user's code."""
 
     words: str  # "importing transformers", "preparing data"
@@ -162,7 +162,7 @@ class Doing(NamedTuple):
     place: Place | None  # None while it imports
 
 
-def doing_after(before: Doing | None, window: Window, pid: int) -> Doing | None:
+def doing_after(before: CurrentWork | None, window: Window, pid: int) -> CurrentWork | None:
     """The work of a main thread at the end of a window, given that before it.
 
     Windows of one second that are mostly at these places, and what is known at the end of each::
@@ -179,7 +179,7 @@ def doing_after(before: Doing | None, window: Window, pid: int) -> Doing | None:
         return before
     ((words, place), _), *_ = counts.most_common(1)
     goes_on = before is not None and _function(before.words, before.place) == _function(words, place)
-    return Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
+    return CurrentWork(words, before.since_s if before is not None and goes_on else window.begin_s, place)
 
 
 def _doing(node: StackNode) -> tuple[str, Place | None]:

@@ -14,7 +14,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.schedule import ProcessKey
-from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, shorten
+from tuimon.sources.stacks.shorten import NO_PATH, Function, RawStack, shorten
 from tuimon.torch_code import is_backward_entry
 
 #: The only statement of a command that pip or another installer has made: ``sys.exit(main())``.
@@ -103,7 +103,7 @@ class LoopReports:
         self._commands: dict[ProcessKey, str | None] = {}  # what processes run of those, until one trains
         self._trains = False
 
-    def path_of(self, key: ProcessKey, samples: Counter[Stack], code: ProcessCode) -> tuple[Function, ...]:
+    def path_of(self, key: ProcessKey, samples: Counter[RawStack], code: ProcessCode) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
         If no code of the user's does, the package that is the program counts as the user's code from now on; before any
@@ -126,7 +126,7 @@ class LoopReports:
             self._suppose_program(key, samples, code)
         return self._paths.get(key, NO_PATH)
 
-    def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], code: ProcessCode) -> None:
+    def _suppose_program(self, key: ProcessKey, samples: Counter[RawStack], code: ProcessCode) -> None:
         """Count a program as the user's before it trains, so that its own lines show its preparations."""
         self._commands[key] = command_of(samples.most_common(1)[0][0], code)
         commands = set(self._commands.values())

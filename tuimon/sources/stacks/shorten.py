@@ -23,7 +23,7 @@ _DEPTH = 48
 #: below them.
 _USERS_WEIGHT = 2
 
-Stack = tuple[RawFrame, ...]  # root first
+RawStack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
 #: Functions of a library that give its loop the next batch, be it as a generator.
 _GIVES_BATCH = ("__next__", "__iter__")
@@ -33,7 +33,7 @@ NO_PATH: tuple[Function, ...] = ()
 
 def shorten(
     stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH, *, whole: bool = False
-) -> Stack:
+) -> RawStack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
     An import by a line of the user's keeps its outermost frame, which is in no phase wherever it is, and the outermost
@@ -99,7 +99,7 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
     return found
 
 
-def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
+def loop_depth(counts: Counter[RawStack], ids: FrameIds) -> int:
     """How many of the user's functions most samples have in common, counted from the root: down to the loop."""
     half = counts.total() / 2
     depth = 0
@@ -116,7 +116,7 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
         depth += 1
 
 
-def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
+def telling_depth(stack: RawStack, depth: int, ids: FrameIds) -> int:
     """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, even through a
     library.
 
@@ -143,7 +143,7 @@ def telling_depth(stack: Stack, depth: int, ids: FrameIds) -> int:
     return min(telling + 1, len(stack))
 
 
-def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[list[tuple[Stack, int]], int]:
+def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[list[tuple[RawStack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
     The rarest count for their callers, frame by frame, as far as these show the same phase: of ``main forward linear``
@@ -153,7 +153,7 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
         return counts.most_common(), 0
     kept = Counter(counts)
 
-    def weight(stack: Stack) -> int:
+    def weight(stack: RawStack) -> int:
         return kept[stack] * (_USERS_WEIGHT if ids.traits(stack[-1]).user else 1)
 
     loop = loop_depth(counts, ids)
@@ -170,7 +170,7 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
     return listed, counts.total() - sum(count for _, count in listed)
 
 
-def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
+def is_parked(counts: Counter[RawStack], ids: FrameIds) -> bool:
     """True if a thread stayed in one frame outside the user's code and torch: a pool, a feeder, a progress bar."""
     if len(counts) != 1:
         return False
@@ -190,9 +190,9 @@ class WindowStacks:
         self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
         self.folded = 0  # samples that are in no stack
 
-    def add_thread(self, tid: int, thread: str, stacks: Counter[Stack], matters: bool) -> None:
+    def add_thread(self, tid: int, thread: str, stacks: Counter[RawStack], matters: bool) -> None:
         """Add one thread's stacks, as they were sampled."""
-        short: Counter[Stack] = Counter()
+        short: Counter[RawStack] = Counter()
         path = self._path if matters else NO_PATH
         for stack, count in stacks.items():
             if stack:

@@ -35,9 +35,9 @@ from tuimon.views.comparison.result import (
 from tuimon.views.comparison.runs import (
     LEAST_BATCHES,
     Estimate,
-    Figure,
     Run,
     Runs,
+    StepFigure,
     difference,
     estimate,
     phase_ms,
@@ -186,7 +186,7 @@ class _Quantity(NamedTuple):
 
     name: str
     unit: Unit
-    figure: Figure
+    figure: StepFigure
     widened: Interval | None = None  # by what others may have cost; its estimates are logarithms in that case
 
     def on(self, runs: Runs) -> Estimate:
@@ -244,7 +244,7 @@ def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int, estim
         interval = Interval(before * math.expm1(interval.low), before * math.expm1(interval.high))
     elif before >= 0:
         interval = Interval(max(interval.low, -before), interval.high)  # nothing takes less than no time
-    significant = not strict.holds(0.0)
+    significant = not strict.contains(0.0)
     return Row(quantity.name, quantity.unit, before, after, after - before, *interval, significant, estimated)
 
 
@@ -272,8 +272,8 @@ class _Cells:
                 key = (cell.phase, doing, cell.via, os.path.basename(place.file), place.function)
                 self.at[key] = cell, place
                 value, variance, _ = self._found.get(key, Estimate(0.0))
-                variance += (max(cell.between.error / 1.96, 1 / max(1, run.samples)) * each_ms) ** 2
-                self._found[key] = Estimate(value + cell.cpu * each_ms, variance)
+                variance += (max(cell.interval.error / 1.96, 1 / max(1, run.samples)) * each_ms) ** 2
+                self._found[key] = Estimate(value + cell.share * each_ms, variance)
 
     def ms(self, key: _Key) -> Estimate:
         """The time of one cell; if no sample shows it, it is as certain as with one sample."""
@@ -303,7 +303,7 @@ def _lines(before: Runs, after: Runs) -> list[LineChange]:
                 difference_ms=now.value - was.value,
                 low_ms=interval.low,
                 high_ms=interval.high,
-                significant=not strict.holds(0.0),
+                significant=not strict.contains(0.0),
                 phase=cell.phase,
                 doing=cell.doing,
                 via=list(cell.via),

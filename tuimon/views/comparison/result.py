@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tuimon.diagnosis.cells import Doing, Phase, Via
+from tuimon.diagnosis.cells import CellPhase, Doing, Via
 from tuimon.views.report_types import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
@@ -74,7 +74,7 @@ class LineChange(msgspec.Struct, frozen=True):
     low_ms: float
     high_ms: float
     significant: bool
-    phase: Phase
+    phase: CellPhase
     doing: Doing
     via: list[Via] = msgspec.field(default_factory=list)
 

@@ -61,7 +61,7 @@ _LASTING = (0.05, 0.1)
 #: A pace that shifts once is wider yet.
 _SEEN_OF_FLICKER, _LASTING_FREEDOM = 0.70, 1.4
 #: A figure of one of a run's stretches.
-Figure = Callable[["Run", StepStretch], float]
+StepFigure = Callable[["Run", StepStretch], float]
 
 
 class Run(Struct, frozen=True, kw_only=True, dict=True):
@@ -182,7 +182,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
     taken = [row.taken_ratio for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
-    in_steps = sum(cell.cpu for cell in divided if cell.phase in STEP) or 1.0
+    in_steps = sum(cell.share for cell in divided if cell.phase in STEP) or 1.0
     return Run(
         name=name,
         facts=facts,
@@ -191,7 +191,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         phase_errors={row.name: row.error or 0.0 for row in own.phases.rows if row.estimated},
         between_parts=own.split.parts,
         cells=[
-            (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
+            (replace(cell, share=cell.share / in_steps, bounds=cell.interval.times(1 / in_steps), node=None), place)
             for cell in divided
             for place in ((cell.node and cell.node.place) or NOWHERE,)
             if cell.phase in PHASE_COLUMNS
@@ -241,7 +241,7 @@ class Estimate(NamedTuple):
         return Estimate(self.value, both, both * both / shares if shares > 0 else math.inf)
 
 
-def estimate(runs: Runs, figure: Figure, variance: float = 0.0, *, is_log: bool = False) -> Estimate:
+def estimate(runs: Runs, figure: StepFigure, variance: float = 0.0, *, is_log: bool = False) -> Estimate:
     """A figure of the mean step of one side, or its logarithm.
 
     ``variance``: of an error that the variation between the blocks of a single run does not show.

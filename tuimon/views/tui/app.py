@@ -72,7 +72,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("K,k", "trace", "trace"),  # k alone moves up where a list has the focus
         Binding("z,enter", "zoom", "zoom"),
         Binding("space,p", "pause", "pause"),
-        Binding("1", "toggle_pane('phases')", "panes", key_display="1-6 Tab"),
+        Binding("1", "toggle_pane('step')", "panes", key_display="1-6 Tab"),
         Binding("d", "theme", "light/dark"),
         Binding("e", "export", "export"),
         Binding("escape", "step_back", show=False),

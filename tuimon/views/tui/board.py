@@ -22,8 +22,8 @@ from tuimon.views.tui.drawing.lines import Line, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
-from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted, rank_rows_wanted
 from tuimon.views.tui.panes.ranks_pane import RanksPane
+from tuimon.views.tui.panes.step_pane import StepPane, phase_rows_wanted, rank_rows_wanted
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
 from tuimon.views.tui.panes.verdict_pane import ROWS, VerdictPane
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
 
 #: Panes by importance: when rows are short, the last give way first.
-IMPORTANCE = ("verdict", "phases", "loaders", "threads", "gpu", "output")
+IMPORTANCE = ("verdict", "step", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW = 100
 _ROOM_TO_WRAP = 20  # rows of the screen from which the verdict has more than its least
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 44  # rows beyond which a chart gains nothing
-_LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
+_LEAST = {"step": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 
 class Box(NamedTuple):
@@ -54,13 +54,13 @@ class Box(NamedTuple):
 class WantedRows(NamedTuple):
     """The rows of content that each pane could fill; ``lines``: the panes that show only one line with a reason."""
 
-    phases: int
+    step: int
     threads: int
     gpu: int
     lines: frozenset[str] = frozenset()
     loaders: int = 1
     verdict: int = 3
-    ranks: int = 0  # of the phases', down to those of the ranks
+    ranks: int = 0  # of the Step pane, down to those of the ranks
 
 
 def lay_out(
@@ -103,7 +103,7 @@ def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[
     others = panes - set(single)
     if not others or not single:
         return _columns(body, panes, wanted)
-    lines = single[: max(body.height - _LEAST["phases"] - _LEAST["threads"], 0)]
+    lines = single[: max(body.height - _LEAST["step"] - _LEAST["threads"], 0)]
     upper = body._replace(height=body.height - len(lines))
     below = {name: Box(body.x, upper.y + upper.height + at, body.width, 1) for at, name in enumerate(lines)}
     return _columns(upper, others, wanted) | below
@@ -111,7 +111,7 @@ def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[
 
 def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """Phases beside GPU over output; below them, as wide as the screen, loaders and threads, which show code."""
-    least = _LEAST["phases"] + _LEAST["loaders"]
+    least = _LEAST["step"] + _LEAST["loaders"]
     if "loaders" in panes and body.height < least + _LEAST["threads"]:
         panes = panes - {"threads"} if body.height >= least else {"loaders"}
     if panes == {"loaders"}:
@@ -123,15 +123,15 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         upper -= below["loaders"]
     if "threads" in panes:
         below["threads"] = upper
-        if right or "phases" in panes:  # as many as they fill, in steps of four so that panes seldom move
+        if right or "step" in panes:  # as many as they fill, in steps of four so that panes seldom move
             rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
-            least = max(_LEAST["phases"], min(wanted.phases + _FRAME, upper // 2))
+            least = max(_LEAST["step"], min(wanted.step + _FRAME, upper // 2))
             below["threads"] = max(_LEAST["threads"], upper - max(least, _UPPER_MOST), min(rows, upper - least))
         upper -= below["threads"]
     boxes, column = {}, body._replace(height=upper)
-    if "phases" in panes:
+    if "step" in panes:
         left_width = body.width - right_width(body.width) if right else body.width
-        boxes["phases"] = column._replace(width=left_width)
+        boxes["step"] = column._replace(width=left_width)
         column = column._replace(x=left_width, width=body.width - left_width)
     y = body.y + upper
     for name, rows in below.items():
@@ -159,14 +159,14 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         if name in panes and (least[name] <= room or not heights):
             heights[name] = min(least[name], room)
             room -= heights[name]
-    if "phases" in heights:  # first of all, the ranks that hold the others up
-        more = min(room, max(0, wanted.ranks + _FRAME - heights["phases"]))
-        heights["phases"] += more
+    if "step" in heights:  # first of all, the ranks that hold the others up
+        more = min(room, max(0, wanted.ranks + _FRAME - heights["step"]))
+        heights["step"] += more
         room -= more
     _share_out(room, heights, wanted)
     boxes: dict[str, Box] = {}
     y = body.y
-    for name in ("phases", "gpu", "output", "loaders", "threads"):
+    for name in ("step", "gpu", "output", "loaders", "threads"):
         if name in heights:
             boxes[name] = Box(body.x, y, body.width, heights[name])
             y += heights[name]
@@ -176,7 +176,7 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
 def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
     """Add the rows that are left, one at a time: to panes that can fill more, then to the last one."""
     most = {
-        "phases": wanted.phases + _FRAME,
+        "step": wanted.step + _FRAME,
         "threads": wanted.threads + _FRAME + 1,
         "gpu": wanted.gpu + _FRAME,
         "loaders": wanted.loaders + _FRAME,
@@ -193,7 +193,7 @@ def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
 
 
 #: In the order of their keys, 1 to 6.
-PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
+PANES = ("step", "gpu", "output", "threads", "verdict", "loaders")
 #: Seconds for which a warning that no pane shows stays on the screen.
 _WARNING_S = 15.0
 #: Columns and rows of the screen from which the loaders are shown without pressing their key.
@@ -290,7 +290,7 @@ class Board(Widget):
         super().__init__(id="board")
         self.title_line = TitleLine(id="title")
         self.verdict = VerdictPane(id="verdict")
-        self.phases = PhasesPane(id="phases")
+        self.step = StepPane(id="step")
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
         self.loaders = LoadersPane(id="loaders")
@@ -301,7 +301,7 @@ class Board(Widget):
         self._announced: dict[str, str] = {}  # message, by source
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders,
+            self.title_line, self.verdict, self.step, self.gpu, self.output, self.loaders,
             self.threads, self.profile, self.ranks,
         )  # fmt: skip
         self._placed: tuple[Widget, ...] = (*self.panes, self.keys_line, Static("terminal too small", id="small"))
@@ -430,11 +430,11 @@ class Board(Widget):
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return WantedRows(
-            phases=phase_rows_wanted(self.phases.state),
+            step=phase_rows_wanted(self.step.state),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
             lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),
             loaders=self._most_loaders,
             verdict=self.verdict.rows_wanted(size.width),
-            ranks=rank_rows_wanted(self.phases.state),
+            ranks=rank_rows_wanted(self.step.state),
         )

@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.cpu import run, workers
 from tests.session.records import frames, process, stacks, thread, threads
-from tuimon.diagnosis.step_model import REST
+from tuimon.diagnosis.step_model import SLOWDOWN_OF_REST
 
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
@@ -72,7 +72,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     more, free = first.fixes
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
-    at_least = 4 / (1 + REST * (1 - 1 / 4))  # what is left may take longer
+    at_least = 4 / (1 + SLOWDOWN_OF_REST * (1 - 1 / 4))  # what is left may take longer
     assert (more.estimated_speedup, *more.gain) == pytest.approx((4, at_least, 4), rel=0.02)
     assert free.action == "leave out the sleep at download() data.py:95, or shorten it, unless it sets the pace"
     gained = 100 / 6  # a batch has to be taken over

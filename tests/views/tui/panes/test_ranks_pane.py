@@ -101,7 +101,7 @@ async def test_enter_shows_that_rank_in_all_panes():
         await pilot.press("r", "enter")
         assert monitor.session.trainer() == streams.MAIN + 5
         assert "ranks" not in visible(app)
-        assert "rank 5 of 8" in str(app.board.phases.border_title)
+        assert "rank 5 of 8" in str(app.board.step.border_title)
         await pilot.press("r", "s", "home", "enter")  # by number
         assert monitor.session.trainer() == streams.MAIN
 
@@ -134,7 +134,7 @@ async def test_processes_that_are_no_ranks_are_listed_as_trainings():
     monitor = streams.trainings()
     async with running(monitor, size=(80, 24)) as (app, pilot):
         assert "training 1 of 4" in text(app, "title") and "ranks" not in text(app, "title")
-        assert "training 1 of 4" in str(app.board.phases.border_title)
+        assert "training 1 of 4" in str(app.board.step.border_title)
         assert "r ranks" in text(app, "keys")
         await pilot.press("r")
         lines = text(app, "ranks").splitlines()
@@ -149,7 +149,7 @@ async def test_another_training_of_the_run_stands_below_the_ranks():
     monitor = streams.two_groups()
     async with running(monitor, size=(120, 30)) as (app, pilot):
         assert "2 ranks, training 1 of 2" in text(app, "title")
-        assert "rank 0 of 2, training 1 of 2" in str(app.board.phases.border_title)
+        assert "rank 0 of 2, training 1 of 2" in str(app.board.step.border_title)
         await pilot.press("r")
         shown = text(app, "ranks")
         assert "1 other training of this run" in shown and "other.py" in shown

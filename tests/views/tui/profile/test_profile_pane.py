@@ -32,12 +32,12 @@ async def test_h_and_c_show_two_views_of_one_thread():
         assert not profile.display
         await pilot.press("h")
         assert profile.display and app.focused is profile
-        assert not app.board.phases.display
+        assert not app.board.step.display
         assert "for x, y in loader:" in text(app, "profile") and "waits for data" in text(app, "profile")
         await pilot.press("c")
         assert "▾ main" in text(app, "profile")
         await pilot.press("escape")
-        assert not profile.display and app.focused is None and app.board.phases.display
+        assert not profile.display and app.focused is None and app.board.step.display
 
 
 async def test_t_widens_the_scope():

@@ -10,11 +10,11 @@ from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
-from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
+from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rule, Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import needless_work
-from tuimon.diagnosis.rules.rest import times_a_step
+from tuimon.diagnosis.rules.unclaimed import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent
 from tuimon.interval import Interval
@@ -44,7 +44,7 @@ _TIMES = 2
     causes=("allocator",),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
-    claims_rest=True,
+    claims_leftovers=True,
 )
 def launch_bound(evidence: Evidence) -> Finding | None:
     """The GPU keeps up with the CPU during the computation, so it waits for each launch."""
@@ -235,12 +235,12 @@ class _GpuUse(NamedTuple):
     figures: Mapping[str, float | None] = {}
 
 
-def keeps_busy(rest: Rest) -> Finding | None:
+def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     """The GPU always has something to do, which is right if it works as well as it can.
 
     It may be waiting itself: for other ranks, or for work that events on one stream do not show.
     """
-    evidence, gpu = rest.evidence, rest.evidence.gpu.steps
+    evidence, gpu = unclaimed.evidence, unclaimed.evidence.gpu.steps
     if gpu is None:
         return None
     if gpu.contradiction is not None:
@@ -250,7 +250,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
-    use = _use_of(rest, gpu, most)
+    use = _use_of(unclaimed, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     return verdict(
         f"GPU busy {busy} the time, {use.how}",
@@ -272,7 +272,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
     Rule,
     "The GPU is the bottleneck",
     needs=(GPU_TIMES,),
-    of_rest=keeps_busy,
+    of_unclaimed=keeps_busy,
     only_in_order=True,
     causes=(
         "few_sms",
@@ -292,9 +292,9 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     return max(needless_work(evidence), key=likely_gain, default=None)
 
 
-def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _GpuUse:
+def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> _GpuUse:
     """How well a busy GPU is used; ``most``: its main work, in words."""
-    evidence = rest.evidence
+    evidence = unclaimed.evidence
     if evidence.world_size > 1:  # it may only be waiting for the others
         exchange = evidence.exchange
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
@@ -306,7 +306,7 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _GpuUse:
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
         return _GpuUse(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
-    unused = next((each.best for each in rest.found if each.rule == low_precision_unused.name), None)
+    unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.name), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
@@ -364,7 +364,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         return None
     gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
-        gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).between.high)
+        gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).interval.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
     first = "" if process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "

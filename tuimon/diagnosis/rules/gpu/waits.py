@@ -59,7 +59,7 @@ def longest_wait(evidence: Evidence) -> LongestWait | None:
     if reads is None:
         return None
     read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
-    is_copy = read.cpu < copied.cpu
+    is_copy = read.share < copied.share
     hot = evidence.samples.in_steps.hottest(doing="transfer") if is_copy else reads.hottest()
     return LongestWait(hot, copied if is_copy else read, is_copy) if hot is not None else None
 
@@ -69,7 +69,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
     """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu.steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
     least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
-    waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
+    waits = of_step(evidence).where(doing={"sync", "copy"}).share if gpu is not None else 0.0
     if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
         return None
     ahead_ms, hot = max(least_us) / 1e3, evidence.hottest_in("forward")
@@ -90,11 +90,11 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
     step, wait, at = of_step(evidence), longest_wait(evidence), ""
-    share = step.where(doing={"sync", "copy"}).cpu
+    share = step.where(doing={"sync", "copy"}).share
     busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
     driver = evidence.native_in(*STEP).share("driver")
     place = wait.hot.place if wait is not None and share >= REPORTED else None
-    if (step.where({"backward"}).cpu < LARGE and place is None) if driver is None else driver < MOST:
+    if (step.where({"backward"}).share < LARGE and place is None) if driver is None else driver < MOST:
         return None
     if place is None:
         at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
@@ -154,11 +154,11 @@ def sync_point(evidence: Evidence) -> Finding | None:
     gpu, wait = evidence.gpu.steps, longest_wait(evidence)
     if gpu is None or wait is None:
         return None
-    place, share, idle = wait.hot.place, wait.cells.cpu, gpu_idle_in(evidence, _awaits_no_batch)
+    place, share, idle = wait.hot.place, wait.cells.share, gpu_idle_in(evidence, _awaits_no_batch)
     calls = None if wait.is_copy else calls_at(place)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
     figures = {"waiting_share": share, **evidence.gpu.waits_in_trace(place)}
-    cost = Interval(min(idle.low, share), min(idle.high, wait.cells.between.high))
+    cost = Interval(min(idle.low, share), min(idle.high, wait.cells.interval.high))
     if min(share, cost.high) < SMALL:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
         action = "change nothing: this wait costs time only when the GPU has less to do"
@@ -219,7 +219,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while both the training thread and the GPU wait: their memory is not pinned."""
     gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
     hot = evidence.samples.in_steps.hottest(doing="transfer")
-    if gpu is None or evidence.gpu.waits is None or hot is None or copies.cpu < REPORTED:
+    if gpu is None or evidence.gpu.waits is None or hot is None or copies.share < REPORTED:
         return None
     lost = _lost(evidence, gpu, copies)
     if lost.low < REPORTED:
@@ -236,7 +236,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
         share=lost.high,
         at=hot,
-        waiting_share=copies.cpu,
+        waiting_share=copies.share,
         lead_ms=_ahead_ms(gpu),
         copy_ms_per_step=lost.low * gpu.step_ms,
         pinned=None if pinned is None else int(pinned),
@@ -255,9 +255,9 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
     ahead_ms, forward, backward = _ahead_ms(gpu), gpu.phases["forward"].span, gpu.phases["backward"].span
     if ahead_ms is not None:
         ahead = ahead_ms / gpu.step_ms
-        least, most = (min(share - ahead, forward) for share in (copies.cpu, copies.between.high))
+        least, most = (min(share - ahead, forward) for share in (copies.share, copies.interval.high))
     else:
-        least, most = (min(copies.cpu, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
+        least, most = (min(copies.share, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
     exchange = evidence.exchange
     others = exchange.share.high if exchange is not None else 0.0
     return Interval(least - others, max(least, most) - others)

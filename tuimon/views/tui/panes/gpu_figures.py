@@ -349,7 +349,7 @@ def trouble_of(view: GpuView, width: int) -> Line:
     return fitting([line((text, "warning")) for text in (f"slowed: {slowed}", slowed, causes)], width)
 
 
-class Figure(NamedTuple):
+class GpuFigure(NamedTuple):
     """A figure of each GPU, right-aligned."""
 
     head: str
@@ -359,12 +359,12 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
-    Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
-    Figure("memory", 6, lambda gpu: percent(gpu.latest.memory_ratio)),
-    Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
-    Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
-    Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
+    GpuFigure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
+    GpuFigure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
+    GpuFigure("memory", 6, lambda gpu: percent(gpu.latest.memory_ratio)),
+    GpuFigure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
+    GpuFigure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
+    GpuFigure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
 )
 #: The columns that stay longest when room is short.
 _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
@@ -410,7 +410,7 @@ def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
     )
 
 
-def _figure_column(of: Figure, width: int) -> Column[GpuView]:
+def _figure_column(of: GpuFigure, width: int) -> Column[GpuView]:
     return Column(of.head, width, lambda view: (of.text(view.gpu), "dim" if view.gpu.is_old else of.role), ">")
 
 

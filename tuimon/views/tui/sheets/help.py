@@ -126,7 +126,7 @@ Verdicts
 """
 #: Panes -> the beginning of their part of the terms.
 _PARTS = {
-    **{"phases": "Step:", "gpu": "GPU", "threads": "CPU threads", "verdict": "Verdicts"},
+    **{"step": "Step:", "gpu": "GPU", "threads": "CPU threads", "verdict": "Verdicts"},
     **{"loaders": "Loaders:", "ranks": "Ranks:", "profile": "CPU threads"},
 }
 #: Roles of terms, as on the screen; the others are bright.

@@ -13,7 +13,7 @@ from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
-from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
+from tuimon.session.standing import BESIDE, Standing, StandingRole, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
 from tuimon.views.format import AROUND_LINES, duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
@@ -61,7 +61,7 @@ def standstill_lines(session: Session, width: int) -> list[Line]:
     for group, role in zip(groups, roles, strict=True):
         if group.kind != "idle":
             lines += [(), *_group(group, role, width)]
-    idle = Counter[Role]()
+    idle = Counter[StandingRole]()
     for group in groups:
         idle[group.role] += group.number if group.kind == "idle" else 0
     threads = idle["thread"] + past.taken.idle

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import Cell, Cells, Phase, of_step
+from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import known_in, known_of
-from tuimon.diagnosis.rule import Rest, is_sure
+from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.words import WAITS, percent
-from tuimon.native_code import Kind
+from tuimon.native_code import CodeKind
 from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
@@ -42,7 +42,7 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 #: Work below Python that is not the model's, by kind of library: the least part of the CPU time in the passes, its
 #: name, and the advice. Every model spends some time in the kernel. In one training, glibc's settings (mallopt(3))
 #: reduced the kernel's part from 60 % to 1 %, and steps from 270 to 91 ms.
-_BELOW_PYTHON: tuple[tuple[Kind, float, str, str], ...] = (
+_BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
     (
         "pool",
         0.0,
@@ -82,10 +82,10 @@ class Against(NamedTuple):
     hot: HotLine | None = None
 
 
-def against_order(rest: Rest) -> Iterator[Against]:
+def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     """All known facts about the rest, except that the model computes."""
-    evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
-    computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
+    evidence, samples = unclaimed.evidence, unclaimed.evidence.samples.where(phase=PASSES).whole
+    computes = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
     told = []
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
@@ -106,17 +106,17 @@ def against_order(rest: Rest) -> Iterator[Against]:
         see = f"see whether {line} has to be computed in each step: {keep}"
         if less not in told:
             yield Against(f"{percent(hot.share)} in {line}", less.action if less is not None else see, hot)
-    left = list(rest.cells)
+    left = list(unclaimed.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
-        if is_sure(evidence, sum(cell.between.low if cell.basis == "sampled" else cell.cpu for cell in cells)):
-            yield Against(f"{percent(Cells(cells).cpu)} in {what}", action)
+        if is_sure(evidence, sum(cell.interval.low if cell.basis == "sampled" else cell.share for cell in cells)):
+            yield Against(f"{percent(Cells(cells).share)} in {what}", action)
 
 
-def is_in_order(rest: Rest) -> bool:
+def is_in_order(unclaimed: Unclaimed) -> bool:
     """True if no pass contains a notable wait, and every finding is known to gain little."""
-    gains = [(each.best.least, each.estimated_speedup or 1.0) for each in rest.found if each.severity != "benign"]
-    return wait(rest) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
+    gains = [(each.best.least, each.estimated_speedup or 1.0) for each in unclaimed.found if each.severity != "benign"]
+    return wait(unclaimed) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
 
 
 def times_a_step(evidence: Evidence, phase: str) -> str:
@@ -155,26 +155,26 @@ def _lines_that_run(samples: Samples) -> list[str]:
     return sorted(line for line in large if any(within[line] & within[other] for other in large if other != line))
 
 
-def wait(rest: Rest) -> Finding | None:
+def wait(unclaimed: Unclaimed) -> Finding | None:
     """The longest wait in a pass or an update: time that is not the model's work."""
-    waits = [cell for cell in rest.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
+    waits = [cell for cell in unclaimed.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
-    if longest is None or not is_sure(rest.evidence, share := longest.cost.low, early=False):
+    if longest is None or not is_sure(unclaimed.evidence, share := longest.cost.low, early=False):
         return None
     headline = f"the training thread {WAITS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
-    return _told(rest.evidence, longest, share, f"{headline} each step")
+    return _told(unclaimed.evidence, longest, share, f"{headline} each step")
 
 
-def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
+def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
     """A sleep of the loop's own that fills a phase apart from waits for a core: its author wants that pace."""
     found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
     paced = found.where(doing={"pace"})
-    longest = max(paced, key=lambda cell: cell.cpu, default=None)
-    if longest is None or paced.cpu < MOST * found.cpu or not is_sure(evidence, paced.cpu):
+    longest = max(paced, key=lambda cell: cell.share, default=None)
+    if longest is None or paced.share < MOST * found.share or not is_sure(evidence, paced.share):
         return None
     waits = "is side work" if phase == "other" else "waits for data"
-    headline = f"{percent(paced.cpu)} of each step {waits}: the loop is paced by time.sleep() at"
-    return _told(evidence, longest, paced.cpu, f"{headline} {{}}")
+    headline = f"{percent(paced.share)} of each step {waits}: the loop is paced by time.sleep() at"
+    return _told(evidence, longest, paced.share, f"{headline} {{}}")
 
 
 def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:

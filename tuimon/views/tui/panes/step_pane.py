@@ -1,4 +1,4 @@
-"""The Phases pane: the phases of a step, the rank that holds the others up, and the course of the step time."""
+"""The Step pane: the phases of a step, the rank that holds the others up, and the course of the step time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _IDLE = 15
 _LEAST_BAR = 14
 
 
-def phase_rows(state: PhasesState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
+def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
     """Each phase followed by the ranges whose outermost range lies mostly in it; heads where there are GPU times.
 
     If the GPU limits the step, its time comes first: the CPU mostly waits meanwhile.
@@ -159,7 +159,7 @@ def range_line(row: RangeRow, name_width: int, *, has_share: bool) -> Line:
     )
 
 
-class PhasesState(NamedTuple):
+class StepState(NamedTuple):
     """The state of the pane."""
 
     table: PhaseTable
@@ -176,14 +176,14 @@ class PhasesState(NamedTuple):
     ended: bool = False
 
 
-class PhasesPane(Pane[PhasesState]):
+class StepPane(Pane[StepState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
     sources = ("markers",)
 
     _compared: tuple[bool, float, Sequence[RankRow]] = (False, -math.inf, ())  # of the whole run, when, and the ranks
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> StepState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
         now = parts_of(session.shown())
         own, axis = now.own, axis_of(session)
@@ -193,7 +193,7 @@ class PhasesPane(Pane[PhasesState]):
         spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
         history = on_axis(spans, [row.stacked_ms(own.split.parts) for row in rows], axis, means)
         height, ranks = self.size.height, self._ranks(own)
-        return PhasesState(
+        return StepState(
             table,
             (latest.open_phase, latest.open_for_s) if not table and latest and latest.open_phase else None,
             history,
@@ -217,10 +217,10 @@ class PhasesPane(Pane[PhasesState]):
             self._compared = run.is_whole, run.now_s, rows
         return rows
 
-    def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
+    def draw(self, state: StepState, width: int, height: int) -> list[Line]:
         return phases_lines(state, width, height)
 
-    def heading(self, state: PhasesState) -> tuple[Span, ...]:
+    def heading(self, state: StepState) -> tuple[Span, ...]:
         """The time and the number of steps that the table covers."""
         table = state.table
         spans = [Span("1 ", "key"), Span("Step", "text bold")]
@@ -242,7 +242,7 @@ class PhasesPane(Pane[PhasesState]):
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
 
 
-def phase_rows_wanted(state: PhasesState | None) -> int:
+def phase_rows_wanted(state: StepState | None) -> int:
     """Rows of content that the pane could fill well."""
     if state is None or not state.table:
         return 12
@@ -251,13 +251,13 @@ def phase_rows_wanted(state: PhasesState | None) -> int:
     return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
 
 
-def rank_rows_wanted(state: PhasesState | None) -> int:
+def rank_rows_wanted(state: StepState | None) -> int:
     """Rows of the phases and of the ranks below them; 0 without ranks."""
     ranks = len(state.ranks) if state is not None else 0
     return len(state.phases) + 1 + ranks if state is not None and ranks else 0
 
 
-def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
+def phases_lines(state: StepState, width: int, height: int) -> list[Line]:
     """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
     table = state.table
     notes = notes_lines(state.notes, width, height)
@@ -288,7 +288,7 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     return [*rows, *[()] * (room - len(rows)), *notes]
 
 
-def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
+def history_lines(state: StepState, width: int, height: int) -> list[Line]:
     """The step time, one column a window, in the colours of its phases; one row where room is short."""
     room = width if height >= 3 else width - NAME
     totals = [None if value is None else sum(value) for value in state.history]

@@ -16,19 +16,19 @@ from tuimon.session.session import Session
 from tuimon.session.stacks.samples import HotLine
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.phases_pane import PhasesPane, PhasesState, idle_line, phases_lines, who_waits
+from tuimon.views.tui.panes.step_pane import StepPane, StepState, idle_line, phases_lines, who_waits
 
 TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("data", 0.62, 41.5), PhaseRow("forward", 0.11, 7.1), PhaseRow("backward", 0.16, 10.4),
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
 
 
-def of(table: PhaseTable, history=(), gpu_ms=()) -> PhasesState:
+def of(table: PhaseTable, history=(), gpu_ms=()) -> StepState:
     spans = dict(gpu_ms)
     phases = tuple(
         filled(Phase, row, gpu_ms_per_step=spans.get(row.name), gpu_idle_ms_per_step=None) for row in table.rows
     )
-    return PhasesState(table, None, history, 1.0, (), (), phases=phases)
+    return StepState(table, None, history, 1.0, (), (), phases=phases)
 
 
 HISTORY = ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5
@@ -53,7 +53,7 @@ def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended(
 
 
 def test_the_pane_of_a_run_before_its_first_step():
-    before, pane = steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0), PhasesPane()
+    before, pane = steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0), StepPane()
     for session, drawn in ((Session(), []), (one_process(before), ["Now in forward for 12s"])):
         state = pane.collect(session, [])
         assert texts(phases_lines(state, 60, 12)) == ["No step has ended yet.", *drawn]
@@ -163,13 +163,13 @@ def test_the_latest_ranks_stand_below_the_phases_and_waiting_is_hatched():
 async def test_many_ranks_are_compared_only_every_few_seconds(count, is_compared):
     monitor = streams.ranks(count=count, late=1, windows=8)
     async with running(monitor, size=(120, 40)) as (app, pilot):
-        (before, *_) = app.board.phases.state.ranks
+        (before, *_) = app.board.step.state.ranks
         for rank in range(count):
             for record in streams.rank_second(9, rank, rank == 1):
                 monitor.session.add(record)
         app.board.show(monitor.session, [])
         await pilot.pause()
-        assert (app.board.phases.state.ranks[0] is not before) is is_compared
+        assert (app.board.step.state.ranks[0] is not before) is is_compared
 
 
 def test_without_markers_the_hottest_lines_fill_the_pane():
