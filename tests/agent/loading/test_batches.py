@@ -114,7 +114,7 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     gaps_always(monkeypatch, 20)
     monkeypatch.setattr(hooked, "facts_due", False)
     ticks = count()
-    monkeypatch.setattr(batches, "REST", 0)  # to measure takes a tick of this clock
+    monkeypatch.setattr(batches, "PAUSE_FACTOR", 0)  # to measure takes a tick of this clock
     for module in (batches, hooks):
         monkeypatch.setattr(module, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
     begun = []

@@ -20,7 +20,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.source import read_log
-from tuimon.views.report.page import Page, as_html, page_of
+from tuimon.views.report.page import HtmlPage, as_html, page_of
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.text import text_report
@@ -140,14 +140,14 @@ PHASES_OF_RULE = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def page(request: pytest.FixtureRequest) -> Page:
+def page(request: pytest.FixtureRequest) -> HtmlPage:
     verdicts = Verdicts()
     session, findings = fold(read_log(str(request.param)), verdicts)
     return page_of(session, findings, "run.jsonl", verdicts.changes)
 
 
 @pytest.fixture
-def report(page: Page) -> Report:
+def report(page: HtmlPage) -> Report:
     return page.report
 
 
@@ -214,7 +214,7 @@ def test_phases_are_of_the_span_that_the_report_names(report: Report) -> None:
     assert sum(p.share for p in report.phases if p.name != "eval") == pytest.approx(1)
 
 
-def test_its_page_names_each_finding_and_worker(page: Page) -> None:
+def test_its_page_names_each_finding_and_worker(page: HtmlPage) -> None:
     report = page.report
     text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
     lines = {line.strip() for line in text.splitlines()}

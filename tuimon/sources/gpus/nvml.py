@@ -27,7 +27,7 @@ def _container_hint() -> str | None:
     return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
 
 
-class Code(IntEnum):
+class NvmlCode(IntEnum):
     """Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package."""
 
     NO_PACKAGE = 0
@@ -50,33 +50,44 @@ class Nvml(VendorLibrary):
     name, says, vendor, numbered = "nvml", "NVML", "NVIDIA", True
     tool, figures = "nvidia-smi", "GPU figures"
     PROBLEMS: ClassVar = {
-        Code.LIBRARY_NOT_FOUND: ("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)", _container_hint),
-        Code.NO_PACKAGE: ("no GPU figures: nvidia-ml-py is not installed", partial(install_command, "nvidia-ml-py")),
-        Code.DRIVER_NOT_LOADED: (
+        NvmlCode.LIBRARY_NOT_FOUND: ("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)", _container_hint),
+        NvmlCode.NO_PACKAGE: (
+            "no GPU figures: nvidia-ml-py is not installed",
+            partial(install_command, "nvidia-ml-py"),
+        ),
+        NvmlCode.DRIVER_NOT_LOADED: (
             "the NVIDIA driver is not loaded",
             lambda: _container_hint() or "sudo modprobe nvidia",
         ),
-        Code.NO_PERMISSION: ("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*"),
-        Code.VERSION_MISMATCH: (
+        NvmlCode.NO_PERMISSION: (
+            "no permission to query the NVIDIA driver",
+            "Check who may read and write /dev/nvidia*",
+        ),
+        NvmlCode.VERSION_MISMATCH: (
             "no GPU figures: the NVIDIA driver and its library have different versions",
             "The driver was updated while it was in use: restart the machine (or the container)",
         ),
     }
-    FATAL: ClassVar = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
+    FATAL: ClassVar = frozenset({NvmlCode.GPU_IS_LOST, NvmlCode.RESET_REQUIRED})
     NEVER: ClassVar = frozenset(
-        {Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH}
+        {
+            NvmlCode.NOT_SUPPORTED,
+            NvmlCode.NO_PERMISSION,
+            NvmlCode.FUNCTION_NOT_FOUND,
+            NvmlCode.ARGUMENT_VERSION_MISMATCH,
+        }
     )
-    NOTHING_NEW: ClassVar = frozenset({Code.NOT_FOUND, Code.TIMEOUT})
-    NOT_SUPPORTED, SHUT_DOWN = Code.NOT_SUPPORTED, "nvmlShutdown"
+    NOTHING_NEW: ClassVar = frozenset({NvmlCode.NOT_FOUND, NvmlCode.TIMEOUT})
+    NOT_SUPPORTED, SHUT_DOWN = NvmlCode.NOT_SUPPORTED, "nvmlShutdown"
 
     def __init__(self) -> None:
         """Load and initialise it. Raises DriverError."""
         if not self.is_installed():
-            raise DriverError(Code.LIBRARY_NOT_FOUND, f"{_NAME} not found")
+            raise DriverError(NvmlCode.LIBRARY_NOT_FOUND, f"{_NAME} not found")
         try:
             import pynvml  # costs 15 ms and 2 MB and is of no use on most machines
         except ImportError as error:
-            raise DriverError(Code.NO_PACKAGE, str(error)) from error
+            raise DriverError(NvmlCode.NO_PACKAGE, str(error)) from error
         self.api = pynvml
         self.call(pynvml.nvmlInit)
 
@@ -133,11 +144,11 @@ class Nvml(VendorLibrary):
 
     def explain_device(self, what: str, error: DriverError, xids: Sequence[int]) -> Problem:
         """An error of one GPU, with the Xid errors that came just before."""
-        if error.code == Code.GPU_IS_LOST:
+        if error.code == NvmlCode.GPU_IS_LOST:
             hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
             latest = f" (Xid {', '.join(map(str, xids))})" if xids else ""
             return Problem(f"{what} is lost: it does not answer any more{latest}", hint)
-        if error.code == Code.RESET_REQUIRED:
+        if error.code == NvmlCode.RESET_REQUIRED:
             hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
             return Problem(f"{what} needs a reset before it can be used", hint)
         return super().explain_device(what, error, xids)

@@ -107,7 +107,7 @@ def curve(values: Sequence[float | None], top: float = 1.0) -> str:
 _LEAST_SHARE, _DEPTH, _BOXES = 0.004, 32, 1500
 
 
-class Page(NamedTuple):
+class HtmlPage(NamedTuple):
     """The report of a run, and the charts of its section of the page."""
 
     report: Report
@@ -116,10 +116,10 @@ class Page(NamedTuple):
 
 def page_of(
     session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[VerdictChange] = ()
-) -> Page:
+) -> HtmlPage:
     """The report over the whole run with what its page draws."""
     report = report_of(session, findings, log, changes)
-    return Page(report, _section(report, session.over("whole")))
+    return HtmlPage(report, _section(report, session.over("whole")))
 
 
 def mean_steps(own: ProcessView) -> list[MeanStep]:
@@ -172,7 +172,7 @@ _RANK_TIMES = (
 )
 
 
-def as_html(pages: Sequence[Page]) -> str:
+def as_html(pages: Sequence[HtmlPage]) -> str:
     """One page, with a section for each log."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (text and JSON do without)
     from markupsafe import Markup  # noqa: PLC0415
