@@ -199,7 +199,7 @@ BELOW: Table = {
         "collect their inputs (with torchmetrics, by update()), and compute them once, at the end of the epoch",
     ),
     "distances of all pairs": (
-        r"/pairwise\.py |/spatial/distance\.py |, None\] - \w+\[",
+        r"/pairwise\.py |/spatial/distance\.py |, None\] - \w+\[|\.unsqueeze\(-?\d\) - [\w.]+\.unsqueeze\(",
         "use torch.cdist(), in parts",
     ),
     "copies or averages of weights, tensor by tensor": (

@@ -21,13 +21,13 @@ from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
 from tuimon.diagnosis.rule import RANKS, SAMPLES, UNSURE, Rule, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import host_model, without_cost
-from tuimon.diagnosis.words import CHANGES_TRAINING, in_library, percent, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, percent, work_at
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow
 from tuimon.session.series import sampling_error
-from tuimon.session.stacks.activity import WAITS
+from tuimon.session.stacks.activity import WAITS, outer_calls
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
@@ -39,6 +39,13 @@ _CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
 _FEWER_RANKS = (
     "divide layers over fewer ranks, and the batch over the others (a mesh of two dimensions): each layer that ranks"
     " share exchanges in forward and in backward"
+)
+
+
+#: For a loop that calls ``all_reduce`` itself, once for each tensor.
+_AT_ONCE = (
+    "exchange all gradients at {} by one call, as one flat tensor; or let DistributedDataParallel do it, which joins"
+    " them into buckets and exchanges these during backward"
 )
 
 
@@ -97,7 +104,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
         part = Interval.around(least.share, UNSURE) if whole else NONE
         model = host_model(evidence)._replace(claimed=Interval.around(part.middle))
-        fix = model.fix(cheaper, Change("communication", 0.0), model.own_part(part), changes_training=True)
+        by_hand = least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source)
+        action = _AT_ONCE.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
+        less, own = Change("communication", 0.0), model.own_part(part)
+        fix = model.fix(action, less, own, changes_training=not by_hand)
         fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
     else:  # the share comes from the GPU's clock
         phase = "" if exchange.rests_on == "multiprocessors" else " in backward"

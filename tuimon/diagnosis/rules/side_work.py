@@ -150,7 +150,8 @@ _KINDS: dict[SideWorkKind, tuple[str, Callable[[StackNode], bool]]] = {
 #: The advice on the work, as templates; the first match counts.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.known and not f.by_option, "make {f.at} cheaper ({f.known.action}); or run it less often"),
+    (lambda f: f.known and f.by_option, "make {f.at} cheaper ({f.known.action}); or {f.by_option}"),
+    (lambda f: f.known, "make {f.at} cheaper ({f.known.action}); or run it less often"),
     (  # nothing trains: running the model is the purpose, and every step needs the work
         lambda f: not f.evidence.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",

@@ -63,6 +63,20 @@ def test_what_a_rank_logs_has_the_line_of_its_training_step():
     assert finding.action.startswith("log less often: raise log_every_n_steps of the Trainer")
 
 
+def test_a_metric_that_is_computed_to_be_logged_is_computed_less_often_first():
+    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
+    metric = frames(
+        ("/home/me/fit.py", 9, "training_step", "self.log('auroc', self.auroc.compute())", True),
+        ("/v/lib/python3.11/site-packages/torchmetrics/metric.py", 700, "wrapped_func"),
+        first=45,
+    )
+    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 43, 45, 46], 30)
+    lightning = lines(LIGHTNING, "lightning/pytorch/core/module.py", "log")
+    action = by_rule(one_process(lightning, metric, *windows, stacks(8, *samples)))["side_work"].action
+    assert action.startswith("make training_step() fit.py:9 cheaper (collect their inputs")
+    assert action.endswith("or call self.log() in fewer steps")
+
+
 def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
     transformers, keras = (next(each for each in LIBRARIES if name in each.loop) for name in ("transformers", "keras"))
     assert "callbacks" in transformers.less_of(Place("trainer.py", 3, "_run_epoch"))

@@ -50,6 +50,8 @@ def test_collectives_that_the_loop_calls_are_named():
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases)["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)
     assert finding.share_of_step == pytest.approx(0.2)
+    assert "main() train.py:44 by one call" in finding.action and "no_sync()" not in finding.action
+    assert not finding.best.changes_training
 
 
 def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
