@@ -7,7 +7,6 @@ Of a live session, its ten largest containers, each with what they hold::
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
 from collections import deque
@@ -40,11 +39,7 @@ class Container(NamedTuple):
 
 
 def size_of(root: object) -> int:
-    """Bytes of an object and of everything it holds; what is held twice counts once.
-
-    Weakly held objects that nothing else holds, such as nodes of a trie, are collected first.
-    """
-    gc.collect()
+    """Bytes of an object and of everything it holds; what is held twice counts once."""
     return _walk(root, "", set(), [])
 
 
