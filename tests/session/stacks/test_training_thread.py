@@ -57,7 +57,8 @@ def test_its_phases_and_lines_are_those_of_the_thread_that_trains(markers):
 def test_what_it_waits_for_a_core_is_what_that_thread_waits(markers):
     session = training(markers)
     thread = evidence_of(session.over("recent").of(100)).training
-    assert (thread.cpu_ratio, thread.delay_ratio) == pytest.approx((0.7, 0.25), rel=0.1)
+    known_late = {} if markers else {"rel": 0.1}  # samples show who trains once a window of threads has been folded
+    assert (thread.cpu_ratio, thread.delay_ratio) == pytest.approx((0.7, 0.25), **known_late)
     assert {row.tid: row.role for row in session.over("recent").of(100).threads} == {100: "main", TRAINER: "training"}
 
 
