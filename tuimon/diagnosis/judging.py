@@ -25,7 +25,6 @@ from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule, Unclaimed
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.advice import with_warnings
-from tuimon.diagnosis.rules.course import warmup
 from tuimon.records import STEP
 from tuimon.session.session import Session
 from tuimon.threshold import MOST
@@ -42,9 +41,9 @@ def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
     if is_still or not evidence.has_stepped:
         rules = [rule for rule in RULES if (rule.of_moment if is_still else rule.needs_no_step)]
         return _ranked(_found(evidence, rules), evidence)
-    if beginning := _found(evidence, [warmup]):
+    if beginning := _found(evidence, [BY_NAME["warmup"]]):
         return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not warmup]), evidence, with_unclaimed=True)
+    return _ranked(_found(evidence, [rule for rule in RULES if rule.name != "warmup"]), evidence, with_unclaimed=True)
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
@@ -61,7 +60,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         states = [*ending, *(state for state in states if state.rule not in ended)]
     if not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
         return _ranked(states, evidence)
-    rules = [rule for rule in RULES if not rule.of_moment and rule is not warmup]
+    rules = [rule for rule in RULES if not rule.of_moment and rule.name != "warmup"]
     return _ranked([*_found(evidence, rules), *states], evidence, with_unclaimed=True)
 
 
@@ -77,7 +76,7 @@ def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
 
 
 def _graded(finding: Finding) -> Finding:
-    return finding if BY_NAME[finding.rule].is_harm else graded(finding)
+    return finding if BY_NAME[finding.rule].rank == "harm" else graded(finding)
 
 
 def unjudged(session: Session) -> list[Unjudged]:
@@ -123,11 +122,11 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [each for name, each in found.items() if name in ("hang", "gpu_health")]
-    holds_up = any(_is_loud(each) and BY_NAME[each.rule].contradicts_order for each in found.values())
+    faults = tuple(each for each in found.values() if BY_NAME[each.rule].is_fault)
+    holds_up = "hang" in found or any(map(_is_loud, faults))
     if with_unclaimed and not holds_up:
         room = _room(evidence)
-        against = tuple(each for each in found.values() if BY_NAME[each.rule].contradicts_order)
-        unclaimed = Unclaimed(evidence, claimed_once(_costly(found), room).left, against)
+        unclaimed = Unclaimed(evidence, claimed_once(_costly(found), room).left, faults)
         told = (
             (name, rule.of_unclaimed(unclaimed))
             for name, rule in BY_NAME.items()
@@ -135,7 +134,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
         )
         found |= {name: replace(each, rule=name) for name, each in told if each is not None}
     in_order = [
-        name for name, rule in BY_NAME.items() if rule.only_in_order and name in found and not found[name].cause
+        name for name, rule in BY_NAME.items() if rule.rank == "in_order" and name in found and not found[name].cause
     ]
     for name in in_order[0 if holds_up else 1 :]:
         del found[name]
@@ -171,7 +170,7 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     A claim counts half if it may be nothing, or if it takes the time that other findings leave. Each takes its time
     from cells that no other claims, as far as possible.
     """
-    order = sorted(findings, key=lambda each: (not BY_NAME[each.rule].claims_first, -_weight(each)))
+    order = sorted(findings, key=lambda each: (BY_NAME[each.rule].rank != "late", -_weight(each)))
     claims = dict[str, list[int]]()
     for each in order:
         takes = BY_NAME[each.rule].takes
@@ -201,8 +200,8 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
 
 
 def _weight(finding: Finding) -> float:
-    surely, rule = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule]
-    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rule.claims_leftovers else 1.0)
+    surely, rank = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule].rank
+    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rank == "leftovers" else 1.0)
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
@@ -216,8 +215,8 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 
 def _with(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
-    is_known = _is_at_lines(gone, holder) and not BY_NAME[holder.rule].claims_first
-    mends_other_time = BY_NAME[gone.rule].claims_leftovers and holder.best.change not in {
+    is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].rank != "late"
+    mends_other_time = BY_NAME[gone.rule].rank == "leftovers" and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
     if is_known or mends_other_time:

@@ -193,24 +193,29 @@ class Unclaimed(NamedTuple):
     found: tuple[Finding, ...]  # the findings that show a fault of the loop
 
 
+#: What the findings of a rule say of a run, unless they are benign:
+#:
+#: - ``harm``: something may end the run. It is severe whatever a fix gains, and first among findings of its severity.
+#: - ``late``, ``fault``, ``leftovers``: a fault of the loop, which contradicts that it is in order. A finding of a late
+#:   rank claims its time before any other; one of ``leftovers`` claims the time that others leave, and a finding that
+#:   explains half of that comes before it.
+#: - ``state``: a fact that is neither.
+#: - ``in_order``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
+#:   before findings that are not worth a fix.
+#: - ``outside``: a cause outside the run, after all causes inside it.
+Rank = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
+
+
 class Rule(Struct, frozen=True):
     """One rule. It abstains if any of ``needs`` is missing; ``judge`` returns None if it finds nothing."""
 
-    title: str  # for people, in a few words
     judge: Callable[[Evidence], Finding | None]
+    title: str  # for people, in a few words
     needs: tuple[Need, ...]
+    rank: Rank = "state"
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
     of_unclaimed: Callable[[Unclaimed], Finding | None] | None = None  # judges the time that no other explains
-    claims_first: bool = False  # its findings claim their time first, even if other claims are longer
-    #: Its findings claim the time that others leave; a finding that explains half of that is ranked before them.
-    claims_leftovers: bool = False
-    contradicts_order: bool = False  # any of its findings, unless benign, shows a fault of the loop
-    #: Its finding without a cause is dropped if another finding shows a fault of the loop; a benign one ranks before
-    #: findings that are not worth a fix.
-    only_in_order: bool = False
-    from_outside: bool = False  # its findings have causes outside the run, and are ranked after those inside it
-    is_harm: bool = False  # it may end the run: severe whatever a fix gains, and first among findings of its severity
     of_moment: bool = False  # its findings are about a moment, such as full memory, not about steps
 
     @property
@@ -219,9 +224,14 @@ class Rule(Struct, frozen=True):
         return self.judge.__name__
 
     @property
+    def is_fault(self) -> bool:
+        """True if its findings, unless benign, show a fault of the loop."""
+        return self.rank in ("late", "fault", "leftovers")
+
+    @property
     def needs_no_step(self) -> bool:
         """True if the rule is judged even before the first step and after the run's end, which it may have caused."""
-        return self.is_harm and self.of_moment
+        return self.rank == "harm" and self.of_moment
 
 
 # -- how certain the time that a rule claims must be

@@ -1,45 +1,202 @@
-"""The rule table: all rules, the names derived from it, and the order of findings."""
+"""The rule table: each rule, its evidence and the time that it claims; names derived from it; the order of findings."""
 
 from __future__ import annotations
 
+from tuimon.diagnosis.cells import computes
 from tuimon.diagnosis.finding import SEVERITY, Finding, FindingJson, likely_gain
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import compute, cores, course, input, interpreter, memory, model, ranks, side_work
+from tuimon.diagnosis.rule import (
+    ALLOCATOR,
+    BOUNDARIES,
+    COLLECTIONS,
+    GPU_COUNTERS,
+    GPU_LOAD,
+    GPU_TIMES,
+    GPU_WAITS,
+    MACHINE_MEMORY,
+    MARKERS,
+    NUMA_NODES,
+    RANKS,
+    RUN_QUEUE,
+    SAMPLES,
+    SETTINGS,
+    STEP_TIMES,
+    STEPS,
+    TENSOR_ACTIVITY,
+    Rule,
+)
+from tuimon.diagnosis.rules import (
+    compute,
+    cores,
+    course,
+    input,
+    interpreter,
+    memory,
+    model,
+    ranks,
+    side_work,
+    unclaimed,
+)
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
+from tuimon.records import PASSES, STEP
 
 #: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
-    course.warmup,
-    devices.gpu_health,
-    course.hang,
-    input.input_bound,
-    pace.launch_bound,
-    waits.sync_point,
-    waits.transfer_bound,
-    side_work.side_work,
-    interpreter.recompiles,
-    compute.slow_setting,
-    compute.optimizer_bound,
-    ranks.straggler_rank,
-    ranks.comm_bound,
-    interpreter.gil_contention,
-    cores.cpu_oversubscribed,
-    cores.neighbour,
-    course.step_time_drift,
-    memory.memory_pressure,
-    interpreter.gc_pauses,
-    memory.allocator_retries,
-    devices.throttled,
-    devices.idle_gpu,
-    devices.placement,
-    pace.low_precision_unused,
-    waits.unexplained_idle,
-    waits.queue_full,
-    waits.spin_wait,
-    pace.compute_bound,
-    model.compute_bound_cpu,
-    pace.small_batch,
-    course.not_ended,
+    Rule(course.warmup, "Warm-up", (MARKERS,)),
+    Rule(devices.gpu_health, "Errors of the GPU", (GPU_COUNTERS,), rank="harm", of_moment=True),
+    Rule(course.hang, "Hang", (BOUNDARIES,), rank="harm", of_moment=True),
+    Rule(
+        input.input_bound,
+        "Waits for data",
+        (STEPS, SAMPLES),
+        rank="fault",
+        causes=tuple(dict.fromkeys(cause.name for cause in reversed(input.CAUSES) if cause.name is not None)),
+        takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
+    ),
+    Rule(
+        pace.launch_bound,
+        "Launches set the pace",
+        (GPU_TIMES,),
+        rank="leftovers",
+        causes=("allocator",),
+        takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
+    ),
+    Rule(
+        waits.sync_point,
+        "Synchronisation with the GPU",
+        (GPU_TIMES, GPU_WAITS),
+        rank="fault",
+        takes=lambda cell, _: cell.phase in STEP and waits.awaits_no_batch(cell),
+    ),
+    Rule(
+        waits.transfer_bound,
+        "Copies to the GPU",
+        (GPU_TIMES, GPU_WAITS),
+        rank="fault",
+        takes=lambda cell, _: cell.doing == "copy",
+    ),
+    Rule(
+        side_work.side_work,
+        "Side work in the loop",
+        (STEPS, SAMPLES),
+        rank="fault",
+        causes=("checkpoint", "network", "evaluation"),
+        takes=lambda cell, finding: (
+            cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
+        ),
+        of_unclaimed=unclaimed.wait,
+    ),
+    Rule(
+        interpreter.recompiles,
+        "Costs of torch.compile",
+        (STEPS, SAMPLES),
+        rank="fault",
+        causes=("gave_up", "graph_breaks"),
+        takes=lambda cell, finding: not finding.cause and interpreter.compiles(cell),
+    ),
+    Rule(
+        compute.slow_setting,
+        "A setting slows the steps down",
+        (STEPS, SETTINGS),
+        rank="fault",
+        causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
+    ),
+    Rule(
+        compute.optimizer_bound,
+        "The optimizer takes long",
+        (STEPS,),
+        rank="fault",
+        takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and compute.is_product(cell.node)),
+    ),
+    Rule(
+        ranks.straggler_rank,
+        "A rank that others wait for",
+        (RANKS,),
+        rank="late",
+        causes=("in_turn",),
+        takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
+    ),
+    Rule(
+        ranks.comm_bound,
+        "Communication between ranks",
+        (RANKS, SAMPLES),
+        rank="fault",
+        takes=lambda cell, _: cell.doing == "exchange",
+    ),
+    Rule(
+        interpreter.gil_contention,
+        "Waits for the GIL",
+        (SAMPLES,),
+        rank="fault",
+        takes=lambda cell, _: "gil" in cell.via,
+    ),
+    Rule(
+        cores.cpu_oversubscribed,
+        "Too few cores",
+        (RUN_QUEUE,),
+        rank="fault",
+        takes=lambda cell, finding: (
+            not finding.elsewhere
+            and cell.doing == "own"
+            and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
+        ),
+    ),
+    Rule(cores.neighbour, "Neighbours", (RUN_QUEUE,), rank="outside"),
+    Rule(course.step_time_drift, "Steps grow longer", (STEP_TIMES,), causes=("jump", "more_work", "slower_hour")),
+    Rule(
+        memory.memory_pressure,
+        "Memory or another resource runs out",
+        (MACHINE_MEMORY,),
+        rank="harm",
+        causes=("growing", "copied", "out_of_memory", "exhausted"),
+        of_moment=True,
+    ),
+    Rule(
+        interpreter.gc_pauses,
+        "Garbage collections",
+        (COLLECTIONS,),
+        takes=lambda cell, _: cell.doing == "gc" and not cell.via,
+    ),
+    Rule(memory.allocator_retries, "GPU memory nearly full", (ALLOCATOR,), rank="harm"),
+    Rule(devices.throttled, "GPU below its speed", (GPU_COUNTERS,), rank="outside", of_moment=True),
+    Rule(
+        devices.idle_gpu,
+        "GPUs that do nothing",
+        (GPU_COUNTERS,),
+        causes=("unused", "held", "model_on_cpu", "context"),
+        takes=lambda cell, finding: finding.cause == "model_on_cpu" and cell.phase in PASSES,
+        of_moment=True,
+    ),
+    Rule(devices.placement, "Cores far from the GPU", (NUMA_NODES,), of_moment=True),
+    Rule(pace.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), rank="fault"),
+    Rule(waits.unexplained_idle, "GPU idle, cause unknown", (GPU_TIMES,), rank="in_order"),
+    Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
+    Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
+    Rule(
+        pace.compute_bound,
+        "The GPU is the bottleneck",
+        (GPU_TIMES,),
+        rank="in_order",
+        causes=(
+            *("few_sms", "memory_traffic", "low_power", "other_streams"),
+            *("padding", "repeated_backward", "unused_gradients"),
+        ),
+        of_unclaimed=pace.keeps_busy,
+    ),
+    Rule(
+        model.compute_bound_cpu,
+        "Computes on the CPU",
+        (STEPS,),
+        rank="in_order",
+        causes=("python", "padding", "repeated_backward", "unused_gradients"),
+        takes=lambda cell, finding: (
+            computes(cell)
+            and finding.cause != "python"
+            and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
+        ),
+        of_unclaimed=model.on_the_cpu,
+    ),
+    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), rank="in_order"),
+    Rule(course.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 
@@ -56,16 +213,15 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     Causes outside the run come after those inside. A loop in order, with its GPU or CPU as the bottleneck, comes before
     benign findings, and before those not worth a fix.
     """
-    return sorted(findings, key=_rank)
+    return sorted(findings, key=_place)
 
 
 def is_minor(finding: Finding | FindingJson) -> bool:
     """True if a finding's fix gains too little to be the headline of a run."""
-    return finding.severity == "info" and BY_NAME[finding.rule].contradicts_order
+    return finding.severity == "info" and BY_NAME[finding.rule].is_fault
 
 
-def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
-    rule = BY_NAME[finding.rule]
-    severity = "info" if rule.only_in_order and finding.severity == "benign" else finding.severity
-    gravity, is_no_headline = SEVERITY[severity], is_minor(finding)
-    return gravity, not rule.is_harm, rule.from_outside, is_no_headline, -likely_gain(finding)
+def _place(finding: Finding) -> tuple[int, int, float]:
+    rank = BY_NAME[finding.rule].rank
+    severity = "info" if rank == "in_order" and finding.severity == "benign" else finding.severity
+    return SEVERITY[severity], {"harm": 0, "outside": 3}.get(rank, 2 if is_minor(finding) else 1), -likely_gain(finding)

@@ -135,7 +135,7 @@ def thresholds_of(rule: Rule) -> Iterator[Threshold]:
     """The thresholds that a rule's code names, directly or through the rules and evidence that it uses; then those of
     its needs.
     """
-    reached = [(rule.judge.__module__, rule.name)]
+    reached = [(each.__module__, each.__name__) for each in (rule.judge, rule.of_unclaimed) if each is not None]
     for module, name in reached:
         nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()
         for *_, used in sorted((each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from typing import Literal, NamedTuple
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
-from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule, is_sure
+from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, host_model, without, without_cost, without_if_sure
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -73,13 +72,6 @@ class _Setting(NamedTuple):
     place: Place | None = None
 
 
-@partial(
-    Rule,
-    "A setting slows the steps down",
-    needs=(STEPS, SETTINGS),
-    causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
-    contradicts_order=True,
-)
 def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down the computation, the one whose change gains most first."""
     gpu = evidence.gpu.steps
@@ -320,13 +312,6 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
     return max(evidence.process.optimizers, key=lambda facts: facts.tensors or 0, default=None)
 
 
-@partial(
-    Rule,
-    "The optimizer takes long",
-    needs=(STEPS,),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
-)
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
@@ -345,7 +330,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         what, fixes = ": Python code updates tensors one by one", [by_hand]
     else:
         share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
-        share *= 1.0 - _part(evidence, _multiplies)
+        share *= 1.0 - _part(evidence, is_product)
         if not is_sure(evidence, share, UNUSUAL):
             return None
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
@@ -383,7 +368,7 @@ def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
     return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 
 
-def _multiplies(node: StackNode) -> bool:
+def is_product(node: StackNode) -> bool:
     """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
     return any(multiplies(frame.function, frame.text) for frame in node.frames[-_INNERMOST:])
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
 
 from tuimon.diagnosis.evidence.data import ONE_THREAD
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
-from tuimon.diagnosis.rule import RUN_QUEUE, Rule, waits_for_cores
+from tuimon.diagnosis.rule import waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
@@ -24,17 +23,6 @@ from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
 
 
-@partial(
-    Rule,
-    "Too few cores",
-    needs=(RUN_QUEUE,),
-    contradicts_order=True,
-    takes=lambda cell, finding: (
-        not finding.elsewhere
-        and cell.doing == "own"
-        and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
-    ),
-)
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than cores; of several nodes, the worst is reported.
 
@@ -141,7 +129,6 @@ _ONE_THREAD = Fix(
 )
 
 
-@partial(Rule, "Neighbours", needs=(RUN_QUEUE,), from_outside=True)
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU (or benign: several trainings at 99 % CPU do not slow each other)."""
     if not evidence.phases:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.course import (
@@ -21,7 +20,6 @@ from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, QuietRanks, StaysFor, last_seen
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.known import known_of
-from tuimon.diagnosis.rule import BOUNDARIES, MARKERS, STEP_TIMES, Rule
 from tuimon.diagnosis.words import after, percent
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
@@ -43,7 +41,6 @@ _MEANT = (
 )
 
 
-@partial(Rule, "Warm-up", needs=(MARKERS,))
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
     stats = evidence.stats
@@ -91,7 +88,6 @@ class _Longer(NamedTuple):
         return self.cause not in ("jump", "more_work")
 
 
-@partial(Rule, "Steps grow longer", needs=(STEP_TIMES,), causes=("jump", "more_work", "slower_hour"))
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps take longer and longer, or have since a jump, by their own work and not because others take the cores.
 
@@ -218,7 +214,6 @@ _STAYS_FOR: dict[StaysFor, tuple[str, str]] = {
 }
 
 
-@partial(Rule, "Hang", needs=(BOUNDARIES,), of_moment=True, is_harm=True, contradicts_order=True)
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, or a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
@@ -360,7 +355,6 @@ def _other_end(still: QuietRanks) -> str:
 # -- when the training is over
 
 
-@partial(Rule, "Job does not end", needs=(BOUNDARIES,), of_moment=True)
 def not_ended(evidence: Evidence) -> Finding | None:
     """The training is over but its process stays: it sleeps, or waits for a thread that does nothing."""
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)

@@ -27,7 +27,7 @@ from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
+from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
@@ -567,14 +567,6 @@ CAUSES = (
 )
 
 
-@partial(
-    Rule,
-    "Waits for data",
-    needs=(STEPS, SAMPLES),
-    causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
-)
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
     data = evidence.phases.row("data")

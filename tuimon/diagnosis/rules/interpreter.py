@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import Cell, of_loop, of_step
@@ -14,7 +13,7 @@ from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, STEPS, UNSURE, Rule, is_sure
+from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.step_model import host_model, without
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
 from tuimon.interval import Interval
@@ -26,7 +25,6 @@ from tuimon.threshold import REPORTED, TRACE
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 
 
-@partial(Rule, "Waits for the GIL", needs=(SAMPLES,), takes=lambda cell, _: "gil" in cell.via, contradicts_order=True)
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
@@ -75,7 +73,6 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
 # -- Python's garbage collector
 
 
-@partial(Rule, "Garbage collections", needs=(COLLECTIONS,), takes=lambda cell, _: cell.doing == "gc" and not cell.via)
 def gc_pauses(evidence: Evidence) -> Finding | None:
     """Python's garbage collector stops the training, on any thread; collections of the compiler's garbage do not count.
 
@@ -179,17 +176,9 @@ def guard_of(reason: str) -> Guard:
     return _ANY
 
 
-@partial(
-    Rule,
-    "Costs of torch.compile",
-    needs=(STEPS, SAMPLES),
-    causes=("gave_up", "graph_breaks"),
-    contradicts_order=True,
-    takes=lambda cell, finding: not finding.cause and _compiles(cell),
-)
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread still compiles its model after the first steps, because it does so for each new input."""
-    share = sum(cell.share for cell in of_step(evidence) if _compiles(cell))
+    share = sum(cell.share for cell in of_step(evidence) if compiles(cell))
     if not is_sure(evidence, share):
         return _uncompiled(evidence)
     # the first compilation is not counted
@@ -215,7 +204,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     )
 
 
-def _compiles(cell: Cell) -> bool:
+def compiles(cell: Cell) -> bool:
     """True for the compiler's time, including its waits for a core, and the collection of its garbage."""
     return cell.doing == "compile" or "compile" in cell.via
 

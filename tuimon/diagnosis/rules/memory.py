@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
 from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Severity, verdict
-from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.gpu_time import TorchMemoryRow
@@ -144,14 +142,6 @@ _KINDS: dict[Resource, _Kind] = {
 _MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
 
 
-@partial(
-    Rule,
-    "Memory or another resource runs out",
-    needs=(MACHINE_MEMORY,),
-    causes=("growing", "copied", "out_of_memory", "exhausted"),
-    of_moment=True,
-    is_harm=True,
-)
 def memory_pressure(evidence: Evidence) -> Finding | None:
     """A resource that runs out or is short, or a machine that swaps; of several machines the worst: all ranks wait."""
     if evidence.view.session.exit is not None:
@@ -419,7 +409,6 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
     )
 
 
-@partial(Rule, "GPU memory nearly full", needs=(ALLOCATOR,), is_harm=True)
 def allocator_retries(evidence: Evidence) -> Finding | None:
     """torch's allocator had to free its cache and try again: memory is nearly full, and each retry stops the GPU.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.cells import computes, of_step
+from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import STEPS, Rule, Unclaimed, is_sure
+from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.unclaimed import against_order, is_in_order, pass_in_words
@@ -149,19 +148,6 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     )
 
 
-@partial(
-    Rule,
-    "Computes on the CPU",
-    needs=(STEPS,),
-    of_unclaimed=on_the_cpu,
-    only_in_order=True,
-    causes=("python", "padding", "repeated_backward", "unused_gradients"),
-    takes=lambda cell, finding: (
-        computes(cell)
-        and finding.cause != "python"
-        and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
-    ),
-)
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
     if evidence.gpu.is_used is not False:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import median
 
 from msgspec import Struct
@@ -18,7 +17,7 @@ from tuimon.diagnosis.evidence.ranks import (
     late_turns,
 )
 from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
-from tuimon.diagnosis.rule import RANKS, SAMPLES, UNSURE, Rule, is_sure
+from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import host_model, without_cost
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, percent, work_at
@@ -64,13 +63,6 @@ class Communication(Struct, frozen=True, gc=False):
         return min(1.0, self.called + self.in_backward)
 
 
-@partial(
-    Rule,
-    "Communication between ranks",
-    needs=(RANKS, SAMPLES),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.doing == "exchange",
-)
 def comm_bound(evidence: Evidence) -> Finding | None:
     """Ranks spend their steps on exchanging gradients or other tensors.
 
@@ -183,15 +175,6 @@ _REASONS = {
 }
 
 
-@partial(
-    Rule,
-    "A rank that others wait for",
-    needs=(RANKS,),
-    causes=("in_turn",),
-    contradicts_order=True,
-    takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
-    claims_first=True,
-)
 def straggler_rank(evidence: Evidence) -> Finding | None:
     """One rank is late and all others wait for it, in backward or wherever ranks exchange something.
 

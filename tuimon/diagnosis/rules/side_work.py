@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -20,9 +19,9 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import SAMPLES, STEPS, Claim, Rule, claim_on, is_sure
+from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.unclaimed import sleep_that_paces, wait
+from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import host_model, without_if_sure
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
@@ -43,17 +42,6 @@ _OF_UPDATE = re.compile(
 )
 
 
-@partial(
-    Rule,
-    "Side work in the loop",
-    needs=(STEPS, SAMPLES),
-    causes=("checkpoint", "network", "evaluation"),
-    contradicts_order=True,
-    of_unclaimed=wait,
-    takes=lambda cell, finding: (
-        cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
-    ),
-)
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
     other, evaluation = evidence.phases.row("other"), evidence.phases.row("eval")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis import xids
@@ -11,10 +10,9 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
-from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
-from tuimon.records import PASSES, GpuProcess, Process
+from tuimon.records import GpuProcess, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
@@ -44,14 +42,6 @@ _HOLDERS = {
 }
 
 
-@partial(
-    Rule,
-    "GPUs that do nothing",
-    needs=(GPU_COUNTERS,),
-    causes=("unused", "held", "model_on_cpu", "context"),
-    of_moment=True,
-    takes=lambda cell, finding: finding.cause == "model_on_cpu" and cell.phase in PASSES,
-)
 def idle_gpu(evidence: Evidence) -> Finding | None:
     """A GPU of the run has run no kernel since the steps began, or is held by a process that trains elsewhere."""
     gpus = whole_gpus(evidence.view.gpus())
@@ -118,7 +108,6 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     return None
 
 
-@partial(Rule, "Cores far from the GPU", needs=(NUMA_NODES,), of_moment=True)
 def placement(evidence: Evidence) -> Finding | None:
     """A training process runs on cores of another NUMA node than the one that its GPU is attached to."""
     far = list(_far(evidence))
@@ -185,7 +174,6 @@ _REMAPS = {
 }
 
 
-@partial(Rule, "Errors of the GPU", needs=(GPU_COUNTERS,), is_harm=True, of_moment=True)
 def gpu_health(evidence: Evidence) -> Finding | None:
     """A GPU of the run has reported an error: of its memory, its links, its processors, or of a kernel on it."""
     return _gravest(
@@ -250,7 +238,6 @@ _CLOCKS: dict[str, tuple[str, Severity]] = {
 }
 
 
-@partial(Rule, "GPU below its speed", needs=(GPU_COUNTERS,), of_moment=True, from_outside=True)
 def throttled(evidence: Evidence) -> Finding | None:
     """The GPU is held below its speed: its clocks, by heat, power, a fault or a setting; or the link to it.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
-from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rule, Unclaimed
+from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import needless_work
@@ -18,7 +17,7 @@ from tuimon.diagnosis.rules.unclaimed import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent
 from tuimon.interval import Interval
-from tuimon.records import MODEL, PASSES, Gpu, TraceTaken
+from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, size_text
@@ -37,15 +36,6 @@ AUTOCAST_TAKES = Threshold(
 _TIMES = 2
 
 
-@partial(
-    Rule,
-    "Launches set the pace",
-    needs=(GPU_TIMES,),
-    causes=("allocator",),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
-    claims_leftovers=True,
-)
 def launch_bound(evidence: Evidence) -> Finding | None:
     """The GPU keeps up with the CPU during the computation, so it waits for each launch."""
     gpu = evidence.gpu.steps
@@ -268,22 +258,6 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     )
 
 
-@partial(
-    Rule,
-    "The GPU is the bottleneck",
-    needs=(GPU_TIMES,),
-    of_unclaimed=keeps_busy,
-    only_in_order=True,
-    causes=(
-        "few_sms",
-        "memory_traffic",
-        "low_power",
-        "other_streams",
-        "padding",
-        "repeated_backward",
-        "unused_gradients",
-    ),
-)
 def compute_bound(evidence: Evidence) -> Finding | None:
     """Work that a GPU at the bottleneck need not do; not with several ranks, whose GPUs may wait for each other."""
     gpu = evidence.gpu.steps
@@ -306,7 +280,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> _GpuUse:
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
         return _GpuUse(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
-    unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.name), None)
+    unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
@@ -346,7 +320,6 @@ def _in_half(evidence: Evidence) -> bool:
     return not _HALF.isdisjoint(evidence.process.matmul_dtypes + evidence.process.parameter_dtypes)
 
 
-@partial(Rule, "Tensor cores unused", needs=(GPU_COUNTERS, TENSOR_ACTIVITY), contradicts_order=True)
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
@@ -399,7 +372,6 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     return Interval(max(0.0, active - others), active)
 
 
-@partial(Rule, "Room for a larger batch", needs=(GPU_COUNTERS, GPU_LOAD), only_in_order=True)
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
@@ -11,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, bounds, verdict
-from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
+from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.diagnosis.words import idle_part, percent
@@ -64,7 +63,6 @@ def longest_wait(evidence: Evidence) -> LongestWait | None:
     return LongestWait(hot, copied if is_copy else read, is_copy) if hot is not None else None
 
 
-@partial(Rule, "The GPU's queue is full", needs=(GPU_TIMES, GPU_WAITS))
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu.steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
@@ -82,7 +80,6 @@ def queue_full(evidence: Evidence) -> Finding | None:
     )
 
 
-@partial(Rule, "Busy waiting for the GPU", needs=(GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync")
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
     threads = evidence.computing
@@ -108,7 +105,6 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     )
 
 
-@partial(Rule, "GPU idle, cause unknown", needs=(GPU_TIMES,), only_in_order=True)
 def unexplained_idle(evidence: Evidence) -> Finding | None:
     """The GPU idles for much of each step; kept only if no other finding explains it."""
     gpu = evidence.gpu.steps
@@ -138,13 +134,6 @@ _LEAVE_OUT = "leave it out"
 _COMPUTE = ("mask", "shape", "check", "clip")
 
 
-@partial(
-    Rule,
-    "Synchronisation with the GPU",
-    needs=(GPU_TIMES, GPU_WAITS),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.phase in STEP and _awaits_no_batch(cell),
-)
 def sync_point(evidence: Evidence) -> Finding | None:
     """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign).
 
@@ -154,7 +143,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     gpu, wait = evidence.gpu.steps, longest_wait(evidence)
     if gpu is None or wait is None:
         return None
-    place, share, idle = wait.hot.place, wait.cells.share, gpu_idle_in(evidence, _awaits_no_batch)
+    place, share, idle = wait.hot.place, wait.cells.share, gpu_idle_in(evidence, awaits_no_batch)
     calls = None if wait.is_copy else calls_at(place)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
     figures = {"waiting_share": share, **evidence.gpu.waits_in_trace(place)}
@@ -184,7 +173,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     )
 
 
-def _awaits_no_batch(cell: Cell) -> bool:
+def awaits_no_batch(cell: Cell) -> bool:
     """True if launches that run ahead would hide the cell's time: all time but waits for batches that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
 
@@ -208,13 +197,6 @@ PINNED_TAKES_LEAST = Threshold(
 )
 
 
-@partial(
-    Rule,
-    "Copies to the GPU",
-    needs=(GPU_TIMES, GPU_WAITS),
-    contradicts_order=True,
-    takes=lambda cell, _: cell.doing == "copy",
-)
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while both the training thread and the GPU wait: their memory is not pinned."""
     gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
