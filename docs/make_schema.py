@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,48 @@ def schemas() -> dict[str, dict[str, Any]]:  # Any: JSON
 
 def _schema(name: str, of: object, description: str) -> dict[str, Any]:
     head = {"$schema": _DIALECT, "title": f"tuimon {name}", "description": description}
-    return head | {key: _dedented(value) for key, value in msgspec.json.schema(of).items()}
+    schema = msgspec.json.schema(of)
+    kinds = {kind.__name__: kind for kind in _below(msgspec.Struct)}
+    for kind_name, written in schema["$defs"].items():
+        _describe_fields(written, kinds.get(kind_name))
+    return head | {key: _dedented(value) for key, value in schema.items()}
+
+
+def _below(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+def _describe_fields(schema: dict[str, Any], kind: type | None) -> None:
+    """Give each field of a type the comment beside it as its description."""
+    if kind is None or not issubclass(kind, msgspec.Struct):
+        return
+    comments = {name: text for each in reversed(kind.__mro__) for name, text in _comments(each).items()}
+    for place, field in enumerate(msgspec.structs.fields(kind)):
+        if field.name in comments:
+            row = schema["properties"][field.encode_name] if "properties" in schema else schema["prefixItems"][place]
+            row["description"] = comments[field.name]
+
+
+@cache
+def _comments(kind: type) -> dict[str, str]:
+    """The comment of each field: behind it, or in the lines above it."""
+    if not kind.__module__.startswith("tuimon."):
+        return {}
+    source = inspect.getsource(kind)
+    lines, comments = source.splitlines(), {}
+    for field in ast.walk(ast.parse(source)):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            above = field.lineno - 1
+            while lines[above - 1].strip().startswith("#"):
+                above -= 1
+            found = [line.strip("#: ") for line in lines[above : field.lineno - 1]]
+            last = lines[(field.end_lineno or field.lineno) - 1]
+            found += [last.partition("  # ")[2]]
+            if text := " ".join(filter(None, found)):
+                comments[field.target.id] = text
+    return comments
 
 
 def _dedented(schema: object) -> object:

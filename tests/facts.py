@@ -33,9 +33,9 @@ from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.prometheus import RankLabels, take
 from tuimon.views.report.page import as_html, page_of
 
-ROOT = Path(records.__file__).parent
+ROOT = Path(records.__file__).parent.parent
 #: Those who write facts, or pass them on as they are.
-WRITERS = ("records.py", "sources/", "trace/", "launch/", "agent/")
+WRITERS = ("records/", "sources/", "trace/", "launch/", "agent/")
 
 
 class Member(NamedTuple):
@@ -72,8 +72,8 @@ class _NotingField(_Noting):
 
 def classes() -> list[type]:
     """Of records, of the session, of the evidence."""
-    modules = [records]
-    for package in (tuimon.session, tuimon.diagnosis.evidence):
+    modules = []
+    for package in (records, tuimon.session, tuimon.diagnosis.evidence):
         names = (found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
         modules += map(importlib.import_module, names)
     return [

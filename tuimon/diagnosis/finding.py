@@ -281,7 +281,7 @@ class PlaceJson(Struct):
 
     @classmethod
     def of(cls, place: Place | None) -> PlaceJson | None:
-        """The place; None where it is not known."""
+        """The place; None if it is unknown."""
         return cls(place.file, place.line, place.function) if place is not None else None
 
 
@@ -292,32 +292,32 @@ class CodePlace(PlaceJson):
 
 
 class FixJson(Struct):
-    """A fix; gains are the step time now divided by that with the fix: estimated, at least, at most."""
+    """A fix. A gain is the step time now / the step time with the fix: 1.25 means 1.25x faster."""
 
     action: str
-    estimated_speedup: float | None
-    low: float | None
-    high: float | None
+    estimated_speedup: float | None  # null: no estimate
+    low: float | None  # it gains at least this; null without an estimate
+    high: float | None  # it gains at most this; null: no upper end is known, or nothing is gained
 
 
 class FindingJson(Struct):
-    """A verdict of one rule; ``action`` and ``estimated_speedup`` are of the best fix."""
+    """The verdict of one rule."""
 
     rule: str
     severity: Severity
     headline: str
-    share_of_step: float | None
+    share_of_step: float | None  # share of the step's wall time that it is about, 0..1
     cause: str | None
-    where: list[CodePlace]
-    evidence: dict[str, Figure]
-    fixes: list[FixJson]
-    action: str
-    estimated_speedup: float | None
-    speedup_at_least: float | None
+    where: list[CodePlace]  # the lines to blame, the first first
+    evidence: dict[str, Figure]  # the figures that it rests on, by name
+    fixes: list[FixJson]  # the best first
+    action: str  # the best fix
+    estimated_speedup: float | None  # its gain
+    speedup_at_least: float | None  # the least that it gains
 
     @classmethod
     def of(cls, finding: Finding) -> FindingJson:
-        """The finding, with four digits of what is measured to two or three."""
+        """The finding, its figures with four digits: they are measured to two or three."""
         return cls(
             finding.rule,
             finding.severity,
@@ -337,16 +337,16 @@ class FindingJson(Struct):
 
 
 class VerdictChange(Struct, frozen=True):
-    """The first verdict changed, at a step and a time since the beginning: ``rule``, ``rule/cause``, None for none."""
+    """Another finding became the first; findings are named ``rule`` or ``rule/cause``."""
 
-    at_s: float | None
+    at_s: float | None  # from the start of the run
     step: int | None
-    before: str | None = field(name="from")
+    before: str | None = field(name="from")  # None: there was none, or is none any more
     after: str | None = field(name="to")
 
 
 class Unjudged(Struct, frozen=True):
-    """A rule, or a part of it, that had nothing to judge by."""
+    """A rule, or a part of one, that lacked the evidence to judge."""
 
     rule: str
     reason: str

@@ -19,28 +19,28 @@ class TorchMemoryRow(Struct, frozen=True, gc=False):
     """torch's allocator on one device of a process."""
 
     device: int
-    uuid: str | None  # None where the process does not report which GPU that is
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-    retries: int | None  # since 10 s after the first step
-    frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
-    pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
-    peak_bytes: int | None = None  # most in tensors at a time, in the whole run
-    ooms: int | None = None  # out-of-memory errors since the process began, which it has caught
-    growth: Growth | None = None  # of what is in tensors, if that has grown ever since the first steps
+    uuid: str | None  # None if the process does not report which GPU this is
+    allocated_bytes: int | None  # in tensors
+    reserved_bytes: int | None  # held by the allocator: in tensors, or free for new ones
+    retries: int | None  # allocations that first had to free cached memory, from 10 s after the first step on
+    frees_per_s: float | None = None  # calls such as cudaFree, in the same time
+    pinned_bytes: int | None = None  # pinned host memory, the most in the whole run
+    peak_bytes: int | None = None  # the most in tensors at a time, in the whole run
+    ooms: int | None = None  # out-of-memory errors that the process has caught
+    growth: Growth | None = None  # growth of the memory in tensors, if it has grown ever since the first steps
 
 
 class LeadRow(Struct, frozen=True, gc=False):
-    """How far launches run ahead of the GPU at one kind of boundary, in us; None where the clocks are not known."""
+    """How far launches run ahead of the GPU at one kind of boundary, in us; None if the clocks' offset is unknown."""
 
     boundary: str
-    seen: int  # number of such boundaries
+    seen: int  # number of these boundaries
     min_us: float | None
     median_us: float | None
     max_us: float | None
     stream_idle_ratio: float  # share of these boundaries at which the stream was idle
-    mean_us: float | None = None  # what adds up over steps
-    at_least_us: float | None = None  # a bound that holds at each of them, even if the times are None
+    mean_us: float | None = None  # unlike medians, means add up over the parts of a step
+    at_least_us: float | None = None  # lower bound that holds at each of them; may be known if the times are not
 
 
 class GpuShare(NamedTuple):

@@ -22,10 +22,10 @@ class GpuMeans(Struct, frozen=True, gc=False):
     """Means of a GPU's counters over the time in which its training makes steps; None if too little was measured."""
 
     util_ratio: float | None = None
-    # Bounds of the utilisation in the steps alone: a figure may also cover time outside them, in evaluation.
+    # Bounds of the utilisation in the steps alone: figures may also cover time outside them, such as evaluation.
     util_at_least: float | None = None
     util_at_most: float | None = None
-    steps_ratio: float | None = None  # share of the time of these figures in steps
+    steps_ratio: float | None = None  # how much of the time that these means cover lies in steps
     sm_ratio: float | None = None
     occupancy_ratio: float | None = None
     tensor_ratio: float | None = None
@@ -36,7 +36,7 @@ class GpuMeans(Struct, frozen=True, gc=False):
     nvlink_tx_bytes_per_s: float | None = None
     power_w: float | None = None
     sm_clock_mhz: float | None = None
-    watts: float | None = None  # by the energy counter
+    watts: float | None = None  # mean power by the energy counter
 
 
 #: The fields of ``Gpu`` that have a mean.

@@ -26,13 +26,13 @@ class PhaseRow(NamedTuple):
 
 
 class RangeRow(Struct, frozen=True, gc=False):
-    """A user range, per step; ``path``: outermost first, joined by "/"."""
+    """A user range, per step."""
 
-    path: str
-    phase: str
-    per_step: float  # uses of it
+    path: str  # names of the enclosing ranges, outermost first, and its own, joined by "/"
+    phase: str  # in which most of its time lies
+    per_step: float  # uses of it in a step
     ms_per_step: float = field(name="cpu_ms_per_step")
-    share: float
+    share: float  # of the step
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class PhaseTable(NamedTuple):
 
     @property
     def mean_ms(self) -> float | None:
-        """The mean time of a step; None where that of one of its phases is not measured."""
+        """The mean time of a step; None if that of one of its phases is not measured."""
         return sum_of_all(row.ms_per_step for row in self.rows if row.name != "eval")
 
     @property

@@ -20,31 +20,29 @@ LeftOf = Literal["run", "epoch"]
 class Progress(Struct, frozen=True, omit_defaults=True):
     """The progress of a process, as its loader, its Trainer or its output shows it; unknown fields are absent.
 
-    Rates cover the whole run, or the last 30 s if it has not ended. Samples and tokens are those of all ``ranks`` that
-    load data, tokens without padding, if a mask shows it. ``left_s``: the time left at that pace.
-    ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
+    Rates cover the whole run, or the last 30 s if it has not ended.
     """
 
-    samples_per_s: float | None = field(name="samples_per_second", default=None)
-    tokens_per_s: float | None = field(name="tokens_per_second", default=None)
-    ranks: int = 1
-    flops_per_s: float | None = field(name="flops_per_second", default=None)
-    mfu_ratio: float | None = field(name="mfu", default=None)
-    padding_ratio: float | None = field(name="padding", default=None)  # of the positions in batches of text
+    samples_per_s: float | None = field(name="samples_per_second", default=None)  # of all ``ranks``
+    tokens_per_s: float | None = field(name="tokens_per_second", default=None)  # likewise; without known padding
+    ranks: int = 1  # ranks that load data
+    flops_per_s: float | None = field(name="flops_per_second", default=None)  # of one rank, by its latest trace
+    mfu_ratio: float | None = field(name="mfu", default=None)  # FLOPS / the GPU's dense peak
+    padding_ratio: float | None = field(name="padding", default=None)  # share of padding in batches of text
     step: int | None = None
-    steps: int | None = None  # that the Trainer makes in all
+    steps: int | None = None  # all steps that the Trainer plans
     epochs_done: int | None = None
     epochs: int | None = None
-    batch: int | None = None  # of the epoch under way
-    batches: int | None = None
-    left_s: float | None = None
-    left_of: LeftOf | None = None
+    batch: int | None = None  # in the current epoch
+    batches: int | None = None  # in an epoch
+    left_s: float | None = None  # time left at the present pace
+    left_of: LeftOf | None = None  # whether ``left_s`` is that of the run or of the epoch
     loss: str | None = None  # as printed
     printed: str | None = None  # the place in the run, as printed
 
 
 class Rates(NamedTuple):
-    """Samples and tokens a second; None where unknown."""
+    """Samples and tokens a second; None if unknown."""
 
     samples: float | None = None
     tokens: float | None = None
@@ -170,7 +168,7 @@ _PEAKS: dict[str, dict[str, float]] = {
 
 
 class FlopsRate(NamedTuple):
-    """Operations of one process; None where no trace counts them, or its pace or the peak of its GPUs is unknown."""
+    """Operations of one process; None if no trace counts them, or its pace or the peak of its GPUs is unknown."""
 
     per_s: float | None = None
     mfu_ratio: float | None = None
@@ -198,7 +196,7 @@ def flops_rate(own: ProcessView) -> FlopsRate:
 
 
 def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu]) -> float | None:
-    """How long GPUs of one kind take for these operations at their peak; None where it is unknown."""
+    """How long GPUs of one kind take for these operations at their peak; None if it is unknown."""
     peaks = [dict(_peaks(gpu)) for gpu in gpus]
     if not peaks or any(each != peaks[0] for each in peaks):
         return None

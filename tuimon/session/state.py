@@ -52,7 +52,7 @@ class RunState(NamedTuple):
     doing: str | None = None  # "importing transformers", "preparing data"
     doing_for_s: float | None = None
     place: Place | None = None
-    backwards: int | None = None  # of the open step
+    backwards: int | None = None  # backward passes so far of a step that has not ended
 
 
 def run_state(session: Session) -> RunState:
@@ -171,9 +171,9 @@ class Unseen(Struct, frozen=True, gc=False):
 
     pid: int
     command: str
-    cores: float | None  # that it used in its latest window
+    cores: float | None  # cores that it used in its latest window
     on_gpu: bool
-    reason: str  # why no step of it can be seen, and what would change that
+    reason: str  # why tuimon sees no step of it, and what would change that
 
 
 def unseen_trainings(session: Session) -> list[Unseen]:
@@ -226,11 +226,11 @@ TimePart = Literal[
     "outside",
     "after",
 ]
-#: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
-#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step; ``hang``: standstills
-#: whose stacks were taken, and the wait for a batch that had not come when the run ended;
-#: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
-#: programs such as an installation; ``prompt``: somebody at a debugger or a console.
+#: In the order in which they are shown. ``restart``: an earlier process of this rank trained, until the one in focus
+#: started. ``network``: calls to other machines before and after the loop. ``program``: waits there for other programs,
+#: such as an installation. ``prompt``: waits for input at a debugger or a console. ``hang``: standstills whose stacks
+#: were taken, and a wait for a batch that lasted to the end of the run. ``outside``: a notebook between two cells.
+#: ``after``: the time since the last step.
 PARTS: tuple[TimePart, ...] = get_args(TimePart)
 #: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
 _WAITS = WAITS - {"sleep", "sync", "prompt"}

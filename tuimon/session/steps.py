@@ -24,14 +24,14 @@ class SteppingSpan(NamedTuple):
 
 
 class StepSummary(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Steps of one process; in fast loops not all are timed. None where not measured."""
+    """Steps of one process; a fast loop times only some of them. None: not measured."""
 
-    total: int = field(name="count")  # since the marker stream began
+    total: int = field(name="count")  # since the first marker
     median_ms: float | None
     p95_ms: float | None
     per_second: float | None
-    dropped: int = field(name="dropped_markers")  # markers lost
-    # of the steps; the others were only counted; None: all were timed
+    dropped: int = field(name="dropped_markers")  # overwritten before tuimon read them
+    # share of the steps that were timed, while the others were only counted; None: all were timed
     timed_ratio: float | None = field(name="timed_share", default=None)
 
     @property
@@ -84,7 +84,7 @@ class StepStretch(NamedTuple):
 
     @property
     def mean_ms(self) -> float | None:
-        """The mean step; None where none ended."""
+        """The mean step; None if none ended."""
         return self.total_ns / self.steps / 1e6 if self.steps else None
 
     @property

@@ -1,6 +1,7 @@
 """The report of a run, from which text, HTML page and JSON are made; these types are the schema of the JSON.
 
-Numbers are as they were measured; JSON rounds them. A field with a default may be absent from JSON.
+Numbers are unrounded here; JSON rounds them. None: not measured. A field with a default may be absent from JSON.
+The *process in focus* is the one that a report is about if it has to choose: rank 0, or what the user selected.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Filled = TypeVar("Filled", bound=Struct)
 
 
 def filled(kind: type[Filled], source: object, **more: object) -> Filled:
-    """A struct with the fields in ``more``, and the others from ``source`` if it has them; rows in lists likewise."""
+    """A ``kind`` with the fields in ``more``; all others come from the attributes of ``source``, if it has them."""
     values = {}
     for name, written in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
         if name in more or hasattr(source, name):
@@ -34,24 +35,24 @@ def filled(kind: type[Filled], source: object, **more: object) -> Filled:
 
 
 class MemoryLineJson(PlaceJson):
-    """A line that allocates."""
+    """A line that allocates memory, and what of it is still in use."""
 
     live_bytes: int
     blocks: int
-    growth_bytes: float | None = field(name="growth_bytes_per_step")
+    growth_bytes: float | None = field(name="growth_bytes_per_step")  # None: history of a single step
 
 
 class MemoryJson(Struct):
-    """The memory that torch's allocator held, by line."""
+    """Memory that torch's allocator handed out over some steps and had not got back, by line."""
 
     pid: int
-    trigger: str
-    device: str
-    steps: int
+    trigger: str  # "asked", or "oom": an allocation failed
+    device: str  # "cpu", "cuda:0"
+    steps: int  # 0 after "oom": all since the first backward pass
     live_bytes: int
-    most_bytes: int | None
-    text: list[str]
-    lines: list[MemoryLineJson]
+    most_bytes: int | None  # the most held at one time
+    text: list[str]  # the same in words, one line each
+    lines: list[MemoryLineJson]  # most bytes first
 
 
 class TracedWorkJson(TracedWork, frozen=True, array_like=False):
@@ -67,58 +68,55 @@ class TracedFlopsJson(TracedFlops, frozen=True, array_like=False):
 
 
 class TraceJson(Struct):
-    """A trace that was taken; times are sums over its steps."""
+    """A trace of torch.profiler; times are sums over its steps."""
 
     pid: int
     rank: int | None
     first_step: int | None
     steps: int
-    file: str
-    pause_ms: float | None
-    gpu_idle: float | None
-    text: list[str]
+    file: str  # the whole trace
+    pause_ms: float | None  # for how long the training waited while the profiler stopped and wrote
+    gpu_idle: float | None  # share of the traced time in which the GPU had nothing to do
+    text: list[str]  # the same in words, one line each
     operators: list[TracedWorkJson]
     kernels: list[TracedWorkJson]
     syncs: list[TracedSyncJson]
-    flops: list[TracedFlopsJson] | None  # None where not all of them can be counted
+    flops: list[TracedFlopsJson] | None  # None if not all of them can be counted
 
 
 class StandingGroup(Struct):
     """Threads with equal stacks."""
 
-    who: str
-    kind: str
-    role: str
-    ranks: list[int]
+    who: str  # in words: "ranks 0 and 1"
+    kind: str  # "batch" or "ranks" if they wait for these, "own" if for anything else or not at all, "stopped" ...
+    role: str  # "rank" (its training thread), "worker", "thread" (any other)
+    ranks: list[int]  # a worker has the rank of its trainer
     pids: list[int]
-    doing: str
-    where: PlaceJson | None
-    frames: list[PlaceJson]
+    doing: str  # the call in which they are: "all_reduce()", "backward()"
+    where: PlaceJson | None  # innermost line of user code
+    frames: list[PlaceJson]  # the stack, root first
 
 
 class StuckCollective(Struct):
-    """A collective that did not end, by torch's flight recorder: ranks in it, and ranks that had not reached it.
-
-    ``elsewhere``: ranks in another collective of that number; ``unknown``: ranks without a recorder.
-    """
+    """A collective that did not end, by torch's flight recorder, with the ranks that were in it and that were not."""
 
     text: str
-    group: str
-    number: int
-    name: str
-    waiting: list[int]
-    missing: list[int]
-    elsewhere: list[int]
-    unknown: list[int]
+    group: str  # the process group
+    number: int  # of the collective, as its group counts
+    name: str  # "all_reduce"
+    waiting: list[int]  # ranks that have entered it
+    missing: list[int]  # ranks that have not reached it
+    elsewhere: list[int]  # ranks that entered another collective under this number
+    unknown: list[int]  # ranks without a flight recorder
 
 
 class StandstillJson(Struct, omit_defaults=True):
-    """A time in which nothing moved; ``lasted_s`` is null if it lasted to the end."""
+    """A time in which no training process moved."""
 
-    at_s: float
-    step: int | None
-    lasted_s: float | None
-    taken_after_s: float
+    at_s: float  # its beginning, from the start of the run
+    step: int | None  # the step that it interrupted
+    lasted_s: float | None  # null if it lasted to the end of the run
+    taken_after_s: float  # when stacks were taken, from its beginning
     text: str
     groups: list[StandingGroup]
     collectives: list[StuckCollective] = []
@@ -131,7 +129,7 @@ class ProgressJson(Progress, frozen=True, omit_defaults=True):
 
 
 class GoodputPart(Struct):
-    """A part of the wall time: ``training`` is the goodput, ``after`` the time since the last step."""
+    """A part of the wall time: ``training`` is the goodput, ``after`` is the time since the last step."""
 
     name: TimePart
     seconds: float
@@ -147,26 +145,21 @@ class GoodputJson(Struct):
 
 
 class Phase(Struct, omit_defaults=True, kw_only=True):
-    """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
-
-    ``gpu_ms_per_step`` is the span on the GPU's clock, idle time included. The GPU idles in it for ``gpu_idle_ms_low``
-    to ``gpu_idle_ms_high``, which are absent without GPU times; ``gpu_idle_ms_per_step`` is null where they are not
-    within 5 % of the step.
-    """
+    """A phase of the mean step. The shares add up to 1, except ``eval``, which is not part of a step."""
 
     name: Literal["data", "forward", "backward", "optimizer", "other", "eval"]
     share: float
     ms_per_step: float | None = field(name="cpu_ms_per_step")
-    gpu_ms_per_step: float | None
-    gpu_idle_ms_per_step: float | None
-    gpu_idle_ms_low: float | None = None
-    gpu_idle_ms_high: float | None = None
-    estimated: bool
-    error: float | None
+    gpu_ms_per_step: float | None  # its length on the GPU's clock, idle time included
+    gpu_idle_ms_per_step: float | None  # GPU idle time in it; null if its bounds are over 5 % of a step apart
+    gpu_idle_ms_low: float | None = None  # lower bound of the GPU idle time; absent without GPU times
+    gpu_idle_ms_high: float | None = None  # upper bound, likewise
+    estimated: bool  # by stack samples
+    error: float | None  # of an estimated share: how far it may be off, up or down
 
 
 class NoticeJson(Struct):
-    """A source that delivered nothing, or only with gaps."""
+    """The latest notice of a source: why it delivers nothing, what it lost, or that it works again."""
 
     source: str
     level: str
@@ -175,35 +168,35 @@ class NoticeJson(Struct):
 
 
 class NodeJson(Struct):
-    """A machine of the run."""
+    """A machine of a run on several."""
 
     host: str
-    state: str
-    behind_s: float | None
-    exit_code: int | None
+    state: str  # "writing", "late", "stopped" or "ended", by its log
+    behind_s: float | None  # how much older its latest record is than the newest of any machine
+    exit_code: int | None  # null until the command there has ended
 
 
 class RunJson(Struct, omit_defaults=True, kw_only=True):
-    """The recording: host, command, versions; ``nodes`` of a run on several machines."""
+    """The recording of a run: its command, its machine, its end."""
 
-    log: str
+    log: str  # name of the log
     command: list[str]
-    mode: str | None
+    mode: str | None  # "run" or "attach"
     host: str | None
     started: str | None  # UTC, ISO 8601
     started_unix_s: int | None = None  # the same, in seconds since 1970
     duration_s: float | None
     cpu_count: int | None
-    name: str | None = None
-    node_count: int = 0
+    name: str | None = None  # of a run on several machines: --run NAME, or the scheduler's id
+    node_count: int = 0  # 0 if the log is of one machine
     nodes: list[NodeJson] = []
-    versions: dict[str, str]
-    ended: bool
+    versions: dict[str, str]  # of tuimon, Python, py-spy, the driver
+    ended: bool  # whether the log has the end of the run
     exit_code: int | None
-    signal: str | None
-    last_line: str | None
-    raised_at: PlaceJson | None
-    survivors: list[int]
+    signal: str | None  # such as "SIGKILL"
+    last_line: str | None  # the exception that ended it, the last line of its traceback
+    raised_at: PlaceJson | None  # where that exception came from
+    survivors: list[int]  # pids of the run that were still alive
     notices: list[NoticeJson]
 
     @property
@@ -213,7 +206,7 @@ class RunJson(Struct, omit_defaults=True, kw_only=True):
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """Facts of one run (of several ranks, those of the one in focus); None if unknown."""
+    """Facts of one run, from its process in focus; ``diff`` compares those of two runs. None if unknown."""
 
     command: list[str] = field(default_factory=list)
     host: str | None = None
@@ -223,14 +216,14 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     ranks: int = 1
     batch_size: int | None = None  # of one rank's DataLoader
     workers: int | None = None
-    driver: str | None = None  # of NVIDIA's GPUs
-    cuda: str | None = None  # version that torch was built for
+    driver: str | None = None  # version of NVIDIA's driver
+    cuda: str | None = None  # version of CUDA that torch was built for
     torch: str | None = None
     python: str | None = None
     tuimon: str | None = None
-    dtypes: list[str] = field(default_factory=list)  # of the parameters
-    tf32: bool | None = None
-    checkpoints_to: str | None = None  # type of their file system: "nfs4"
+    dtypes: list[str] = field(default_factory=list)  # dtypes of the parameters
+    tf32: bool | None = None  # whether float32 matrix products may use TF32
+    checkpoints_to: str | None = None  # type of the checkpoints' file system: "nfs4"
 
     @property
     def gpu_names(self) -> str | None:
@@ -244,46 +237,46 @@ class GpuJson(Struct):
 
     host: str | None
     used_by_run: bool
-    stale_s: float  # age of ``latest``
+    stale_s: float  # age of ``latest`` at the end of the log
     latest: Gpu  # without its processes
-    memory_ratio: float | None
+    memory_ratio: float | None  # share of its memory in use
     means: GpuMeans | None
     throttled: list[tuple[str, float]]  # (cause, share of the last 30 s), most first
-    joules_per_step: float | None  # of all GPUs of the process in focus, on the first of them
+    joules_per_step: float | None  # sum over the GPUs of the process in focus, given at the first of them
 
 
 class GpuTimeJson(Struct):
-    """A process's steps on the GPU's clock: the share of idle time, and how far launches run ahead at each boundary."""
+    """A process's steps on the GPU's clock."""
 
-    idle_at_least: float
-    idle_at_most: float
-    leads: list[LeadRow]
+    idle_at_least: float  # share of the time in which the GPU had nothing to do, lower bound
+    idle_at_most: float  # the same, upper bound
+    leads: list[LeadRow]  # how far launches run ahead of the GPU, in the order of the loop
 
 
 class LoaderWorkerJson(Struct):
-    """A DataLoader worker; times are means of a batch. CPU (1: one core) and hottest line: of the process in focus."""
+    """A DataLoader worker; times are means per batch."""
 
     name: str
-    busy_ratio: float | None  # share of time in items or collate
-    cpu_ratio: float | None
-    items_ms: float | None
-    collate_ms: float | None
-    wait_ms: float | None  # for the trainer to request a batch
-    where: CodePlace | None
+    busy_ratio: float | None  # share of time in which it makes a batch
+    cpu_ratio: float | None  # 1: one core; null if its trainer is not the process in focus
+    items_ms: float | None  # in the data set
+    collate_ms: float | None  # in collate_fn
+    wait_ms: float | None  # waiting for the trainer to request a batch
+    where: CodePlace | None  # its hottest line; null if its trainer is not the process in focus
 
 
 class LoaderJson(Struct):
     """A DataLoader over the last 30 s in which it was used."""
 
-    role: str | None
+    role: str | None  # "train" or "eval"
     facts: LoaderFacts  # without the places of its functions
-    idle_s: float  # since it was last used
-    wait_ms: float | None  # mean of a fetch, as the trainer waits
-    wait_p95_ms: float | None
-    ready_mean: float | None
-    ready_most: int | None
+    idle_s: float  # time since it was last used
+    wait_ms: float | None  # time the trainer waits in a fetch, mean
+    wait_p95_ms: float | None  # the same, 95th percentile
+    ready_mean: float | None  # batches ready at a fetch, mean
+    ready_most: int | None  # the most that can be ready
     ready_none_ratio: float | None  # share of fetches that found no batch ready
-    busy_ratio: float | None  # mean of the workers
+    busy_ratio: float | None  # mean over the workers
     workers: list[LoaderWorkerJson]
 
 
@@ -292,16 +285,16 @@ STEP_BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-4, 3) for digi
 
 
 class SinceStart(Struct):
-    """Sums over all steps of a process, warm-up included: they never fall."""
+    """Sums over all steps of a process, warm-up included, which never decrease."""
 
     steps: int
-    dropped: int = field(name="dropped_markers")
-    phase_s: dict[str, float]  # "between": of data or forward, which markers cannot separate
+    dropped: int = field(name="dropped_markers")  # overwritten before tuimon read them
+    phase_s: dict[str, float]  # "between": time that markers cannot assign to data or forward
     eval_count: int = field(name="eval_iterations")
-    gc_s: float | None
-    timed_s: float  # length of the steps that were timed ...
-    timed_counts: list[int]  # ... and their numbers up to each of ``STEP_BOUNDS``, and beyond the last
-    last_step_unix_s: int | None  # exact to one window
+    gc_s: float | None  # pauses of the garbage collector
+    timed_s: float  # length of all timed steps
+    timed_counts: list[int]  # histogram of the timed steps: those up to each of ``STEP_BOUNDS``, and the longer ones
+    last_step_unix_s: int | None  # when the last step ended, within one window
 
 
 #: States of a rank or a node that need no attention.
@@ -309,41 +302,38 @@ WELL = ("training", "starting", "ended", "writing", "restarted")
 
 
 class Rank(Struct, omit_defaults=True, kw_only=True):
-    """A training process; fields from ``state`` on are only known if there are several ranks.
-
-    State ``restarted``: another process has taken its rank since.
-    """
+    """A training process; the fields from ``state`` on are only given if there are several ranks."""
 
     pid: int
     host: str | None = None
     rank: int | None
     world_size: int | None
     in_focus: bool = False
-    ended_s: float | None = None  # from the start of the run
-    markers: bool
-    gpus: list[str]
+    ended_s: float | None = None  # when it ended, from the start of the run; absent while it runs
+    markers: bool  # whether its hooks were read; without them its steps are estimated by stack samples
+    gpus: list[str]  # UUIDs of the GPUs that it uses
     steps: StepSummary
     phases: list[Phase]
     samples_per_s: float | None = field(name="samples_per_second", default=None)  # of this rank alone
     tokens_per_s: float | None = field(name="tokens_per_second", default=None)
     flops_per_s: float | None = field(name="flops_per_second", default=None)
     mfu_ratio: float | None = field(name="mfu", default=None)
-    left_s: float | None = None  # until the run's end
+    left_s: float | None = None  # estimated time to the end of the run
     cpu_ratio: float | None = None  # 1: one core
-    rss_bytes: int | None = None
+    rss_bytes: int | None = None  # resident memory
     gpu_time: GpuTimeJson | None = None
     torch_memory: list[TorchMemoryRow] = []
     loaders: list[LoaderJson] = []
     checkpoints: Checkpoints | None = None
     since_start: SinceStart | None = None
-    state: str | None = None
-    behind: int | None = None  # steps behind the first
-    late_ms: float | None = None  # the time by which its own work is longer than the others', a step
-    wait_ms: float | None = None  # its wait for the others, a step
+    state: str | None = None  # such as "training", "lost"; "restarted": another process has taken its rank since
+    behind: int | None = None  # steps behind the rank that is furthest
+    late_ms: float | None = None  # how much longer its own work takes per step than that of the others
+    wait_ms: float | None = None  # how long it waits for the others per step
     late_ratio: float | None = None  # ``late_ms`` and ``wait_ms`` as shares of its step
     wait_ratio: float | None = None
-    restarts: int | None = None
-    training: int = 0  # number of its training, if there are several
+    restarts: int | None = None  # how often its rank was started again
+    training: int = 0  # number of the training that it belongs to, if there are several
 
     @property
     def is_well(self) -> bool:
@@ -356,7 +346,7 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
 
     @property
     def phase_errors(self) -> dict[str, float | None]:
-        """The error of its share, by phase; only of estimated shares."""
+        """The error of each estimated share, by phase."""
         return {phase.name: phase.error for phase in self.phases if phase.estimated}
 
     @property
@@ -375,12 +365,12 @@ class TrainingFinding(Struct):
 
 
 class Training(Struct):
-    """One of several trainings side by side; the report is of the one in focus. ``pid``: of its first rank."""
+    """One of several trainings side by side; the rest of the report is about the one in focus."""
 
     number: int
     in_focus: bool
-    ranks: int
-    pid: int
+    ranks: int  # how many it has
+    pid: int  # of its first rank
     command: list[str]
     steps: StepSummary
     findings: list[TrainingFinding]  # at most three, the most important first
@@ -394,30 +384,30 @@ class RankShare(Struct):
 
 
 class RanksSummary(Struct):
-    """Least, median and most over all ranks, if there are more than 16."""
+    """Summary of more than 16 ranks; lists hold minimum, median and maximum."""
 
-    count: int
-    steps: list[float] | None
-    median_ms: list[float] | None
+    count: int  # ranks
+    steps: list[float] | None  # steps of a rank
+    median_ms: list[float] | None  # median step of a rank
     phases: list[RankShare]
 
 
 class StateJson(Struct):
-    """The last state of the training; while it is still starting, there are no phases, and only findings about harm."""
+    """The last state of the training; while it is starting, there are no phases, and only findings about harm."""
 
-    name: str
-    for_s: float | None
-    doing: str | None
+    name: str  # "starting", "training", "waiting", "ended", "unseen" (no step was seen), "step_open" ...
+    for_s: float | None  # how long it has been in this state
+    doing: str | None  # what it does: "importing transformers"
     doing_for_s: float | None
-    where: PlaceJson | None
-    backwards: int | None
+    where: PlaceJson | None  # the line of user code
+    backwards: int | None  # backward passes so far of a step that has not ended
     text: str
 
 
 class UnseenJson(Unseen, frozen=True):
-    """A process that works like a training and shows no step."""
+    """A process that works like a training but shows no step."""
 
-    text: str
+    text: str  # the same in words
 
 
 class SpanJson(Struct):
@@ -429,26 +419,26 @@ class SpanJson(Struct):
 
 
 class SamplingJson(Struct):
-    """Stack samples over the run; ``coverage`` and ``cpu`` are ratios."""
+    """Stack samples over the run."""
 
-    rate_hz: float | None
-    coverage_ratio: float | None = field(name="coverage")
+    rate_hz: float | None  # achieved while it samples
+    coverage_ratio: float | None = field(name="coverage")  # share of the run in which stacks were sampled
     samples: int
-    failed: int = field(name="failed_samples")
-    lost: int = field(name="lost_windows")
-    cpu_ratio: float | None = field(name="cpu")
-    text: str
+    failed: int = field(name="failed_samples")  # samples that could not be read
+    lost: int = field(name="lost_windows")  # windows in which py-spy failed
+    cpu_ratio: float | None = field(name="cpu")  # cost of sampling; 1: one core
+    text: str  # the same in words
 
 
 class Report(Struct, omit_defaults=True, kw_only=True):
-    """One run. With ``--brief`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
+    """The report of one run. With ``--brief`` its JSON is cut to 6 kB."""
 
     schema: Literal[1]
-    summary: str  # three sentences
+    summary: str  # the run in three sentences
     run: RunJson
     facts: RunFacts
     gpus: list[GpuJson] = []
-    trainings: list[Training] = []  # if there are several
+    trainings: list[Training] = []  # empty if there is only one
     ranks: list[Rank]
     ranks_summary: RanksSummary | None = None
     state: StateJson
@@ -457,25 +447,25 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     progress: ProgressJson | None = None
     goodput: GoodputJson | None = None
     span: SpanJson | None
-    phases_of: str = ""  # the rank or training with these steps, phases and ranges, if there are several
+    phases_of: str = ""  # which rank or training the steps, phases and ranges are of, if there are several
     phases: list[Phase]
     ranges: list[RangeRow]
     sampling: SamplingJson | None
-    cost: Cost | None = None  # the latest
+    cost: Cost | None = None  # what tuimon itself used, latest
     memory: list[MemoryJson] = []
     traces: list[TraceJson] = []
     standstills: list[StandstillJson] = []
     findings: list[FindingJson]  # the most important first
-    changes: list[VerdictChange]
-    unjudged: list[Unjudged]
-    left_out: dict[str, int] = {}
+    changes: list[VerdictChange]  # each time that another finding became the first
+    unjudged: list[Unjudged]  # rules that could not judge, with the reason
+    left_out: dict[str, int] = {}  # with ``--brief``: rows that were cut, by list
 
     @property
     def focus(self) -> Rank | None:
-        """The process in focus; None before any."""
+        """The process in focus; None if there is none yet."""
         return next((rank for rank in self.ranks if rank.in_focus), None)
 
     @property
     def has_steps(self) -> bool:
-        """True if steps were counted, or samples show their phases: without a step there is no verdict."""
+        """True if steps were counted, or samples show their phases. Without a step there is no verdict."""
         return bool(self.steps.total or self.phases)

@@ -45,16 +45,16 @@ class CompilerStats:
 
 
 class Checkpoints(Struct, frozen=True):
-    """The checkpoints since the first steps: bursts of writing, and the time in which samples show the saving of one.
+    """The checkpoints since the first steps: bursts of writing, and the time in which samples show that one is saved.
 
     Worked example: ten bursts of 1 GB, and 4 s in which checkpoints are saved. So each takes 400 ms, in which 2.5 GB
     are written a second.
     """
 
-    number: int | None  # None: too close to be separated
-    size_bytes: int
-    seconds: float
-    file_system: str
+    number: int | None  # None: too close together to be counted
+    size_bytes: int  # of all of them
+    seconds: float  # for which they held the training up, together
+    file_system: str  # its type: "nfs4"; "" if unknown
 
     @property
     def each_bytes(self) -> float | None:

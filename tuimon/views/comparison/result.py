@@ -10,20 +10,21 @@ from tuimon.diagnosis.cells import CellPhase, Doing, Via
 from tuimon.views.report_types import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
-#: The outcome of comparing a measured gain with its estimate.
+#: A measured gain, compared with its estimate: within it, more, less, or not measured well enough.
 Kept = Literal["kept", "more", "less", "unclear"]
-#: The fate of a finding.
+#: What became of a finding in the later runs.
 Became = Literal["gone", "new", "stays"]
-#: ``same``: no difference that matters; ``unclear``: the data allow for a difference, and for none.
+#: ``same``: no difference that matters; ``unclear``: there may be a difference or none, the data do not show it.
 Outcome = Literal["faster", "slower", "same", "unclear"]
 
 
-#: ``void``: steps are not the same work, or not on the same machine; ``per sample``: they differ in a known size.
+#: ``void``: the steps are not the same work, or not on the same machine, and cannot be compared. ``per sample``: steps
+#: differ in their number of samples, so the time per sample is compared. ``said``: the fact is only mentioned.
 Effect = Literal["said", "per sample", "void"]
 
 
 class Unlike(msgspec.Struct, frozen=True):
-    """A fact that differs: its name, both values as text, and what follows for the comparison."""
+    """A fact that differs between the sides: its name, both values as text, its effect on the comparison."""
 
     name: str
     before: str
@@ -40,28 +41,24 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity of a step or of the run.
-
-    ``difference`` is after less before, in ``unit``, ``low`` and ``high`` its 95 % interval (None if a single run
-    cannot show how it varies). ``significant``: whether it is more than chance, given all rows; None without interval.
-    """
+    """One quantity of a step or of the run, on both sides."""
 
     name: str
     unit: Unit
     before: float | None
     after: float | None
-    difference: float | None = None
-    low: float | None = None
+    difference: float | None = None  # after - before, in ``unit``
+    low: float | None = None  # 95 % interval of ``difference``; None if single runs do not show how it varies
     high: float | None = None
-    significant: bool | None = None
-    estimated: bool = False  # rests on stack samples
+    significant: bool | None = None  # whether it is more than chance, given the number of rows; None: no interval
+    estimated: bool = False  # by stack samples
 
 
 class LineChange(msgspec.Struct, frozen=True):
-    """A part of a step that is of one kind and in one function, at its most frequent line in the later run.
+    """Time of a step that is of one kind and in one function, with the line that has most of it in the later run.
 
-    A wait counts at its cause: ``via`` then names the wait, and the line is that of the process or thread that caused
-    it, such as a worker. If ``file`` is empty, only the kind is known.
+    A wait counts at its cause: the line is then that of the process or thread that was waited for, such as a worker,
+    and ``via`` names the wait. If ``file`` is empty, only the kind is known.
     """
 
     file: str
@@ -80,19 +77,19 @@ class LineChange(msgspec.Struct, frozen=True):
 
 
 class FindingChange(msgspec.Struct, frozen=True):
-    """A finding that is gone, new, or on both sides; a share is None if unknown, or if its side lacks the finding."""
+    """A finding that is gone, new, or on both sides."""
 
     change: Became
     rule: str
     cause: str | None
     severity: str
     headline: str  # from the later side that has the finding
-    share_before: float | None = None
+    share_before: float | None = None  # of the step; None if unknown, or if that side lacks the finding
     share_after: float | None = None
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The gain that a finding estimated before it was gone, and the measured gain; both include evaluation."""
+    """The gain that was estimated for fixing a finding that is gone, and the gain measured; both include evaluation."""
 
     rule: str
     action: str
@@ -108,19 +105,18 @@ class Side(msgspec.Struct, frozen=True):
     facts: RunFacts  # of the first run
     steps: int
     seconds: float
-    warmup_s: float  # left out at the beginning
+    warmup_s: float  # time at the beginning that was left out
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two sides compared."""
+    """The comparison of earlier with later runs."""
 
     schema: int = 1
     headline: str
     outcome: Outcome
-    #: The speedup: time of a step before / after, or of a sample if steps differ in size.
-    speedup: Range
-    per_sample: bool = False
-    notes: list[str] = msgspec.field(default_factory=list)  # notes on the uncertainty of the comparison
+    speedup: Range  # time of a step before / after
+    per_sample: bool = False  # whether ``speedup`` is of the time per sample, as steps differ in size
+    notes: list[str] = msgspec.field(default_factory=list)  # what makes the comparison uncertain
     before: Side
     after: Side
     unlike: list[Unlike] = msgspec.field(default_factory=list)
