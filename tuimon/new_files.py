@@ -18,7 +18,7 @@ def create_private(path: str) -> int:
 
 
 def link(path: str, name: str) -> bool:
-    """Give a file a second name; False where the file system cannot. Raises OSError where something has that name."""
+    """Give a file a second name; False if the file system cannot. Raises OSError if something has that name."""
     try:
         os.link(path, name, follow_symlinks=False)
     except FileExistsError:

@@ -15,7 +15,7 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
     is_done(event)         whether the device has reached it
     elapsed_ms(a, b)       float32; both are done
     memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures,
-                           frees by the driver, pinned bytes of the host, most bytes allocated at a time (None where
+                           frees by the driver, pinned bytes of the host, most bytes allocated at a time (None if
                            torch does not count them). Or None
 
 GPU_TIME counts from an anchor: also an event, replaced every few seconds because torch gives times as float32 of ms. A

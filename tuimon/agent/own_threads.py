@@ -59,7 +59,7 @@ def dumped() -> Optional[List[DumpedThread]]:
 
 
 def dump() -> Iterator[DumpedThread]:
-    """All threads that run Python now, the calling one among them; raises OSError where no file can be made."""
+    """All threads that run Python now, the calling one among them; raises OSError if no file can be made."""
     import faulthandler
 
     handle = os.memfd_create("stacks", os.MFD_CLOEXEC)
@@ -106,7 +106,7 @@ def has_unsafe_dumps() -> bool:
 
 
 def is_running(ident: int, codes: Collection[CodeType]) -> bool:
-    """True if another thread is in one of these functions; True where that cannot be seen."""
+    """True if another thread is in one of these functions; True if that cannot be seen."""
     if has_unsafe_frames():
         functions = {(code.co_filename, code.co_name) for code in codes}
         return _is_dumped(lambda place: (place.file, place.name) in functions, ident)
@@ -114,7 +114,7 @@ def is_running(ident: int, codes: Collection[CodeType]) -> bool:
 
 
 def is_in_file(file: Optional[str]) -> bool:
-    """True if any thread is in a function of this file; True where that cannot be seen."""
+    """True if any thread is in a function of this file; True if that cannot be seen."""
     if has_unsafe_frames():
         return _is_dumped(lambda place: place.file == file)
     return any(_has_frame(frame, lambda code: code.co_filename == file) for frame in sys._current_frames().values())

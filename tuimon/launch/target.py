@@ -270,7 +270,7 @@ _BETWEEN_LOOKS_S = 0.05
 
 
 def check_threads(pid: int) -> None:
-    """Raise CannotInject where gdb would hold the process for long."""
+    """Raise CannotInject if gdb would hold the process for long."""
     count = len(procfs.thread_ids(pid))
     if count > THREADS_LIMIT:
         raise CannotInject(

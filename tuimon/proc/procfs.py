@@ -72,7 +72,7 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
 
 
 def read_text(path: str) -> str:
-    """A small file of the kernel's; empty where it cannot be read."""
+    """A small file of the kernel's; empty if it cannot be read."""
     return (read_bytes(path) or b"").decode("ascii", "replace")
 
 
@@ -108,7 +108,7 @@ def read_whole(path: str) -> bytes:
 
 
 def pids() -> list[int]:
-    """The processes of this machine; empty where /proc cannot be read."""
+    """The processes of this machine; empty if /proc cannot be read."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:

@@ -15,7 +15,7 @@ from tuimon.session.stacks.samples import HotLine
 
 
 class LoaderWorkerRow(Struct, frozen=True, gc=False):
-    """One DataLoader worker over the last 30 s; times are means of a batch. None where not measured."""
+    """One DataLoader worker over the last 30 s; times are means of a batch. None if not measured."""
 
     pid: int
     name: str
@@ -31,7 +31,7 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
 
 
 class EpochRow(NamedTuple):
-    """A loader's progress in its epochs; None where unknown."""
+    """A loader's progress in its epochs; None if unknown."""
 
     done: int | None = None  # epochs that have ended
     given: int | None = None  # batches of the one under way
@@ -39,7 +39,7 @@ class EpochRow(NamedTuple):
 
 
 class LoaderRow(NamedTuple):
-    """One DataLoader over the last 30 s in which it was used. None where not measured."""
+    """One DataLoader over the last 30 s in which it was used. None if not measured."""
 
     latest: Loader
     facts: LoaderFacts  # with 0 workers the training process makes the batches, and is the one row of worker_rows

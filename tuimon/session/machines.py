@@ -113,7 +113,7 @@ class CoresTaken(Struct, frozen=True, gc=False):
     """Cores that were not available to the run over a time."""
 
     others: float  # used by programs that are neither the run's nor tuimon
-    idle: float | None  # used by nobody; None where the number of cores is unknown
+    idle: float | None  # used by nobody; None if the number of cores is unknown
     stolen: float = 0.0  # that the host of a virtual machine gave to others meanwhile
     held: float = 0.0  # that the CPU limit of a control group kept from the run's threads, which were ready to run
     limit: float | None = None  # that limit

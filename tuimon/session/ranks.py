@@ -180,7 +180,7 @@ RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"
 
 
 class RankRow(Struct, frozen=True):
-    """One rank over the last 30 s; None where not measured. ``~``: estimates."""
+    """One rank over the last 30 s; None if not measured. ``~``: estimates."""
 
     rank: int
     pid: int
@@ -224,7 +224,7 @@ class RankRow(Struct, frozen=True):
         return self.ms(self.late_ratio)
 
     def ms(self, share: float | None) -> float | None:
-        """A share of its step; None where either is unknown."""
+        """A share of its step; None if either is unknown."""
         return share * self.step_ms if share is not None and self.step_ms is not None else None
 
 
@@ -379,7 +379,7 @@ def training_rows(session: Session) -> list[TrainingRow]:
 
 
 def training_numbers(session: Session) -> dict[int, int]:
-    """The number of the training that each process belongs to, by pid; empty where there is one."""
+    """The number of the training that each process belongs to, by pid; empty if there is one."""
     found = _trainings(session)
     if len(found) < 2:
         return {}

@@ -87,7 +87,7 @@ class Sampler:
         return sums.samples / sampled_s if sums is not None and sampled_s else None, coverage
 
     def steps_per_second(self, since_s: float) -> float | None:
-        """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
+        """Backward passes a second, estimated from the order of samples; None if these are too far apart."""
         sums = self.series.over(Span(since_s))
         if sums is None or sums.counted <= MOST * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None

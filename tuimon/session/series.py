@@ -254,7 +254,7 @@ class Series(Generic[R]):
         return {name: numbers[at : end * width : width] for name, at in first.items()}
 
     def over(self, span: Span = EVER) -> R | None:
-        """The sums of a span as one row; None where it has no row."""
+        """The sums of a span as one row; None if it has no row."""
         sums: R | None = self._held_over(*self._within(span), are_counts=False)
         return sums
 

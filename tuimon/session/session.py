@@ -515,5 +515,5 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     @figure
     def gpu_time(self) -> GpuTimeRow | None:
-        """Its steps on the GPU's clock; None where none were timed."""
+        """Its steps on the GPU's clock; None if none were timed."""
         return self.view.session.gpu_times[self.pid].over(self.span, self.view.now_s)

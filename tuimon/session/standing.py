@@ -82,7 +82,7 @@ def standing(record: Standstill) -> list[Standing]:
 
 
 def odd_one(groups: Sequence[Standing]) -> Standing | None:
-    """The group that holds the others up; None where all stand alike, or two of one size wait for each other."""
+    """The group that holds the others up; None if all stand alike, or two of one size wait for each other."""
     ranks = [each for each in groups if each.kind not in BESIDE]
     if len(ranks) < 2:
         return None
@@ -292,7 +292,7 @@ _TOGETHER_S = 10.0
 
 
 class Past(Struct):
-    """One standstill whose stacks were taken; None where it has not ended, or no step was known."""
+    """One standstill whose stacks were taken; None if it has not ended, or no step was known."""
 
     taken: Standstill
     step: int | None  # the last step before it, of the process in focus

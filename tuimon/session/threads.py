@@ -117,7 +117,7 @@ Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
 class MainThread(Struct, frozen=True, gc=False):
-    """Means of the thread that trains; None where the kernel does not report it."""
+    """Means of the thread that trains; None if the kernel does not report it."""
 
     cpu_ratio: float | None = None
     delay_ratio: float | None = None
@@ -386,7 +386,7 @@ def _role(
 
 
 def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) -> frozenset[int]:
-    """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
+    """Ids of the OpenMP or MKL threads of a training process; empty if that is not certain.
 
     They carry the name that the main thread had when it created them. Other native threads may carry it too. So their
     number must be one less than that of the cores (or of half the cores: hyper-threads), or all must have been equally

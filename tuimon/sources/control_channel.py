@@ -154,7 +154,7 @@ class Channel(RingReader):
     """Gives orders to the agent of one ring, and reads that ring."""
 
     def __init__(self, path: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Raises RingError and OSError, as a RingReader, and where no order can be given."""
+        """Raises RingError and OSError, as a RingReader, and if no order can be given."""
         super().__init__(path, writable=True)
         self._clock_ns = clock_ns
         words = self.words()
@@ -186,7 +186,7 @@ class Channel(RingReader):
         return files.is_running(self.pid, self.start_ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
-        """Give an order. Raises ControlError, as where another monitor has given the same."""
+        """Give an order. Raises ControlError, as if another monitor has given the same."""
         if not 0 <= argument < 1 << 64:
             raise ValueError(f"{argument} is not a valid argument of an order")
         if not self.knows(command):
@@ -201,7 +201,7 @@ class Channel(RingReader):
             self.unlock(CONTROL_OFFSET, CONTROL_BYTES)
 
     def words(self) -> list[int]:
-        """All control words as they are; zeros where the file was cut short."""
+        """All control words as they are; zeros if the file was cut short."""
         raw = self.bytes_at(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
         return array("Q", raw).tolist()
 

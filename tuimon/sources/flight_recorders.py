@@ -167,7 +167,7 @@ def _of_group(
 
 
 def _not_begun(dump: _Dump, rank: int, known: Set[str], most: int) -> Iterable[RankCollective]:
-    """Groups in which a rank has entered nothing yet; none where older entries may have been overwritten."""
+    """Groups in which a rank has entered nothing yet; none if older entries may have been overwritten."""
     if min((entry.record_id for entry in dump.entries), default=0) > 0:
         return
     for key, group in islice(dump.pg_config.items(), max(0, most)):
@@ -182,7 +182,7 @@ def _group_name(key: Iterable[str]) -> str:
 
 
 def _members(key: tuple[str, ...], config: dict[str, _ProcessGroup]) -> list[int]:
-    """The ranks of a group; empty where that is unknown. Gloo names its group differently in the two places."""
+    """The ranks of a group; empty if that is unknown. Gloo names its group differently in the two places."""
     found = config.get(key[0] if key else "") or (next(iter(config.values())) if len(config) == 1 else None)
     if found is None:
         return []

@@ -62,7 +62,7 @@ class ThreadClock:
     """Samples where a thread is, 23 times in each second that it runs, until ``close``."""
 
     def __init__(self, tid: int) -> None:
-        """Raises OSError where the kernel does not allow it, or the thread is gone."""
+        """Raises OSError if the kernel does not allow it, or the thread is gone."""
         attributes = _ATTRIBUTES.pack(
             _SOFTWARE, _ATTRIBUTES.size, _CPU_CLOCK, PERIOD_NS, _SAMPLED, 0, _FLAGS, _SIZE, 0, 0, 0, 0, 0, 0,
             time.CLOCK_MONOTONIC,

@@ -23,7 +23,7 @@ _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 def output_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
     """A new file of its owner alone, at ``path`` once the block has ended; an exception leaves everything as it was.
 
-    ``force``: it may replace a regular file that is not a log. Raises UsageError where something else is at ``path``,
+    ``force``: it may replace a regular file that is not a log. Raises UsageError if something else is at ``path``,
     TuimonError for any OSError, one raised in the block included.
     """
     with _reported(path):
@@ -62,7 +62,7 @@ def _give_name(unborn: str, path: str, *, force: bool) -> None:
 
 
 def _target(path: str, *, force: bool) -> str:
-    """The file to write, behind symbolic links. Raises UsageError where it may not be written, OSError."""
+    """The file to write, behind symbolic links. Raises UsageError if it may not be written, OSError."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

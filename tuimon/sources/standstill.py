@@ -85,7 +85,7 @@ class Blocked(Struct, frozen=True, gc=False):
 
 
 class Used(Struct, frozen=True, gc=False):
-    """CPU time, reads and writes of a process up to a moment; None where these may not be read."""
+    """CPU time, reads and writes of a process up to a moment; None if these may not be read."""
 
     t: float
     cpu_s: float
@@ -296,7 +296,7 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[Frame | RawFrame], code:
     """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
     If ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
-    ``fit()`` inside the ``for`` has not. False where the source is not known, or one line calls both: that loop may
+    ``fit()`` inside the ``for`` has not. False if the source is not known, or one line calls both: that loop may
     be in C.
     """
     here, there = ([frame for frame in frames if not is_agent_file(frame.file)] for frames in (now, trained))

@@ -46,7 +46,7 @@ def on_axis(
     axis: Axis,
     mean: Callable[[Sequence[Value]], Value],
 ) -> tuple[Value | None, ...]:
-    """The mean of the values in each slot, by their beginnings and ends; None where there is none.
+    """The mean of the values in each slot, by their beginnings and ends; None if there is none.
 
     A value counts in the slots whose middle its span covers, or in the one that it lies in. The last one covers two
     more of its length: the next is due.

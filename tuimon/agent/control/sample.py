@@ -69,7 +69,7 @@ class StackWindow:
                 self.cut += 1
 
     def stack_of_thread(self, ident: int) -> Optional[int]:
-        """The number of a thread's stack now; None where it has ended."""
+        """The number of a thread's stack now; None if it has ended."""
         return next((self.number_of(self.stack_of(each)) for thread, each in self.threads() if thread == ident), None)
 
     def number_of(self, stack: Tuple[int, ...]) -> int:

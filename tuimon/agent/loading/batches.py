@@ -235,7 +235,7 @@ def _indices(sampler: Any, iterator: Any) -> Optional[int]:
 
 
 def are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
-    """True if these tensors of the CPU are in pinned memory; None where that is unknown.
+    """True if these tensors of the CPU are in pinned memory; None if that is unknown.
 
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits
     nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)

@@ -51,7 +51,7 @@ def forget() -> None:
 
 
 def ready_batches(iterator: Any) -> int:
-    """Batches that wait for the trainer, plus one; 0 where that is unknown. Takes 0.5 us.
+    """Batches that wait for the trainer, plus one; 0 if that is unknown. Takes 0.5 us.
 
     Unknown for a loader that is not torch's, and if queues do not know their size (macOS).
     """

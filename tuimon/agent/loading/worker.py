@@ -263,7 +263,7 @@ def leave_untimed(fetcher: Any) -> None:
 
 
 def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> None:
-    """Time the fetcher of a loader without workers. Raises OSError where the ring cannot be opened."""
+    """Time the fetcher of a loader without workers. Raises OSError if the ring cannot be opened."""
     if fetcher is None:
         return
     if loader and loader not in in_process and loader not in _quick:
@@ -294,7 +294,7 @@ def end_fetch(iterator: Any) -> None:
 def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
     """The timer of the worker process that this fetcher runs in; None in any other process.
 
-    Raises OSError, a few times, while another process is claiming a slot, or where the trainer has no ring (yet).
+    Raises OSError, a few times, while another process is claiming a slot, or if the trainer has no ring (yet).
     """
     global _own, _attempts
     if _attempts < _ATTEMPTS:

@@ -35,7 +35,7 @@ _known = ByObject()
 
 
 def held() -> List[Set[int]]:
-    """For each optimizer the ids of the parameters that it trains; nothing where there may be more optimizers."""
+    """For each optimizer the ids of the parameters that it trains; nothing if there may be more optimizers."""
     live = [reference() for reference, _ in list(_known.values())]
     with unobserved():
         return [

@@ -182,7 +182,7 @@ def own_reason() -> Optional[str]:
 
 
 def leave_reason(reason: str) -> None:
-    """Leave the reason, for as long as this process lives. Raises OSError where there is no memfd."""
+    """Leave the reason, for as long as this process lives. Raises OSError if there is no memfd."""
     global _own
     _own = reason
     os.memfd_create((_NAME + reason).encode("ascii", "replace")[:_NAME_BYTES].decode())

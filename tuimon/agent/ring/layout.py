@@ -58,7 +58,7 @@ POSITION = 30  # batches that an epoch has given, and has; flag: name id of its 
 ITER_BEGIN = (
     32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
 )
-ITER_END = 33  # value: id of the iterator, 0 where there is none
+ITER_END = 33  # value: id of the iterator, 0 if there is none
 GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind
 GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or one of GAP_IN_STEP
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
@@ -166,12 +166,12 @@ def unpack_gpu_time(value: int) -> EventTime:
 
 
 def pack_gpu_anchor(device: int, elapsed_ns: Optional[int]) -> int:
-    """A GPU_ANCHOR marker's value; ``elapsed_ns`` since the previous anchor, None where a new count begins."""
+    """A GPU_ANCHOR marker's value; ``elapsed_ns`` since the previous anchor, None if a new count begins."""
     return device << _ANCHOR_BITS | (_ANCHOR_MASK if elapsed_ns is None else min(max(0, elapsed_ns), _ANCHOR_MASK - 1))
 
 
 def unpack_gpu_anchor(value: int) -> Tuple[int, Optional[int]]:
-    """Device, and time since the previous anchor; None where a new count begins."""
+    """Device, and time since the previous anchor; None if a new count begins."""
     elapsed_ns = value & _ANCHOR_MASK
     return value >> _ANCHOR_BITS, None if elapsed_ns == _ANCHOR_MASK else elapsed_ns
 
@@ -202,7 +202,7 @@ def pack_batch(size_bytes: int, samples: Optional[int], is_on_cpu: bool, is_pinn
 
 
 def unpack_batch(value: int) -> Optional[Batch]:
-    """The Batch of a BATCH marker's value; None where it is damaged."""
+    """The Batch of a BATCH marker's value; None if it is damaged."""
     rows, rest = value >> _BYTES_BITS & _SAMPLES_MASK, value >> _BYTES_BITS + _SAMPLES_BITS
     if rest >> 1 >= len(_PINNED):
         return None
@@ -287,7 +287,7 @@ def packed(what: str, code: Code, reason: Tuple[str, str]) -> str:
 
 
 def unpacked(text: str) -> Optional[Event]:
-    """The event of a marker's name, without its value; None where it is damaged."""
+    """The event of a marker's name, without its value; None if it is damaged."""
     parts = text.split(PLACE_SEPARATOR)
     if len(parts) != 6 or not parts[2].isdecimal():
         return None

@@ -37,7 +37,7 @@ class Loading(NamedTuple):
 
     start_ticks: int
     pid: int
-    loader: int  # name id of its loader's facts; 0 where only the trainer knows it (workers)
+    loader: int  # name id of its loader's facts; 0 if only the trainer knows it (workers)
     worker: int  # its number, or IN_PROCESS
     workers: int  # how many its loader has
     state: int

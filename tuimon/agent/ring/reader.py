@@ -141,7 +141,7 @@ class RingBytes:
         fcntl.lockf(self._handle, fcntl.LOCK_UN, length, offset)
 
     def number(self, offset: int, form: struct.Struct = layout.U64) -> int:
-        """The integer at ``offset``; 0 where the file was cut short."""
+        """The integer at ``offset``; 0 if the file was cut short."""
         raw = os.pread(self._handle, form.size, offset)
         return int(form.unpack(raw)[0]) if len(raw) == form.size else 0
 
@@ -222,7 +222,7 @@ class RingReader(RingBytes):
         return self._meta
 
     def held_until_ns(self) -> int:
-        """The time (monotonic) until which the latest markers of a fast loop may wait in the writer; 0 where none do.
+        """The time (monotonic) until which the latest markers of a fast loop may wait in the writer; 0 if none do.
 
         A marker after that moment would have had all of them written.
         """
@@ -287,7 +287,7 @@ class RingReader(RingBytes):
         return self.bytes_at(layout.SLOTS_OFFSET + index * layout.SLOT_BYTES, length) if length else b""
 
     def _sequences(self, first: int, count: int) -> List[int]:
-        """The sequences that are now in the slots of ``first``, ``first`` + 1, ...; 0 where the file was cut short."""
+        """The sequences that are now in the slots of ``first``, ``first`` + 1, ...; 0 if the file was cut short."""
         index = first % self._slots
         slots = self._read_slots(index, count)
         if index + count > self._slots:
@@ -334,7 +334,7 @@ class RingReader(RingBytes):
         self._next += count
 
     def _possible(self, number: int, found: int) -> int:
-        """A sequence that is in the slot of ``number``; 0 where it cannot be there."""
+        """A sequence that is in the slot of ``number``; 0 if it cannot be there."""
         return found if found % self._slots == number % self._slots and found < _SEQUENCE_LIMIT else 0
 
 

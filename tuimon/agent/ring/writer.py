@@ -277,7 +277,7 @@ _STREAMS = 3
 def make_ring() -> Optional[RingWriter]:
     """A ring in the first directory that has room for one; None when none has: the reasons are then left.
 
-    Raises OSError where /proc is missing, or no descriptor is left.
+    Raises OSError if /proc is missing, or no descriptor is left.
     """
     handles: List[int] = []  # at the numbers of closed standard streams, where C code would print into the ring
     try:

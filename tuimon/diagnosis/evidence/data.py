@@ -257,7 +257,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def epoch_starts(self) -> float | None:
         """The share of the wait for data that goes to starting workers for each epoch, and to ending them.
 
-        By markers, or without them by the samples of the data phase; None where workers stay for whole epochs.
+        By markers, or without them by the samples of the data phase; None if workers stay for whole epochs.
         """
         loader = self.loader
         if loader is None:

@@ -147,7 +147,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_used(self) -> bool | None:
-        """True if it computes on a GPU; None where that is unknown."""
+        """True if it computes on a GPU; None if that is unknown."""
         if (
             self.has_stepped_for_long
             and self.rows
@@ -189,7 +189,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def trace(self) -> TraceTaken | None:
-        """Its latest trace; None where none was taken."""
+        """Its latest trace; None if none was taken."""
         return next((each for each in reversed(self._own.view.session.traces) if each.pid == self._own.pid), None)
 
     def waits_in_trace(self, place: Place) -> dict[str, float]:

@@ -38,7 +38,7 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         return sorted(self.children.values(), key=lambda node: (-node.total, node.file, node.function))
 
     def place(self) -> Place:
-        """The function at the line that most samples passed through; 0 where none is known."""
+        """The function at the line that most samples passed through; 0 if none is known."""
         line = max(self.lines, key=lambda line: (self.lines[line], -line), default=0)
         return Place(self.file, line, self.function, self.sources.get(line, ""))
 
@@ -51,7 +51,7 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         return Place(caller.file, line, caller.function, caller.sources[line])
 
     def phase(self) -> str | None:
-        """The phase in which at least two thirds of its samples lie; None where they are mixed or have none."""
+        """The phase in which at least two thirds of its samples lie; None if they are mixed or have none."""
         name, count = max(self.phases.items(), key=lambda item: item[1], default=("none", 0))
         return name if name != "none" and 3 * count >= 2 * self.total else None
 

@@ -386,7 +386,7 @@ class LatestStacks:
     def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
         """The place where a thread was most often in the latest window while in the phase that markers show now.
 
-        None where no stack of the window may be of that phase, or the window began before ``since_s``.
+        None if no stack of the window may be of that phase, or the window began before ``since_s``.
         """
         if self._latest is None or self._latest.begin_s < since_s:
             return None
@@ -394,7 +394,7 @@ class LatestStacks:
         return place_of(max(own, key=own.__getitem__).frames) if own else None
 
     def stack_of(self, tid: int) -> LatestStack | None:
-        """A thread's most frequent stack of the latest window; None where that has none of it."""
+        """A thread's most frequent stack of the latest window; None if that has none of it."""
         own = self._counts(tid)
         if self._latest is None or not own:
             return None

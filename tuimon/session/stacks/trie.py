@@ -273,7 +273,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def place(self) -> Place | None:
-        """The innermost user line; None where a forked DataLoader worker has none of its own."""
+        """The innermost user line; None if a forked DataLoader worker has none of its own."""
         return user_place(self.frames)
 
     @property
@@ -419,7 +419,7 @@ def to_user(stack: Stack) -> Stack:
 
 
 def user_place(frames: Sequence[Frame]) -> Place | None:
-    """The innermost user line of a stack (root first); None where it holds none.
+    """The innermost user line of a stack (root first); None if it holds none.
 
     A forked DataLoader worker carries the trainer's frames below its loop, which are not its own work.
     """

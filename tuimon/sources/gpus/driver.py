@@ -35,7 +35,7 @@ class DriverError(Exception):
 
 
 class VendorLibrary:
-    """A vendor's library; an instance is opened. Raises DriverError where that fails."""
+    """A vendor's library; an instance is opened. Raises DriverError if that fails."""
 
     name: ClassVar[str]
     says: ClassVar[str]  # its name in messages
@@ -223,7 +223,7 @@ _EARLY_S = 0.1
 
 
 class Device:
-    """A GPU, or a part of one, queried in tiers by cost. Each figure is None where it is not supported.
+    """A GPU, or a part of one, queried in tiers by cost. Each figure is None if it is not supported.
 
     Its queries raise DriverError when the GPU is gone.
     """

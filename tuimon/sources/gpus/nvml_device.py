@@ -82,7 +82,7 @@ _MOST_XIDS = 16
 
 
 class Xids:
-    """The critical Xid errors of one GPU; none where the driver does not report them."""
+    """The critical Xid errors of one GPU; none if the driver does not report them."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -177,7 +177,7 @@ class NvmlDevice(Device):
     """A whole GPU."""
 
     def __init__(self, handle: Handle, index: int, trust: PidTrust | None) -> None:
-        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there."""
+        """``trust`` is None if the processes are those of the GPU's MIG instances, and queried there."""
         query, library = handle.query, handle.library
         super().__init__(handle, index, query("nvmlDeviceGetName"))
         self._fields = Fields(handle, library.clock)

@@ -102,7 +102,7 @@ class Decompressed(io.RawIOBase):
         super().close()
 
     def _decompress(self) -> bool:
-        """Decompress the next bytes of the file; False where there are none."""
+        """Decompress the next bytes of the file; False if there are none."""
         data = self._input or self._file.read(_READ_BYTES)
         if self.damaged or not data:
             return False

@@ -64,7 +64,7 @@ class Identity:
         self._frames: dict[int, int] = {}  # ids in this log -> ids in the run
 
     def adopt(self, record: Record, shift_s: float) -> Record | None:
-        """The record, ``shift_s`` later; None where it has nothing new."""
+        """The record, ``shift_s`` later; None if it has nothing new."""
         kind, base = type(record), self._base
         force_setattr(record, "t", record.t + shift_s)
         for field in _MOMENTS.get(kind, ()):

@@ -59,7 +59,7 @@ class OutputTail:
     def trim(self, keep_bytes: int = KEEP_BYTES) -> None:
         """Free all but the newest ``keep_bytes`` on the disk; offsets stay valid.
 
-        Does nothing where the file system does not support that.
+        Does nothing if the file system does not support that.
         """
         end = (self._size() - keep_bytes) // _PUNCH_BYTES * _PUNCH_BYTES
         if not self._can_punch or end <= self._punched:

@@ -215,7 +215,7 @@ class LogHead(NamedTuple):
 
 
 def read_head(path: str) -> LogHead | None:
-    """The head of a log; None where the file has no first line yet. Raises NotALog where it is something else."""
+    """The head of a log; None if the file has no first line yet. Raises NotALog if it is something else."""
     lines = Lines(path)
     try:
         first = lines.first()

@@ -278,7 +278,7 @@ def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
 
 
 def merged(logs: Iterable[NodeLog]) -> list[Next]:
-    """The oldest records, in order, each to be popped from its log; empty where all logs are at their ends.
+    """The oldest records, in order, each to be popped from its log; empty if all logs are at their ends.
 
     A log that has come to its end for now holds up no other: what it writes later comes later. Three logs have records
     at 1 3 5, at 2 4 and, up to its end, at 6: those to 4 are merged, then the second is read.
@@ -429,7 +429,7 @@ class LogSource(Source):
                 yield adopted
 
     def _at_end(self) -> Iterator[Record]:
-        """All that has been written so far was passed on. Raises Done where there will be no more."""
+        """All that has been written so far was passed on. Raises Done if there will be no more."""
         ended = all(log.exit is not None for log in self._logs)
         if not self._follow and not ended:
             for log in self._logs:

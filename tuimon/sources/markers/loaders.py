@@ -123,7 +123,7 @@ class _Loader(Struct):
         self.unused, self.has_ended, self.awaits_training = 0, False, False
 
     def role(self, *, any_trains: bool) -> Literal["train", "eval"] | None:
-        """The main use of its batches; None where it is not known yet. If nothing trains, they make the steps."""
+        """The main use of its batches; None if it is not known yet. If nothing trains, they make the steps."""
         evaluated = self.evaluated + (self.unused if self.has_ended or self.unused > _MOST_AHEAD else 0)
         if not self.trained and not evaluated:
             return None

@@ -257,7 +257,7 @@ class ChildrensCpu(Struct):
             self.reported_s += unreported_s
 
     def pass_unreported(self) -> float | None:
-        """The CPU time to report, once; None where there is nothing."""
+        """The CPU time to report, once; None if there is nothing."""
         unreported_s, self.unreported_s = self.unreported_s, 0.0
         return round(unreported_s, 2) or None
 

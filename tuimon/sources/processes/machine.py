@@ -98,7 +98,7 @@ class ControlGroups:
 
 
 def oom_kills(counter: str) -> int | None:
-    """The count of such a file; None where there is none."""
+    """The count of such a file; None if there is none."""
     return fields(procfs.read_text(counter)).get("oom_kill")
 
 
@@ -131,7 +131,7 @@ class MachineSource(Source):
         self._file_systems = CallWithTimeout[list[ResourceUse]]("tuimon-file-systems")
 
     def read(self) -> Iterable[Record]:
-        """The record that is due; none where nothing can be read."""
+        """The record that is due; none if nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
@@ -225,7 +225,7 @@ class MachineSource(Source):
         return sum(count - first for first, count in self._killed.values()) if self._killed else None
 
     def _cores_of_run(self) -> frozenset[int]:
-        """The cores that any of its training processes and workers may use; empty where that is not known."""
+        """The cores that any of its training processes and workers may use; empty if that is not known."""
         roles = self._table.roles.items()
         allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
         return frozenset().union(*allowed).intersection(self._cores())  # a mask may have cores that are offline
@@ -249,7 +249,7 @@ class MachineSource(Source):
                 yield PlacedProcess(pid, node, nodes)
 
     def _machine_memory(self) -> tuple[int | None, int | None]:
-        """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
+        """Total, and available without swapping, in bytes; None if /proc/meminfo cannot be read."""
         known = self._fields("/proc/meminfo")
         total, available, free = (known.get(f"{name}:") for name in ("MemTotal", "MemAvailable", "MemFree"))
         if total is None or available is None:
@@ -259,7 +259,7 @@ class MachineSource(Source):
         return total << 10, available << 10
 
     def _stalled_ratio(self) -> float | None:
-        """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
+        """``some avg10`` of the kernel's pressure figures; None if it is built without them."""
         share = re.search(r"^some avg10=(\d+\.\d+)", self._text("/proc/pressure/memory"), re.MULTILINE)
         return round(float(share[1]) / 100, 4) if share is not None else None
 

@@ -195,7 +195,7 @@ def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_
 
 
 def without_hooks(process: ProcessFacts) -> str | None:
-    """How a process of a launched run was started so that no hooks can come into it; None where they can."""
+    """How a process of a launched run was started so that no hooks can come into it; None if they can."""
     if _has_option(process.command, "IE"):
         return "started with -I or -E: it ignores PYTHONPATH"
     if _has_option(process.command, "S"):

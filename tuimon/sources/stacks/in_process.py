@@ -61,7 +61,7 @@ def affordable_rate(sample_s: float, cpu_ratio: float, limit_hz: float) -> Rate:
 
 
 def latest_samples(pid: int, since_s: float) -> WindowSamples | None:
-    """The latest window that the agent of a process has sampled; None where most of it is from before ``since_s``."""
+    """The latest window that the agent of a process has sampled; None if most of it is from before ``since_s``."""
     try:
         raw = read_side_file(side_file(ring_path(pid), STACKS))
         window = decoded(raw, _Window)

@@ -28,7 +28,7 @@ _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 
 def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
-    """The frames (root first) that lead to backward in the stacks that a process reports; none where none does."""
+    """The frames (root first) that lead to backward in the stacks that a process reports; none if none does."""
     stack = next((frames for boundary, frames in loop if boundary == "backward"), ())
     return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
 
@@ -36,7 +36,7 @@ def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
 def program_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
-    None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
+    None if code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
     command is not the user's: the package that it calls to train is the program, even if a function of its own does.
     """
     stack = _from_script(stack)

@@ -189,7 +189,7 @@ class PlannedWindow(Struct, frozen=True, gc=False):
     cost: CostModel
 
     def settle(self, samples: int | None, cpu_s: float) -> None:
-        """Charge what it has cost; ``samples``: how many it took, None where it failed, which teaches nothing."""
+        """Charge what it has cost; ``samples``: how many it took, None if it failed, which teaches nothing."""
         self.bucket.spend(cpu_s - self.cpu_s)
         if samples is not None:
             self.cost.add_window(samples, cpu_s)

@@ -51,7 +51,7 @@ class MeanStep(NamedTuple):
 
     begin_s: float
     end_s: float
-    ms: Sequence[float]  # empty where no step ended
+    ms: Sequence[float]  # empty if no step ended
 
 
 def chart_of(steps: Sequence[MeanStep]) -> dict[str, Any] | None:

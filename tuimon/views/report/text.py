@@ -238,7 +238,7 @@ def _changes(report: Report) -> list[str]:
 
 
 def _listed(title: str, texts: Iterable[str]) -> list[str]:
-    """Texts below their title; nothing where there is none."""
+    """Texts below their title; nothing if there is none."""
     lines = [line for text in texts for line in _wrap(plain(text), "  ")]
     return [title, *lines] if lines else []
 

@@ -75,7 +75,7 @@ class TorchShare(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[tuple[TorchMemoryRow, HeldMemory | None]]) -> TorchShare | None:
-        """The sums over the processes on a GPU; None where one is not known."""
+        """The sums over the processes on a GPU; None if one is not known."""
         reserved = sum_of_all(row.reserved_bytes for row, _ in rows)
         if reserved is None:
             return None

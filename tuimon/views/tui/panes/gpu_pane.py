@@ -299,7 +299,7 @@ class _Group(NamedTuple):
 
 
 def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line] | None:
-    """All cards, equally high; None where they do not fit."""
+    """All cards, equally high; None if they do not fit."""
     groups = _groups(views)
     each = next((rows for rows in range(_MOST_ROWS, _LEAST_ROWS - 1, -1) if _rows_of(groups, width, rows) <= height), 0)
     if not each:

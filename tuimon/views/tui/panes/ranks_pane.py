@@ -77,7 +77,7 @@ _COMPARED = 64
 _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
 _CALM, _GAP = Span("▁", "track"), Span(" ")
 
-#: How late each rank was in each slot of the time axis, as a share of the step, by pid; None where no step ended.
+#: How late each rank was in each slot of the time axis, as a share of the step, by pid; None if no step ended.
 Strips = dict[int, tuple[float | None, ...]]
 
 
