@@ -61,7 +61,7 @@ class RecordedLog:
 def read_log(path: str | os.PathLike[str], run: str | None = None) -> RecordedLog:
     """The log at ``path``; in a folder the latest run with all its nodes, or the one named ``run``.
 
-    Raises NotALog if there is none, UsageError where the folder has no such run.
+    Raises NotALog if there is none, UsageError if the folder has no such run.
     """
     log = RecordedLog(choose(str(path), run))
     next(iter(log), None)  # a path without a log is an error here, not where it is first read

@@ -186,7 +186,7 @@ class Channel(RingReader):
         return files.is_running(self.pid, self.start_ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
-        """Give an order. Raises ControlError, as if another monitor has given the same."""
+        """Give an order. Raises ControlError, for one if another monitor has given the same order."""
         if not 0 <= argument < 1 << 64:
             raise ValueError(f"{argument} is not a valid argument of an order")
         if not self.knows(command):
