@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
-from tuimon.session.state import ended_before_torch
 from tuimon.views.finding_text import (
     headline_text,
     is_probable,
@@ -18,7 +17,6 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.report.report import Parts, marked, parts_of
 from tuimon.views.words import (
-    end_tip,
     ended_text,
     gpu_text,
     idle_share_text,
@@ -218,8 +216,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     lines += [phases_text(now.phases)] if now.phases else []
     lines += [f"goodput: {now.goodput.text}"] if steps.total and now.goodput is not None else []
     lines += [now.state.text] if now.state.name == "ended" else []  # a run that made no step
-    tip = end_tip(end, before_torch=ended_before_torch(session)) if end is not None else None
-    return [*lines, *([f"tip: {tip}"] if tip is not None else []), *first_finding(findings)]
+    return [*lines, *([f"tip: {now.tip}"] if now.tip is not None else []), *first_finding(findings)]
 
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:

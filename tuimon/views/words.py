@@ -21,7 +21,7 @@ from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import ProcessView, Session
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
-from tuimon.session.state import OVER, RunState, StateName, TimePart, Unseen
+from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
 from tuimon.threshold import TRACE
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # seconds; less would be shown as 0.0s
-_STATES: dict[StateName, str] = {
+STATES: dict[str, str] = {
     "starting": "starting",
     "unseen": "no step seen",
     "waiting": "waiting for its processes",
@@ -66,25 +66,7 @@ _STATES: dict[StateName, str] = {
 
 
 def state_text(state: RunState) -> str:
-    """``starting for 14s: importing transformers for 12s``; ``step running for 20s, 2 backward passes: ...``."""
-    return f"{state_name(state)} {state_details(state)}".rstrip()
-
-
-def last_state_text(state: StateJson) -> str:
-    """The state for a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``
-
-    A log that goes on ends with ``At the end: starting for 14s.``
-    """
-    return f"{'It' if state.name == 'ended' else 'At the end:'} {state.text}."
-
-
-def state_name(state: RunState) -> str:
-    """``starting``, ``step running``."""
-    return _STATES[state.name]
-
-
-def state_details(state: RunState) -> str:
-    """``for 14s: importing transformers for 12s``; of a run that ended before any step, ``after 14s: mostly ...``.
+    """``starting for 14s: importing transformers for 12s``; of a run without a step ``ended after 14s: mostly ...``.
 
     The activity is known for windows of some seconds: one window may hold the end of an import and a short training.
     """
@@ -101,7 +83,15 @@ def state_details(state: RunState) -> str:
             inside = f"mostly {inside} in its last {so_long}"
         elif so_long != duration(state.for_s):
             inside += f" for {so_long}"
-    return ": ".join(filter(None, (", ".join(head), inside)))
+    return " ".join(filter(None, (STATES[state.name], ": ".join(filter(None, (", ".join(head), inside))))))
+
+
+def last_state_text(state: StateJson) -> str:
+    """The state for a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``
+
+    A log that goes on ends with ``At the end: starting for 14s.``
+    """
+    return f"{'It' if state.name == 'ended' else 'At the end:'} {state.text}."
 
 
 def ended_text(end: Exit | RunJson) -> str:

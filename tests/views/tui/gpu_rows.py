@@ -5,7 +5,7 @@ from msgspec import structs
 from tuimon.records import Gpu, GpuProcess
 from tuimon.session.gpus import GpuRow
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.gpu_figures import GpuView
+from tuimon.views.tui.panes.gpu_card import GpuView
 from tuimon.views.tui.panes.gpu_pane import GpuState, gpus_lines
 
 GIB = 1 << 30

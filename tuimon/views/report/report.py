@@ -31,7 +31,7 @@ from tuimon.session.ranks import (
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.standing import Past, group_json, standing
-from tuimon.session.state import PARTS, goodput, run_state, stands_still, unseen_trainings
+from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
 from tuimon.session.tables import once
 from tuimon.threshold import SMALL
@@ -39,7 +39,9 @@ from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import ON_PAGE, says_nothing
 from tuimon.views.report_types import STEP_BOUNDS, WELL, Report, SpanJson, filled
+from tuimon.views.scale import Axis, axis_of
 from tuimon.views.words import (
+    end_tip,
     goodput_text,
     gpu_idle_in,
     memory_lines,
@@ -130,6 +132,12 @@ class Parts:
         found = unseen_trainings(self.session)
         return [filled(types.UnseenJson, each, pid=own_id(each.pid), text=unseen_text(each)) for each in found]
 
+    @property
+    def tip(self) -> str | None:
+        """Advice after the end of the run; None while it goes on, or if there is none."""
+        end = self.session.exit
+        return end_tip(end, before_torch=ended_before_torch(self.session)) if end is not None else None
+
     @cached_property
     def goodput(self) -> types.GoodputJson | None:
         """The parts of the wall time, in order; None before any time has passed."""
@@ -162,6 +170,11 @@ class Parts:
         """Its progress; None if unknown."""
         made = run_progress(self.session.shown().focus) if self.own.pid else Progress()
         return filled(types.ProgressJson, made, text=progress_text(made)) if made != Progress() else None
+
+    @cached_property
+    def axis(self) -> Axis:
+        """The time that all charts of a screen show."""
+        return axis_of(self.session)
 
     # -- ranks and GPUs
 

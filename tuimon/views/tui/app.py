@@ -21,6 +21,7 @@ from tuimon.errors import TuimonError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
 from tuimon.views.format import plain
+from tuimon.views.report.report import parts_of
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.moving import MOVES
@@ -165,7 +166,7 @@ class TuimonApp(TerminalApp[Leave]):
         if is_due:
             self._show()
         elif not paused:
-            self.board.output.update_state(self.monitor.session, self.monitor.findings)
+            self.board.output.update_state(parts_of(self.monitor.session.shown()), ())
             self.board.output.redraw()
         if isinstance(self.screen, Overlay):
             self.screen.update()
@@ -293,13 +294,13 @@ class TuimonApp(TerminalApp[Leave]):
 
     async def action_ranks(self) -> None:
         """Show the ranks of the training, a row each, and the other trainings of the run."""
-        ranks, session = self.board.ranks, self.monitor.session
         if self.board.zoomed == "ranks":
             await self.action_step_back()
             return
         self.board.zoom("ranks")
-        ranks.open(session, self.monitor.findings)
-        ranks.focus()
+        self.board.ranks.update_state(parts_of(self.monitor.session.shown()), self.monitor.findings)
+        self.board.ranks.redraw(force=True)
+        self.board.ranks.focus()
 
     async def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
         """Show the chosen process in all panes from now on."""

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from tuimon.records import Cost
 from tuimon.session.session import Session
 from tuimon.views.format import advice, percent, size
+from tuimon.views.report.report import parts_of
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import Line, cells, justified, line
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
@@ -321,8 +322,9 @@ class Board(Widget):
 
     def show(self, session: Session, findings: Sequence[Finding], idle: frozenset[str] = frozenset()) -> None:
         """Show the session as it is now in all panes, and the keys of all actions that are not ``idle``."""
+        now = parts_of(session.shown())
         for pane in self.panes:
-            pane.update_state(session, findings)
+            pane.update_state(now, findings)
         self.place_panes()
         self.keys_line.show(idle, session.cost)
         for pane in self.panes:

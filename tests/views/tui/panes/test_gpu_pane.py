@@ -24,7 +24,7 @@ from tuimon.records import GpuProcess, OptimizerFacts, Process
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.gpu_figures import HeldMemory, TorchShare, alarm_lines, held_of
+from tuimon.views.tui.panes.gpu_card import TorchShare, held_bytes, trouble_of
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted, gpus_lines
 
 
@@ -150,7 +150,7 @@ def test_retries_of_the_allocator_are_told():
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
 
 
-HELD = HeldMemory(2 * GIB, 2 * GIB, 4 * GIB)
+HELD = (2 * GIB, 2 * GIB, 4 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ HELD = HeldMemory(2 * GIB, 2 * GIB, 4 * GIB)
             "40.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 32.0 activations · batch ~2x fits",
         ),
         (72, HELD, "72.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 64.0 activations"),  # no room
-        (16, None, "16.0 GiB in tensors"),
+        (16, (), "16.0 GiB in tensors"),
         (6, HELD, "6.0 GiB in tensors"),  # less than what is held: not of one time
     ],
 )
@@ -177,9 +177,9 @@ def test_optimizers_on_a_gpu_tell_what_it_holds():
     sizes = {"parameter_bytes": 4, "gradient_bytes": 4, "state_bytes": 8}
     known, unknown = OptimizerFacts("Adam", "torch", device="cuda", **sizes), OptimizerFacts("Own", "__main__")
     process = Process(t=1.0, pid=7, ppid=1, start_unix_s=0.0, command=[], role="trainer", markers=True)
-    assert held_of(structs.replace(process, optimizers=[known, known])) == HeldMemory(8, 8, 16)
+    assert held_bytes(structs.replace(process, optimizers=[known, known])) == [8, 8, 16]
     for others in ([], [known, unknown], [structs.replace(known, device="cpu")], [known] * 4):
-        assert held_of(structs.replace(process, optimizers=others)) is None
+        assert not held_bytes(structs.replace(process, optimizers=others))
 
 
 def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
@@ -202,4 +202,4 @@ def test_errors_of_the_gpu_are_loud():
     assert rows[0] == " XID 79  the GPU has fallen off the bus (+1 more)"
     assert rows[1] == " ECC 3  uncorrected memory errors since the driver was loaded"
     assert roles([BROKEN], 76, 6)["XID 79"] == "critical badge"
-    assert text_of(alarm_lines(replace(OLD, xids=(999,)), 60)[0]).strip() == "XID 999  reported by the driver"
+    assert text_of(trouble_of(replace(OLD, xids=(999,)), 60)).strip() == "XID 999  reported by the driver"

@@ -16,6 +16,7 @@ from tuimon.native_code import NativeUse
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
+from tuimon.views.report.report import parts_of
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
@@ -180,7 +181,7 @@ def test_no_notice_denies_samples_that_there_are(covered, is_shown):
     session = one_process(Notice(t=1.0, pid=0, source="stacks", level="warning", message=text))
     if covered:
         extend(session, frames(("train.py", 1, "f")), stacks(3.0, ([0], 20)))
-    notes = ThreadsPane().collect(session, ()).notes
+    notes = ThreadsPane().collect(parts_of(session.shown()), ()).notes
     assert any(text in note for note in notes) == is_shown
 
 

@@ -14,6 +14,7 @@ from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.ranks import RankRow
 from tuimon.session.session import Session
 from tuimon.session.stacks.samples import HotLine
+from tuimon.views.report.report import parts_of
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.step_pane import StepPane, StepState, idle_line, phases_lines, who_waits
@@ -55,7 +56,7 @@ def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended(
 def test_the_pane_of_a_run_before_its_first_step():
     before, pane = steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0), StepPane()
     for session, drawn in ((Session(), []), (one_process(before), ["Now in forward for 12s"])):
-        state = pane.collect(session, [])
+        state = pane.collect(parts_of(session.shown()), [])
         assert texts(phases_lines(state, 60, 12)) == ["No step has ended yet.", *drawn]
         assert len(pane.heading(state)) == 2
 

@@ -16,12 +16,15 @@ from tuimon.diagnosis.verdicts import FirstVerdict
 from tuimon.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Node, Place
 from tuimon.session.progress import Progress
-from tuimon.session.state import RunState, run_state, unseen_trainings
+from tuimon.session.state import RunState
 from tuimon.text import at
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
+from tuimon.views.report.report import parts_of
+from tuimon.views.report_types import StateJson, filled
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
+from tuimon.views.words import end_tip, state_text
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(
@@ -32,7 +35,13 @@ FOUND = Finding(
     share_of_step=0.62,
     where=(PLACE,),
 )
-VERDICT = Verdict((FOUND,), RunState("training"), inferred=False, exit=None)
+
+
+def state_of(state):
+    return filled(StateJson, state, where=None, text=state_text(state))
+
+
+VERDICT = Verdict((FOUND,), state_of(RunState("training")), inferred=False, exit=None)
 GAIN = "up to 2.1x faster"
 
 
@@ -74,8 +83,8 @@ def test_the_fix_leaves_out_the_place_that_the_row_above_shows(function):
 
 
 def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free():
-    session = run(process())
-    verdict = VERDICT._replace(findings=(), state=run_state(session), unseen=tuple(unseen_trainings(session)))
+    now = parts_of(run(process()).shown())
+    verdict = VERDICT._replace(findings=(), state=now.state, unseen=tuple(now.unseen))
     _, *rows = texts(verdict_lines(verdict, 80))
     told = " ".join(row.removeprefix(" ┃ ").strip() for row in rows)
     assert told.startswith("no steps were seen: torch ran no") and "tuimon.step()" in told and "…" not in told
@@ -148,7 +157,8 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
     ],
 )
 def test_what_helps_is_said_where_it_is_known(last_line, tip):
-    ended = VERDICT._replace(findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line=last_line))
+    end = Exit(t=1, pid=1, exit_code=1, last_line=last_line)
+    ended = VERDICT._replace(findings=(), exit=end, tip=end_tip(end, before_torch=False))
     _, line, fix = texts(verdict_lines(ended, 80))
     assert last_line in line and "…" not in fix
     assert fix.strip() == "┃" if tip is None else fix.startswith(" ┃ TIP") and tip in fix
@@ -173,7 +183,7 @@ def test_without_findings_it_says_why():
     ],
 )
 def test_without_steps_it_says_what_the_training_does(state, shown):
-    verdict = VERDICT._replace(findings=(), state=state)
+    verdict = VERDICT._replace(findings=(), state=state_of(state))
     assert texts(verdict_lines(verdict, 80))[0].rstrip() == f" ┃ {shown}"
 
 
@@ -227,7 +237,7 @@ RUN = (header(), process(), *loop(192, {"forward": 69}))
 
 def title(*records, width=200, paused=False, **facts):
     """The title line of a run with these records after it."""
-    state = TitleLine().collect(session_of(RUN, *records), ())
+    state = TitleLine().collect(parts_of(session_of(RUN, *records).shown()), ())
     return title_line(state._replace(**facts), width, paused=paused)
 
 
@@ -315,7 +325,7 @@ def test_badges_say_whether_the_screen_moves(facts, badge):
 )
 def test_the_title_names_the_program_and_not_what_starts_it(command, name):
     session = session_of(structs.replace(header(), command=command))
-    assert title_items(session)[0] == (0, name, "strong")
+    assert title_items(parts_of(session.shown()))[0] == (0, name, "strong")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tuimon.views.tui.drawing.palette import style_of
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.records import Notice
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
 
 #: Characters that tuimon draws, and below each its ASCII stand-in.
 _PLAIN = str.maketrans(
@@ -200,8 +200,8 @@ class Pane(Canvas, Generic[State], can_focus=True):
         self.state: State | None = None
         self._drawn: tuple[object, ...] | None = None
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> State:
-        """The part of the session that this pane shows, as an immutable value."""
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> State:
+        """The part of the report that this pane shows, as an immutable value."""
         raise NotImplementedError
 
     def draw(self, state: State, width: int, height: int) -> list[Line]:
@@ -212,13 +212,14 @@ class Pane(Canvas, Generic[State], can_focus=True):
         """The text in the border."""
         return ()
 
-    def notices(self, session: Session) -> list[Notice]:
+    def notices(self, now: Parts) -> list[Notice]:
         """The notices that it shows, in the order of its sources."""
-        return [session.notices[source] for source in self.sources if source in session.notices]
+        known = now.session.notices
+        return [known[source] for source in self.sources if source in known]
 
-    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
+    def update_state(self, now: Parts, findings: Sequence[Finding]) -> None:
         """Collect the state as it is now; ``redraw`` shows it."""
-        self.state = self.collect(session, findings)
+        self.state = self.collect(now, findings)
 
     def redraw(self, force: bool = False) -> None:
         """Draw the state collected last, if it or the size changed."""

@@ -2,171 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 from rich.cells import cell_len
 
+from tuimon.proc.numa import core_list
 from tuimon.session.gpus import GpuRow
-from tuimon.views.format import ABSENT, celsius, duration, percent, plain
-from tuimon.views.scale import Axis, axis_of, mean, on_axis
+from tuimon.views.format import ABSENT, celsius, percent, plain, spread_text, watt
+from tuimon.views.scale import Axis, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import chart, tinted
-from tuimon.views.tui.drawing.lines import GAP, Line, Span, cells, clip, clipped, column, line
-from tuimon.views.tui.panes.gpu_figures import (
-    LABEL,
-    VALUE,
+from tuimon.views.tui.drawing.charts import chart
+from tuimon.views.tui.drawing.lines import (
+    GAP,
+    Column,
+    Line,
+    Span,
+    cells,
+    chained,
+    clip,
+    clipped,
+    column,
+    columns_of,
+    head_line,
+    line,
+    row_line,
+    text_of,
+    that_fit,
+)
+from tuimon.views.tui.panes.gpu_card import (
     GpuView,
     TorchShare,
-    alarm_lines,
-    folded_line,
-    gpu_mosaic,
-    gpu_table,
-    held_of,
+    chart_rows,
+    counters_of,
+    full_rows,
+    gib,
+    gpu_card,
     joined,
-    label,
-    mark_of,
-    memory_line,
-    name_of,
     out_of,
-    peak_line,
-    power_gauge,
-    power_line,
-    process_lines,
-    rates_lines,
-    slowed_line,
-    stale_badge,
-    torch_line,
     trouble_of,
-    value,
 )
 from tuimon.views.words import CHARTED
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
 
-_LEAST_CARD = 3  # rows
-_UNUSED_CARDS = 2
-
-_CARD_WIDTH = 36
-_LEAST_ROWS, _MOST_ROWS = 4, 24
-_PROCESSES = 4
-_LEAST_CHART = 10  # cells
-#: The parts by importance (where rows are short the last go first) and from top to bottom; "charts" are those of SM,
-#: tensor and DRAM below the utilisation.
-_IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "peak", "charts", "processes", "rates")
-_ORDER = ("alarms", "stale", "charts", "memory", "torch", "peak", "power", "slowed", "rates", "processes")
-#: Rows of the utilisation's chart and of each chart below it: the first that fit.
-_CHART_ROWS = ((4, 2), (4, 1), (3, 1), (2, 1), (1, 1))
-
-
-class Activity(NamedTuple):
-    """The activity of a GPU, or of a part of it: its mean over the steps, and its history."""
-
-    name: str
-    ratio: float | None
-    history: tuple[float | None, ...]
-
-    @property
-    def is_known(self) -> bool:
-        return any(ratio is not None for ratio in (self.ratio, *self.history))
-
-
-def activities(gpu: GpuRow) -> tuple[list[Activity], list[Activity]]:
-    """The utilisation of the GPU, unless a MIG instance does not report it, and the activity of its parts: none before
-    Hopper.
-    """
-    util, *parts = (Activity(name, getattr(gpu.figures, each), gpu.history(each)) for each, name in CHARTED.items())
-    is_shown = gpu.latest.parent_uuid is None or util.is_known
-    return [util] * is_shown, [part for part in parts if part.is_known]
-
-
-def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
-    """One GPU in at most ``height`` lines; the charts take the rows that the figures leave.
-
-    With a ``head``, only that shows a GPU's trouble, so that cards side by side stay aligned.
-    """
-    heads = [head] if head is not None else []
-    parts = _parts(view, width)
-    if head is not None:
-        parts |= {"alarms": [], "stale": [], "slowed": []}
-    room = height - len(heads) - len(activities(view.gpu)[0])
-    kept = set()
-    for name in _IMPORTANCE:
-        if len(parts[name]) > room:
-            break
-        kept.add(name)
-        room -= len(parts[name])
-    gauge = power_gauge(view, width)
-    if gauge is not None and room >= 2 and "power" in kept:
-        parts["power"] = [gauge, power_line(view, width, has_gauge=True)]
-        room -= 1
-    parts["charts"] = _charts(view, width, room, below="charts" in kept)
-    return [*heads, *(row for name in _ORDER if name in kept or name == "charts" for row in parts[name])][:height]
-
-
-def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
-    """All parts as lines; the charts as empty ones, which are only counted."""
-    row, gpu = view.gpu, view.gpu.latest
-    torch, slowed, badge = torch_line(view, width), slowed_line(row, width), stale_badge(view, width)
-    peak = peak_line(view, width)
-    unknown = gpu.parent_uuid is not None and gpu.power_w is None and gpu.temperature_c is None
-    return {
-        "alarms": alarm_lines(row, width),
-        "stale": [badge] if badge else [],
-        "charts": [() for _ in activities(row)[1]],
-        "memory": [memory_line(view, width)],
-        "torch": [torch] if torch else [],
-        "peak": [peak] if peak else [],
-        "power": [] if unknown else [power_line(view, width)],
-        "slowed": [slowed] if slowed else [],
-        "rates": rates_lines(view, width),
-        "processes": process_lines(view, width, _PROCESSES),
-    }
-
-
-def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
-    """A chart of the utilisation; SM, tensor and DRAM as charts below it on the same scale, or beside it as figures."""
-    util, others = activities(view.gpu)
-    others = others if below else []
-    room = free + len(util) + len(others)
-    util_rows, other_rows = next(
-        (rows for rows in _CHART_ROWS if rows[0] * len(util) + rows[1] * len(others) <= room), (1, 1)
-    )
-    beside = () if below else _beside(view, width)
-    rows = [row for activity in util for row in _chart(activity, view, width, util_rows, beside)]
-    return rows + [row for activity in others for row in _chart(activity, view, width, other_rows)]
-
-
-def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: Line = ()) -> list[Line]:
-    plot = chart(activity.history, width - LABEL - VALUE - cells(beside), height, 0.0, 1.0)
-    head = (label(activity.name), value(percent(activity.ratio), view.strong))
-    notes = ["", "", ""]
-    if activity.name == "util" and view.span_s:  # the others are on the same time axis
-        notes[0] = f"last {duration(view.span_s)}"
-        notes[1] = "gap: not read" * any(None in values for values in view.gpu.course.values())
-    under = [line((column(note, LABEL + VALUE), "dim")) for note in notes]
-    return [
-        (*head, *row, *beside) if y == 0 else (*under[y - 1], *row)
-        for y, row in enumerate(tinted(plot, "gpu", has_top=height > 1))
-    ]
-
-
-def _beside(view: GpuView, width: int) -> Line:
-    """``  SM 71 %  tensor 12 %  DRAM 44 %``: as many as leave room for a chart, the tensor cores first."""
-    known = [activity for activity in activities(view.gpu)[1] if activity.ratio is not None]
-    for names in (("SM", "tensor", "DRAM"), ("SM", "tensor"), ("tensor",)):
-        shown = [activity for activity in known if activity.name in names]
-        spans = [
-            span
-            for activity in shown
-            for span in line((f"  {activity.name} ", "dim"), (f"{percent(activity.ratio):>5}", view.strong))
-        ]
-        if width - LABEL - VALUE - cells(spans) >= _LEAST_CHART:
-            return tuple(spans)
-    return ()
+_LEAST_CARD, _UNUSED_CARDS, _CARD_WIDTH = 3, 2, 36
+#: Rows of a card among several.
+_CARD_ROWS = range(24, 3, -1)
 
 
 class GpuState(NamedTuple):
@@ -189,36 +74,24 @@ class GpuState(NamedTuple):
 
 
 class GpuPane(Pane[GpuState]):
-    """One card a GPU; a table where there are many; one line where there is none."""
+    """One card a GPU; a table if there are many; one line if there is none."""
 
     sources = ("gpu",)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> GpuState:
         """All devices, and the source's notice."""
-        notice, run = next(iter(self.notices(session)), None), session.shown()
-        axis, views = axis_of(session), []
-        torch = [
-            (row, held_of(own.process) if len(own.torch_memory) == 1 else None)
-            for own in map(run.of, session.trainers_here())
-            for row in own.torch_memory
-        ]
-        is_alone = sum(gpu.used_by_run for gpu in run.gpus()) == 1  # then processes need not report their device
-        for gpu in run.gpus():
-            # only what is shown, ages in whole seconds: equal rows are not painted again
-            shown = structs.replace(
-                gpu,
-                stale_s=float(int(gpu.stale_s)) if gpu.is_old else 0.0,
-                latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-                course=_on_axis(gpu, axis),
-            )
+        notice, gpus, session = next(iter(self.notices(now)), None), now.view.gpus(), now.session
+        is_alone = sum(gpu.used_by_run for gpu in gpus) == 1  # then processes need not report their device
+        views = []
+        for gpu in gpus:
             uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
-            share = TorchShare.of([each for each in torch if each[0].uuid in uuids])
-            views.append(GpuView(shown, share, axis.span_s))
+            share = TorchShare.on(uuids, map(now.view.of, session.trainers_here()))
+            views.append(GpuView(_as_shown(gpu, now.axis), share, now.axis.span_s))
         return GpuState(
             tuple(views),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            session.exit is not None and bool(run.stepping_spans()),
+            session.exit is not None and bool(now.view.stepping_spans()),
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -226,33 +99,44 @@ class GpuPane(Pane[GpuState]):
 
     def heading(self, state: GpuState) -> tuple[Span, ...]:
         """The name of a single GPU, or the number of GPUs; and the time that the means cover."""
-        spans = (Span("2 ", "key"), Span("GPU", "text bold"))
-        front, gpus = [view.gpu for view in state.front], [view.gpu for view in state.views]
+        front = [view.gpu for view in state.front]
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
-        name = f" · {names.pop()}" if len(names) == 1 else ""
-        span = " · while training" if state.whole_run else " · last 30 s"
-        span = span if any(gpu.means is not None for gpu in front) else ""
-        if len(front) == 1:
-            return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
-        used = [gpu.used_by_run for gpu in gpus if not gpu.is_divided]  # its instances count instead
-        return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}{span}", "dim"))
+        about = f" · {names.pop()}" if len(names) == 1 else ""
+        if any(gpu.means is not None for gpu in front):
+            about += " · while training" if state.whole_run else " · last 30 s"
+        used = [view.gpu.used_by_run for view in state.views if not view.gpu.is_divided]  # its instances count instead
+        which = f" · {sum(used)} of {len(used)} used by this run" if len(front) != 1 else f" {front[0].latest.index}"
+        return line(("2 ", "key"), ("GPU", "text bold"), (f"{which}{about}", "dim"))
+
+
+def _as_shown(gpu: GpuRow, axis: Axis) -> GpuRow:
+    """Only what is shown, ages in whole seconds: equal rows are not painted again."""
+    begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
+    spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
+    if spans:  # the first reading is of the time before it
+        spans[0] = (min(spans[0][0], spans[0][1] - axis.slot_s), spans[0][1])
+    return structs.replace(
+        gpu,
+        stale_s=float(int(gpu.stale_s)) if gpu.is_old else 0.0,
+        latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
+        course={name: on_axis(spans, gpu.history(name), axis, mean) for name in CHARTED},
+    )
 
 
 def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
-    """Rows of content for these GPUs in this inner width: cards, or a table where they take more than ``most``."""
+    """Rows of content for these GPUs in this inner width: cards, or a table if they take more than ``most``."""
     views, rest = state.front, bool(state.folded) + bool(state.note)
     if len(views) == 1:
-        parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, its charts as high as they get
-        charts = _CHART_ROWS[0][0] * len(activities(views[0].gpu)[0]) + (_CHART_ROWS[0][1] - 1) * len(parts["charts"])
-        return sum(map(len, parts.values())) + charts + (gauge is not None) + rest
+        return full_rows(views[0]) + rest
     groups = _groups(views)
-    charts = max((len(activities(view.gpu)[1]) for group in groups for view in group.cards), default=0)
+    counters = [counters_of(view.gpu) for _, cards in groups for view in cards]
+    charts = max((chart_rows(each, (0, 1)) for each in counters), default=0)
     rows = _rows_of(groups, width, 5 + charts)  # a head, the utilisation, memory and power each, and a gap
     return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
 
 def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
-    """Cards, or a table where cards do not fit, or one line with what is missing."""
+    """Cards, or a table if cards do not fit, or one line with what is missing."""
     if not state.views:
         return [line(("GPU ", "text bold"), (_note(state, width - 4), "dim"))]
     views, below = state.front, [folded_line(state.folded, width)] if state.folded else []
@@ -261,10 +145,8 @@ def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
     room = height - len(below)
     if len(views) == 1 and room >= _LEAST_CARD:
         return [*gpu_card(views[0], width, room), *below]
-    cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
-    if cards is None:
-        cards = gpu_table(views, width, room) if len(views) <= room else gpu_mosaic(views, width, room)
-    return [*cards, *below]
+    cards = _cards(views, width, room) if len(views) > 1 and _worth_cards(views) else []
+    return [*(cards or (_table if len(views) <= room else _mosaic)(views, width, room)), *below]
 
 
 def _note(state: GpuState, width: int) -> str:
@@ -274,61 +156,58 @@ def _note(state: GpuState, width: int) -> str:
     return whole if state.hint and cell_len(whole) <= width else clipped(note, width)
 
 
+def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
+    """The GPUs that the run does not use, with the utilisation of the busiest."""
+    whole = [gpu for gpu in gpus if gpu.latest.parent_uuid is None]
+    numbers = core_list({gpu.latest.index for gpu in whole}).replace("-", "–").replace(",", ", ")
+    parts = len(gpus) - len(whole)
+    instances = f"{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
+    which = " and ".join(filter(None, (f"GPU {numbers}" if whole else "", instances)))
+    known = [gpu.figures.util_ratio for gpu in whole if gpu.figures.util_ratio is not None]
+    text = f"not used by this run: {which}" + (f" · busiest {percent(max(known))}" if known else "")
+    return line((clipped(text if len(text) <= width else f"not used: {which}", width), "dim"))
+
+
+def _name(gpu: GpuRow) -> str:
+    """``0``; a MIG instance, as part of the line above it, by its profile: ``└ 1g.10gb``."""
+    return str(gpu.latest.index) if gpu.latest.parent_uuid is None else f"└ {_profile(gpu)}"
+
+
+def _profile(gpu: GpuRow) -> str:
+    return plain(gpu.latest.name).rpartition("MIG ")[2]
+
+
+def _mark(gpu: GpuRow) -> Span:
+    """A dot: bright if the run uses the GPU, in the colour of its trouble if it has one."""
+    if trouble := trouble_of(gpu, 80):
+        return Span("● ", trouble[0].role.split()[0])
+    return Span("● ", "benign") if gpu.used_by_run else Span("· ", "faint")
+
+
+# -- cards
+
+#: A GPU that is cut into MIG instances, or None, and the cards below it.
+_Group = tuple[GpuView | None, list[GpuView]]
+
+
 def _worth_cards(views: Sequence[GpuView]) -> bool:
     """True if the GPUs get cards: a machine full of GPUs that the run does not use is a table."""
     return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
 
 
-def _on_axis(gpu: GpuRow, axis: Axis) -> dict[str, tuple[float | None, ...]]:
-    begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
-    spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
-    if spans:  # the first reading is of the time before it
-        spans[0] = (min(spans[0][0], spans[0][1] - axis.slot_s), spans[0][1])
-    course = {}
-    for name in CHARTED:
-        values = on_axis(spans, gpu.history(name), axis, mean)
-        course[name] = values
-    return course
-
-
-class _Group(NamedTuple):
-    """Cards that belong together; ``parent``: the GPU whose MIG instances they show."""
-
-    parent: GpuView | None
-    cards: list[GpuView]
-
-
-def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line] | None:
-    """All cards, equally high; None if they do not fit."""
-    groups = _groups(views)
-    each = next((rows for rows in range(_MOST_ROWS, _LEAST_ROWS - 1, -1) if _rows_of(groups, width, rows) <= height), 0)
-    if not each:
-        return None
-    names = len({view.gpu.latest.name for view in views if view.gpu.latest.parent_uuid is None}) > 1
-    lines: list[Line] = []
-    for group in groups:
-        lines += [_parent_line(group.parent, width)] if group.parent else []
-        across = _across(len(group.cards), width)
-        for first in range(0, len(group.cards), across):
-            lines += _side_by_side(group.cards[first : first + across], across, width, each, names=names)
-    return lines
-
-
 def _groups(views: Sequence[GpuView]) -> list[_Group]:
     """MIG instances by their GPU, all others together."""
-    groups = [_Group(None, [])]
+    groups: list[_Group] = [(None, [])]
     for view in views:
         if view.gpu.is_divided:
-            groups.append(_Group(view, []))
-        elif view.gpu.latest.parent_uuid is None:
-            groups[0].cards.append(view)
+            groups.append((view, []))
         else:
-            groups[-1].cards.append(view)
-    return [group for group in groups if group.cards]
+            groups[0 if view.gpu.latest.parent_uuid is None else -1][1].append(view)
+    return [group for group in groups if group[1]]
 
 
 def _rows_of(groups: Sequence[_Group], width: int, each: int) -> int:
-    return sum(bool(g.parent) + -(-len(g.cards) // _across(len(g.cards), width)) * each for g in groups)
+    return sum(bool(parent) + -(-len(cards) // _across(len(cards), width)) * each for parent, cards in groups)
 
 
 def _across(count: int, width: int) -> int:
@@ -337,37 +216,133 @@ def _across(count: int, width: int) -> int:
     return -(-count // -(-count // most))
 
 
-def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int, *, names: bool) -> list[Line]:
-    card_width = (width - GAP * (across - 1)) // across
-    cards = [gpu_card(view, card_width, height, _head(view, card_width, names=names)) for view in views]
-    rows: list[Line] = []
-    for y in range(min(height, max(map(len, cards)) + 1)):
-        spans: list[Span] = []
-        for card in cards:
-            part = clip(card[y], card_width) if y < len(card) else ()
-            spans += [*part, Span(" " * (card_width - cells(part) + GAP))]
-        rows.append(tuple(spans[:-1]))
-    return rows
+def _cards(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """All cards, equally high; empty if they do not fit."""
+    groups, lines = _groups(views), list[Line]()
+    each = next((rows for rows in _CARD_ROWS if _rows_of(groups, width, rows) <= height), 0)
+    has_names = len({view.gpu.latest.name for view in views if view.gpu.latest.parent_uuid is None}) > 1
+    for parent, cards in groups if each else ():
+        lines += [_parent_line(parent.gpu, width)] if parent is not None else []
+        across = _across(len(cards), width)
+        room = (width - GAP * (across - 1)) // across
+        for first in range(0, len(cards), across):
+            drawn = [
+                gpu_card(view, room, each, _head(view.gpu, room, has_names=has_names))
+                for view in cards[first : first + across]
+            ]
+            for y in range(min(each, max(map(len, drawn)) + 1)):
+                beside = [clip(card[y], room) if y < len(card) else () for card in drawn]
+                lines.append(chained([(*part, Span(" " * (room - cells(part)))) for part in beside], _BLANKS))
+    return lines
 
 
-def _head(view: GpuView, width: int, *, names: bool) -> Line:
+def _head(gpu: GpuRow, width: int, *, has_names: bool) -> Line:
     """``● GPU 5  slowed: power cap 34 %``: its name and its trouble."""
-    gpu = view.gpu.latest
-    if gpu.parent_uuid is None:
-        title, about = f"GPU {gpu.index}", plain(gpu.name) if names else ""
-    else:
-        title, about = f"MIG {name_of(view.gpu).removeprefix('└ ')}", plain(gpu.uuid)[:12]
-    head = (mark_of(view), Span(title, "strong"), Span("  "))
-    trouble = trouble_of(view, width - cells(head))
-    return clip((*head, *(trouble or line((about, "dim")))), width)
+    title, about = f"GPU {gpu.latest.index}", plain(gpu.latest.name) if has_names else ""
+    if gpu.latest.parent_uuid is not None:
+        title, about = f"MIG {_profile(gpu)}", plain(gpu.latest.uuid)[:12]
+    head = line(_mark(gpu), (title, "strong"), "  ")
+    return clip((*head, *(trouble_of(gpu, width - cells(head)) or line((about, "dim")))), width)
 
 
-def _parent_line(view: GpuView, width: int) -> Line:
+def _parent_line(gpu: GpuRow, width: int) -> Line:
     """The figures of a whole GPU that is cut into MIG instances."""
-    gpu = view.gpu.latest
-    power = out_of(view.gpu.figures.power_w, gpu.power_limit_w, "W")
-    clock = out_of(view.gpu.figures.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
-    facts = (power, celsius(gpu.temperature_c), clock)
-    head = (*line((f"GPU {gpu.index}", "strong"), "  "), *joined([fact for fact in facts if fact != ABSENT]))
-    trouble = trouble_of(view, max(width - cells(head) - 2, 0))
-    return clip((*head, Span("  "), *trouble), width)
+    power = out_of(gpu.figures.power_w, gpu.latest.power_limit_w, "W")
+    clock = out_of(gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz, "MHz")
+    facts = [fact for fact in (power, celsius(gpu.latest.temperature_c), clock) if fact != ABSENT]
+    head = line((f"GPU {gpu.latest.index}", "strong"), "  ", *joined(facts), "  ")
+    return clip((*head, *trouble_of(gpu, max(width - cells(head), 0))), width)
+
+
+# -- many GPUs
+
+_LEAST_CHART, _MOST_CHART = 6, 60
+#: Columns of a share, and of the utilisation with its gaps.
+_PERCENT = 5
+_UTIL = 1 + _PERCENT + GAP
+_BLANKS = Span(" " * GAP)
+#: The columns of figures: width and text.
+_FIGURES: dict[str, tuple[int, Callable[[GpuRow], str]]] = {
+    "tensor": (6, lambda gpu: percent(gpu.figures.tensor_ratio)),
+    "SM": (5, lambda gpu: percent(gpu.figures.sm_ratio)),
+    "memory": (6, lambda gpu: percent(gpu.latest.memory_ratio)),
+    "GiB": (5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
+    "power": (6, lambda gpu: watt(gpu.figures.power_w)),
+    "heat": (6, lambda gpu: celsius(gpu.latest.temperature_c)),
+}
+#: Those that stay longest when room is short come first.
+_IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
+
+
+def _known(views: Sequence[GpuView]) -> list[str]:
+    """The figures that are known of any GPU."""
+    return [name for name, (_, text) in _FIGURES.items() if any(text(view.gpu) != ABSENT for view in views)]
+
+
+def _plot(view: GpuView, counter: str, width: int) -> str:
+    return "".join(chart(view.gpu.history(counter), width, 1, 0.0, 1.0))
+
+
+def _table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """A line for each GPU, under column heads if ``height`` leaves room for them."""
+    known, names = _known(views), max(cell_len(_name(view.gpu)) for view in views)
+    most = max(width // 4, 10)
+    notes = min(max(cells(trouble_of(view.gpu, most)) for view in views), most)
+    room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + GAP) * bool(notes)
+    shown, room = that_fit({name: _FIGURES[name][0] + GAP for name in _IMPORTANCE if name in known}, room)
+    plot = min(room + _LEAST_CHART, _MOST_CHART)
+
+    def figure(name: str) -> Column[GpuView]:
+        text, role = _FIGURES[name][1], "strong" if name == "tensor" else "text"
+        return Column(name, shown[name], lambda v: (text(v.gpu), "dim" if v.gpu.is_old else role), ">")
+
+    columns: list[Column[GpuView]] = columns_of(
+        Column("", 2, lambda v: _mark(v.gpu)),
+        Column("", names, lambda v: (_name(v.gpu), "text" if v.gpu.used_by_run else "dim")),
+        Column("util", _UTIL - GAP, lambda v: (percent(v.gpu.figures.util_ratio), v.strong), ">", GAP),
+        Column("", plot, lambda v: (_plot(v, "util_ratio", plot), "gpu-edge")),
+        *map(figure, known),
+        Column("", (notes + GAP) * bool(notes), lambda v: (_BLANKS, *clip(trouble_of(v.gpu, notes), notes))),
+    )
+    heads = [line((text_of(head_line(columns)).rstrip(), "dim"))] if len(views) < height else []
+    return [clip(row, width) for row in (*heads, *(row_line(columns, view) for view in views))]
+
+
+def _mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """Several GPUs in a line; below them their troubles, or the range of their figures.
+
+    Each with its utilisation; a MIG instance, for which the driver may not report it, with its SM activity.
+    """
+    views = [view for view in views if not view.gpu.is_divided]  # of which only the instances are shown
+    names = max(cell_len(_name(view.gpu)) for view in views)
+    least, rows = 2 + names + _PERCENT, max(height - 1, 1)
+    across = min(max(-(-len(views) // rows), 1), max((width + GAP) // (least + GAP), 1))
+    room = (width + GAP) // across - GAP - least
+    plot = room - 1 if room > 2 else 0
+
+    def tile(view: GpuView) -> Line:
+        counter = view.gpu.busy_counter
+        util = column(percent(getattr(view.gpu.figures, counter)), _PERCENT, ">"), view.strong
+        course = " " * bool(plot) + _plot(view, counter, plot), "gpu-edge"
+        return line(_mark(view.gpu), (column(_name(view.gpu), names), "text"), util, course)
+
+    shown = list(map(tile, views[: across * rows]))
+    lines = [chained(shown[first : first + across], _BLANKS) for first in range(0, len(shown), across)]
+    if len(lines) < height:
+        hidden = len(views) - len(shown)
+        more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
+        lines.append(chained([*(_troubles(views, width) or _ranges(views)), *more], _BLANKS))
+    return [clip(row, width) for row in lines]
+
+
+def _troubles(views: Sequence[GpuView], width: int) -> list[Line]:
+    """The trouble of each GPU that has one."""
+    found = [view.gpu for view in views if trouble_of(view.gpu, width)]
+    room = width // max(len(found), 1) - 6
+    return [line((f"{_name(gpu)}: ", "text"), *trouble_of(gpu, room)) for gpu in found]
+
+
+def _ranges(views: Sequence[GpuView]) -> list[Line]:
+    """The range of each figure."""
+    known = [(name, _FIGURES[name][1]) for name in _known(views) if name != "GiB"]
+    return [line((f"{name} ", "dim"), (spread_text(text(v.gpu) for v in views), "text")) for name, text in known]

@@ -13,7 +13,7 @@ from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.threshold import MOST
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
-from tuimon.views.scale import axis_of, mean, on_axis
+from tuimon.views.scale import mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import (
@@ -36,7 +36,7 @@ from tuimon.views.words import with_work
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
 
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
@@ -51,13 +51,13 @@ _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, with figures of the whole run."""
-        axis, found = axis_of(session), []
-        for row in with_work(session.shown().focus):
+        found = []
+        for row in with_work(now.own):
             # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
             idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
-            ready = on_axis(row.ready_spans, row.ready_history, axis, mean)
+            ready = on_axis(row.ready_spans, row.ready_history, now.axis, mean)
             found.append(row._replace(idle_s=idle_s, ready_history=ready, ready_spans=()))
         return tuple(found)
 

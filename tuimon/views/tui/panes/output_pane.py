@@ -20,8 +20,8 @@ from tuimon.views.tui.drawing.moving import MovingPane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
     from tuimon.sources.log.output import OutputTail
+    from tuimon.views.report.report import Parts
 
 #: Most bytes shown per tick, at about 0.4 us a byte; of a larger flood only the newest few screens, which costs
 #: little CPU.
@@ -218,14 +218,14 @@ class OutputPane(MovingPane[OutputState]):
         if self._above:  # scrolled back: the lines in view stay in place
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> OutputState:
         return OutputState(
             version=self.screen_of_run.version,
             above=self._above,
             skipped_bytes=self._skipped_bytes,
             has_output=self.tail is not None,
-            mode=session.header.mode if session.header else "run",
-            note=next((plain(notice.message) for notice in self.notices(session)), None),
+            mode=now.session.header.mode if now.session.header else "run",
+            note=next((plain(notice.message) for notice in self.notices(now)), None),
         )
 
     def draw(self, state: OutputState, width: int, height: int) -> list[Line]:

@@ -15,7 +15,7 @@ from tuimon.session.steps import StepStretch
 from tuimon.text import code_place
 from tuimon.views.format import ABSENT, ms, percent, plain, size
 from tuimon.views.report.report import compared_ranks
-from tuimon.views.scale import Axis, axis_of, mean, on_axis, spread
+from tuimon.views.scale import Axis, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     GAP,
@@ -39,7 +39,7 @@ from tuimon.views.words import started_program
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
 
 Sort = str
 #: The text and colour of each state that needs attention, the worst first.
@@ -308,29 +308,24 @@ class RanksPane(MovingPane[RanksState]):
         self._rows: Rows[RankRow] = Rows(lambda row: row.pid)
         self._top = 0  # the first rank in view
 
-    def open(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Show the ranks as they are now."""
-        self.state = self.collect(session, findings)
-        self.redraw(force=True)
-
-    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
+    def update_state(self, now: Parts, findings: Sequence[Finding]) -> None:
         """Collect the state, unless the pane is closed."""
         if self.display:
-            super().update_state(session, findings)
+            super().update_state(now, findings)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> RanksState:
         """All ranks of the training in focus, and the run's other trainings; at the end over the whole run."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
-        now = session.shown()
-        ranks, trainings = compared_ranks(now), training_rows(session)
+        view, session = now.view, now.session
+        ranks, trainings = compared_ranks(view), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
         return RanksState(
-            tuple(with_utilisation(now, ranks)),
+            tuple(with_utilisation(view, ranks)),
             session.trainer(),
             verdict,
-            axis_of(session),
+            now.axis,
             session.exit is not None,
-            tuple(with_utilisation(now, listed)),
+            tuple(with_utilisation(view, listed)),
         )
 
     def sorted_rows(self) -> list[RankRow]:

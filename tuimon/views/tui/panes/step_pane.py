@@ -15,9 +15,9 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import StepSummary
 from tuimon.threshold import BUSY_IDLE, MOST
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.report.report import compared_ranks, parts_of
+from tuimon.views.report.report import compared_ranks
 from tuimon.views.report_types import Phase
-from tuimon.views.scale import axis_of, ceiling, means, on_axis
+from tuimon.views.scale import ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
@@ -43,7 +43,8 @@ from tuimon.views.words import UNKNOWN, idle_share_text, idle_text
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.records import Notice
-    from tuimon.session.session import ProcessView, Session
+    from tuimon.session.session import ProcessView
+    from tuimon.views.report.report import Parts
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
 _HOT = 12
@@ -183,12 +184,11 @@ class StepPane(Pane[StepState]):
 
     _compared: tuple[bool, float, Sequence[RankRow]] = (False, -math.inf, ())  # of the whole run, when, and the ranks
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> StepState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> StepState:
         """The focused trainer's table, of the last 30 s or, once the run has ended, of all of it; and its history."""
-        now = parts_of(session.shown())
-        own, axis = now.own, axis_of(session)
+        own, axis, has_ended = now.own, now.axis, now.session.exit is not None
         table, latest = own.phases, own.stats.latest
-        rows = own.stats.windows(axis.slots + 1 if session.exit is None else None)
+        rows = own.stats.windows(axis.slots + 1 if not has_ended else None)
         # a step covers all of its time, also windows in which none ended
         spans = [(min(row.begin_s, row.end_s - (row.mean_ms or 0.0) / 1e3), row.end_s) for row in rows]
         history = on_axis(spans, [row.stacked_ms(own.split.parts) for row in rows], axis, means)
@@ -199,13 +199,13 @@ class StepPane(Pane[StepState]):
             history,
             axis.span_s,
             tuple(own.samples.without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
-            _notes(self.notices(session), own.steps),
+            _notes(self.notices(now), own.steps),
             now.gpu_time,
             tuple(now.phases),
             now.phases_of,
             tuple(ranks[:_RANKS]),
             next((row.waits for row in ranks if row.pid == own.pid), {}),
-            session.exit is not None,
+            has_ended,
         )
 
     def _ranks(self, own: ProcessView) -> Sequence[RankRow]:

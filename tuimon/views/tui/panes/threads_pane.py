@@ -40,7 +40,7 @@ from tuimon.views.tui.drawing.moving import MovingPane, Rows
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
@@ -220,10 +220,10 @@ class ThreadsPane(MovingPane[ThreadsState]):
         self._rows: Rows[ThreadRow] = Rows(lambda row: (row.pid, row.tid))
         self._rows_of: tuple[object, ...] = ()  # the input that the rows were made from
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
-        notes = [advice(n.message, n.hint) for n in self.notices(session) if not _is_refuted(n, session)]
-        return ThreadsState(tuple(session.shown().threads()), tuple(notes), tuple(session.processes()))
+        notes = [advice(n.message, n.hint) for n in self.notices(now) if not _is_refuted(n, now)]
+        return ThreadsState(tuple(now.view.threads()), tuple(notes), tuple(now.session.processes()))
 
     def shown(self) -> Sequence[ThreadRow]:
         """The threads that pass the filter, sorted, and helpers that are alike as one."""
@@ -291,11 +291,11 @@ class ThreadsPane(MovingPane[ThreadsState]):
             self.action_open()
 
 
-def _is_refuted(notice: Notice, session: Session) -> bool:
+def _is_refuted(notice: Notice, now: Parts) -> bool:
     """True if a notice says that there are no samples, but nearly all of the time is covered by them."""
     if notice.source != "stacks" or notice.level != "warning":
         return False
-    sampling = session.shown().sampling()
+    sampling = now.view.sampling()
     return sampling is not None and (sampling.coverage_ratio or 0.0) >= NEARLY_ALL
 
 

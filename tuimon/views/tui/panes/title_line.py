@@ -11,7 +11,7 @@ from tuimon.records import Exit, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
-from tuimon.views.report.report import Parts, parts_of
+from tuimon.views.report.report import Parts
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.words import (
@@ -45,9 +45,9 @@ class TitleLine(Pane[TitleState], can_focus=False):
     followed = False
     read_ratio: float | None = None
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> TitleState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> TitleState:
         """The run, with pace and GPUs of the last 30 s, or of the whole run once it has ended."""
-        return TitleState(tuple(title_items(session)), self.followed, self.read_ratio)
+        return TitleState(tuple(title_items(now)), self.followed, self.read_ratio)
 
     def draw(self, state: TitleState, width: int, height: int) -> list[Line]:
         """The line, which shows at once whether the screen is frozen."""
@@ -70,9 +70,9 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
     return justified(left, right or line(" "), width)
 
 
-def title_items(session: Session) -> list[Item]:
+def title_items(now: Parts) -> list[Item]:
     """The program and its position in the run, as far as they are known."""
-    now, end = parts_of(session.shown()), session.exit
+    session, end = now.session, now.session.exit
     pid, gpus, elapsed = now.own.pid, now.view.gpus(), _elapsed_s(session, now.own.pid)
     items: list[Item] = [
         (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),

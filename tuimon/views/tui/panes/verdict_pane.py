@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from tuimon.records import Exit
-from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
 from tuimon.text import at, code_place, function_text
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
 from tuimon.views.format import plain
@@ -28,11 +27,12 @@ from tuimon.views.tui.drawing.lines import (
     place_span,
     wrapped,
 )
-from tuimon.views.words import end_tip, how_ended, state_details, state_name, survivors_text, unseen_reason, unseen_text
+from tuimon.views.words import STATES, how_ended, survivors_text, unseen_reason
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity
-    from tuimon.session.session import Session
+    from tuimon.views.report.report import Parts
+    from tuimon.views.report_types import StateJson, UnseenJson
 
 #: Fewest rows of the verdict: headline, place, fix. Headline and fix take a second row each where they need it; above
 #: them one more says how a run failed.
@@ -43,14 +43,14 @@ class Verdict(NamedTuple):
     """The state of the verdict's rows."""
 
     findings: tuple[Finding, ...]
-    state: RunState
+    state: StateJson
     inferred: bool
     exit: Exit | None
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenJson, ...] = ()
     measuring_s: int | None = None  # seconds measured so far, while no verdict has held
     sampled: bool = True  # there are stack samples of the training thread
     trains: bool = True  # its steps have phases of a training
-    before_torch: bool = False  # the run ended before any process had imported torch
+    tip: str | None = None  # advice after its end
 
 
 class _Paragraph(NamedTuple):
@@ -74,19 +74,18 @@ class VerdictPane(Pane[Verdict]):
         super().__init__(id=id)
         self.measuring_s: int | None = None  # as in the state
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown if there is none."""
-        own = session.over("recent").focus
-        state = run_state(session)
+        own = now.own
         return Verdict(
             findings=tuple(findings),
-            state=state,
+            state=now.state,
             inferred=own.phases.inferred,
-            exit=session.exit,
-            unseen=tuple(unseen_trainings(session)),
-            sampled=own.pid in session.stacks,
+            exit=now.session.exit,
+            unseen=tuple(now.unseen),
+            sampled=own.pid in now.session.stacks,
             trains=not own.phases or own.phases.trains,
-            before_torch=ended_before_torch(session),
+            tip=now.tip,
             measuring_s=self.measuring_s,
         )
 
@@ -153,17 +152,18 @@ def _block(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
         end = verdict.exit
         # pickle's EOFError has another message
         reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
-        tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
+        tip = _NO_INPUT if reads_input else verdict.tip
         advice = (clip(line(("TIP", "dim"), ("  " + tip, "text")), width),) if tip is not None else ()
         how = how_ended(end, with_place=False).removeprefix("ended ")
         return _Paragraph(_end_role(end), "ENDED", how, clip(_after_end(end), width), advice)
     if verdict.state.name != "training":
-        texts = [unseen_text(each) for each in verdict.unseen]
+        texts = [each.text for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # one process has both rows
             first, *rest = wrapped(unseen_reason(verdict.unseen[0]), width)
             texts = [first, " ".join(rest)]
         where, *fix = [clip(line((text, "warning")), width) for text in texts[:2]] or [BLANK]
-        return _Paragraph("dim", state_name(verdict.state).upper(), state_details(verdict.state), where, tuple(fix))
+        name = STATES[verdict.state.name]
+        return _Paragraph("dim", name.upper(), verdict.state.text.removeprefix(name).strip(), where, tuple(fix))
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     more = (line(("v", "key"), ("  what changed, and what could not be judged", "dim")),)
     if not verdict.trains:

@@ -17,6 +17,7 @@ from tuimon.records import PHASES, Place
 from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
 from tuimon.views.format import AROUND_LINES, count, percent, plain
+from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.drawing.moving import MovingPane
 from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
@@ -277,19 +278,19 @@ class ProfilePane(MovingPane[ProfileState]):
 
     def _refresh_from(self, session: Session) -> None:
         """Show the newest samples of the scope."""
-        self.state = self.collect(session, ())
+        self.state = self.collect(parts_of(session.shown()), ())
         self.redraw(force=True)
 
-    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
+    def update_state(self, now: Parts, findings: Sequence[Finding]) -> None:
         """Collect the state, unless the pane is closed or the last time was costly and recent."""
-        self._session = session
+        self._session = now.session
         if self.display and self.scope is not None and self._duty_cycle.is_due():
             with self._duty_cycle.measured():
-                super().update_state(session, findings)
+                super().update_state(now, findings)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> ProfileState:
+    def collect(self, now: Parts, findings: Sequence[Finding]) -> ProfileState:
         """The samples of the scope; the same as before unless new ones came."""
-        self._session = session
+        self._session = session = now.session
         scope = self.scope or _scope(None, session)
         pids = {pid for pid, _ in scope.threads(session)}
         made_from = (scope, session.exit, [spot.latest_s for pid, spot in session.stacks.items() if pid in pids])
@@ -297,7 +298,7 @@ class ProfilePane(MovingPane[ProfileState]):
             self._made_from = made_from
             self._samples = scope.samples(session)
         process = session.process(scope.pid)
-        alike = count_same_role(session.shown().threads(), scope) if scope.level == "role" else 0
+        alike = count_same_role(now.view.threads(), scope) if scope.level == "role" else 0
         return ProfileState(
             self._samples, who_text(scope, alike), bool(process and process.gpu_uuids), session.exit is not None
         )
