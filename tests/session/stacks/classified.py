@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import NOTHING_SEEN, Seen
-from tuimon.session.stacks.phases import Fact, placed
+from tuimon.session.stacks.loop import NOTHING_SEEN, Fact, Seen, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 

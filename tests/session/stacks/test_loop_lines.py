@@ -21,8 +21,7 @@ from tests.session.stacks.classified import (
     own,
 )
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import Seen
-from tuimon.session.stacks.phases import ENOUGH_SAMPLES
+from tuimon.session.stacks.loop import ENOUGH_SAMPLES, Seen
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 

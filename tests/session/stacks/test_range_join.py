@@ -3,7 +3,7 @@
 from tests.session.records import counted, frames, hot_lines, one_process, stacks, steps
 from tuimon.bounds import HELD
 from tuimon.records import RangePlace
-from tuimon.session.stacks.phases import RangeJoin
+from tuimon.session.stacks.process import RangeJoin
 from tuimon.session.stacks.samples import RANGE
 
 #: line 20-30: "step"; in it 22-24: "step/model"; model.py 5-8: "encode" inside it; log() as a whole: "log"

@@ -1,4 +1,4 @@
-"""The loop of a training thread: the paths to its model, to backward and to the update, and where stacks leave them.
+"""The loop of a training thread, and the phase of each of its samples: by a boundary in the stack, else by its place.
 
 A path is a stack's frames from the root down to a boundary. Another stack follows it as long as its frames are the same
 functions at the same lines, and leaves it at a frame with another line, or by a call that is not on it. The lines down
@@ -18,17 +18,46 @@ Frames of libraries that dispatch calls differ from stack to stack: those that a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
-from tuimon.records import LoopStack
-from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Stack, StackNode, Trie, to_user
+from msgspec.structs import replace
 
+from tuimon.library_code import evaluates_by_name
+from tuimon.records import BETWEEN, LoopStack
+from tuimon.session.stacks.activity import WAITS, Activity
+from tuimon.session.stacks.samples import Sample
+from tuimon.session.stacks.trie import UPDATES, Block, Function, Stack, StackNode, Trie, to_user
+from tuimon.threshold import LARGE, NEARLY_ALL
+
+#: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
+#: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
+Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
 #: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
 #: samples are its own: our choice. py-spy reads a running process, so a stack may be made of two successive ones.
 _OF_PLACE, _OF_UPDATES = 9, 64
+#: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
+#: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
+#: modules that takes 2 % of the samples is missed by 150 of them in 5 of 100 cases: 0.98**150.
+ENOUGH_SAMPLES = 150
+#: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
+#: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
+_FORWARD_TIMES = 4.0
+#: Activities that never occur in the forward pass of a model without modules.
+_WAITS = WAITS - {"data", "idle", "ranks", "sync"}
+#: Activities that bring a batch to the device; before the forward pass they belong to it, and may wait there for the
+#: GPU's queue.
+_COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
+#: Functions that step an environment, or generate, to measure the model or to show what it does.
+_EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
+#: Share of a block's samples that run a module, from which it runs the model: our choice; much of an evaluation may be
+#: its batches, or its environment.
+_MODEL_SHARE = 0.1
+
 #: Lines of the functions on a path from the outermost on, the last that of the frame that leaves it.
 Position = tuple[int, ...]
 
@@ -45,262 +74,30 @@ class Path:
     """Frames from the root down to a boundary."""
 
     def __init__(self, stack: Stack = ()) -> None:
-        frames = [frame for frame in stack if frame.user or "library" in frame.roles]
-        self.position: Position = tuple(frame.line for frame in frames)
-        self._frames = frames
-        self.is_users = any(frame.user for frame in frames)
+        self.frames = [frame for frame in stack if frame.user or "library" in frame.roles]
+        self.position: Position = tuple(frame.line for frame in self.frames)
         self.passes_optimizer = any(frame.kind == "optimizer" for frame in stack)
         self._left: dict[StackNode, Leaving | None] = {}
 
-    def is_before(self, left: Leaving, position: Position) -> bool:
-        """True if a stack leaves the path before a position, unless it does so in the user's line that leads there."""
-        ahead = self._frames[len(left.position) : len(position)]
-        return left.position < position and (not left.on_line or any(frame.user for frame in ahead))
-
     def leave(self, node: StackNode) -> Leaving | None:
-        """The place at which a stack leaves the path; None for a stack that does not begin with the path's first
-        frames.
-        """
+        """The place at which a stack leaves the path; None for one that does not begin with the path's first frames."""
         if node not in self._left:
             self._left[node] = self._leave(node.frames)
         return self._left[node]
 
     def _leave(self, stack: Stack) -> Leaving | None:
-        on, left = -1, None
+        on, left = 0, None
         for depth, frame in enumerate(stack):
-            found = self._next(frame, on + 1)
-            if found is not None:
-                on, is_same = found, frame.line == self.position[found]
-                left = Leaving((*self.position[:on], frame.line), depth, is_same)
-                if not is_same:
+            at = on
+            while at < len(self.frames) and self.frames[at].code != frame.code:
+                at = len(self.frames) if self.frames[at].user else at + 1  # none of the user's frames is skipped
+            if at < len(self.frames):
+                left, on = Leaving((*self.position[:at], frame.line), depth, frame.line == self.position[at]), at + 1
+                if not left.on_line:
                     break
             elif frame.user:
                 break
         return left
-
-    def _next(self, frame: KnownFrame, begin: int) -> int | None:
-        """The position on the path of a frame's function; none of the user's frames is skipped on the way."""
-        for at in range(begin, len(self._frames)):
-            if self._frames[at].code == frame.code:
-                return at
-            if self._frames[at].user:
-                break
-        return None
-
-
-def path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], noted: Iterable[Sample] = ()) -> Path:
-    """The path to a boundary whose user lines most samples have.
-
-    It has the frames that the hooks noted, else those of the most frequent stack.
-    """
-    ways: dict[Stack, Counter[Stack]] = {}
-    for sample in samples:
-        if sample.phase == kind:
-            callers = sample.node.before(kind)
-            ways.setdefault(to_user(callers), Counter())[callers] += sample.count
-    user, most = max(ways.items(), key=lambda way: way[1].total(), default=((), Counter[Stack]()))
-    known = (sample.node.before(kind) for sample in noted if sample.phase == kind)
-    return Path(next((way for way in known if to_user(way) == user), max(most, key=most.__getitem__, default=())))
-
-
-def path_to_model(samples: Sequence[Sample]) -> Path:
-    """The path to the model of a loop that does not train.
-
-    A stack that was read while it changed came from other work, so other stacks come through its line: that counts
-    against a line, in proportion.
-    """
-    paths: Counter[Stack] = Counter()
-    for sample in samples:
-        if sample.phase == "forward":
-            paths[to_user(sample.node.before("module", "compile"))] += sample.count
-    passed = {path: sum(s.count for s in samples if s.node.frames[: len(path)] == path) for path in paths}
-    return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))
-
-
-class LoopPlace(NamedTuple):
-    """The place of a stack in the loop."""
-
-    position: Position  # on the path to backward
-    is_before_model: bool | None  # None: no sample has shown the model
-    on_line: bool  # at the line that leads to backward
-    is_librarys: bool  # a library's code, or its call, leaves the path
-    inside: Stack  # what is called there
-
-    @property
-    def called(self) -> Function | None:
-        """The user's function that it comes to first."""
-        return _called(self.inside)
-
-
-def _called(stack: Stack) -> Function | None:
-    return next((frame.code for frame in stack if frame.user), None)
-
-
-class Loop:
-    """Finds the place of a stack in the loop, and the work done there.
-
-    While no backward was sampled, the path leads to the update; in a loop that has neither, to the model. A call that
-    fetches and runs the model without a backward is an evaluation if the model runs elsewhere too, or if it comes after
-    the update.
-    """
-
-    def __init__(self, samples: Sequence[Sample], noted: Sequence[Sample] = (), *, forward_only: bool = False) -> None:
-        """``noted``: the hooks' stacks; ``forward_only``: whether markers show steps, none with backward or update."""
-        self.path = path_to("backward", samples, noted)
-        own = "backward"
-        if not self.path.position:
-            self.path, own = path_to("optimizer", samples, noted), "optimizer"
-        self.is_forward_only = forward_only and not self.path.position
-        if self.is_forward_only:
-            self.path, own = path_to_model(samples), "forward"
-        self.is_known = bool(self.path.position)  # whether a sample has shown which lines train
-        #: True if the optimizer calls the forward pass and backward as a closure.
-        self.trains_in_optimizer = self.path.passes_optimizer
-        self._ends: Collection[str] = {"forward"} if self.is_forward_only else UPDATES
-        self._running: set[Position] = set()
-        self._model = Path()  # to where the loop comes to the model first
-        self._ending = self._endings(samples)
-        if self.is_known:
-            self._ending.setdefault(self.path.position, own)
-        self.last = max(self._ending, default=())
-        self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
-        self.fetches = self.shows_forward = False
-        self._fetching: set[Position] = set()
-        self._evaluating: dict[Position, set[Function | None]] = {}  # where, and in which user functions
-        self._training: set[Function | None] = set()
-
-    def add(self, samples: Sequence[Sample], has_loader: bool) -> None:
-        """Fold the fetches and the model that samples of training show. ``has_loader``: whether markers show one."""
-        whole = self._whole(samples)
-        if not self.is_forward_only:
-            self._note_evaluation(whole)
-        training = [(sample, at) for sample, at in whole if at not in self._evaluating]
-        self._fetching = {at for sample, at in training if sample.phase == "data"}
-        self.fetches = has_loader or bool(self._fetching)
-        running = [(sample, at) for sample, at in training if sample.phase == "forward" and at <= self.last]
-        self._running = {at for _, at in running}
-        self.shows_forward = bool(running)
-        for sample, at in sorted(running, key=lambda one: -one[0].count):
-            left = self._model.leave(sample.node)
-            if at == min(self._running) and (
-                left is None or (not left.on_line and left.position < self._model.position)
-            ):
-                self._model = Path(sample.node.before("module", "compile"))
-        self._training = {
-            _called(sample.node.frames[left.depth + 1 :])
-            for sample, _ in training
-            if sample.phase != "rest" and (left := self.path.leave(sample.node))
-        }
-
-    def _endings(self, samples: Sequence[Sample]) -> dict[Position, str]:
-        """The places that lead to backward or an update, with the one that was sampled first there."""
-        endings, ends, others, alike = dict[Position, str](), Counter[Position](), Counter[Position](), Counter[str]()
-        for sample in samples:
-            left = self.path.leave(sample.node)
-            if left is not None and sample.phase in self._ends:
-                endings.setdefault(left.position, sample.phase)
-                ends[left.position] += sample.count
-                alike[sample.phase] += sample.count
-            elif left is not None:
-                others[left.position] += sample.count
-        return {
-            at: kind
-            for at, kind in endings.items()
-            if ends[at] * _OF_PLACE > ends[at] + others[at] and ends[at] * _OF_UPDATES > alike[kind]
-        }
-
-    def _whole(self, samples: Sequence[Sample]) -> list[tuple[Sample, Position]]:
-        """The samples on the path, without those that were torn, or in a model that is only run."""
-        placed = ((sample, self.path.leave(sample.node)) for sample in samples)
-        return [
-            (sample, left.position)
-            for sample, left in placed
-            if left is not None and (sample.phase not in self._ends or left.position in self._ending)
-        ]
-
-    def _note_evaluation(self, whole: Sequence[tuple[Sample, Position]]) -> None:
-        fetching, running, training = (
-            {at for sample, at in whole if sample.phase in phases} for phases in ({"data"}, {"forward"}, UPDATES)
-        )
-        both = (fetching & running) - training
-        if all(at > self.last for at in running - both):
-            both = {at for at in both if at > self.last}
-        for sample, at in whole:
-            place = self.at(sample.node) if at in both and sample.phase == "forward" else None
-            if place is not None and (at > self.last if place.is_librarys else place.called):
-                self._evaluating.setdefault(at, set()).add(place.called)
-
-    def at(self, node: StackNode) -> LoopPlace | None:
-        """The place of a stack; None off the path."""
-        left, to_model = self.path.leave(node), self._model.leave(node)
-        if left is None:
-            return None
-        depth = max(left.depth, to_model.depth if to_model is not None else 0)
-        frame, inside = node.frames[depth], node.frames[depth + 1 :]
-        calls = left.on_line and bool(inside) and "library" in inside[0].roles
-        is_librarys = "library" in frame.roles or calls
-        return LoopPlace(left.position, self._is_before_model(left, to_model), left.on_line, is_librarys, inside)
-
-    def _is_before_model(self, left: Leaving, to_model: Leaving | None) -> bool | None:
-        if not self._running:
-            return None
-        *outer, line = left.position
-        beside = [at[-1] for at in self._running if [*at[:-1]] == outer]
-        if beside and line != min(beside):
-            return line < min(beside)
-        if not beside:
-            return self.path.is_before(left, min(self._running))
-        return to_model is not None and not to_model.on_line and to_model.position < self._model.position
-
-    def is_after(self, place: LoopPlace | None) -> bool:
-        """True if the loop comes there after backward and the update."""
-        return place is not None and place.position > self.last
-
-    def is_after_backward(self, place: LoopPlace | None) -> bool:
-        """True if the loop comes there after backward."""
-        return place is not None and place.position > self._last_backward
-
-    def is_above_backward(self, place: LoopPlace | None) -> bool:
-        """True if the loop comes there before the line that leads to backward."""
-        return place is not None and not place.on_line and place.position < self.path.position
-
-    def is_evaluation(self, sample: Sample, place: LoopPlace | None) -> bool:
-        """True if a sample fetches or runs the model to evaluate, or is in a function of the user's that does."""
-        if place is None or sample.phase in UPDATES or place.position not in self._evaluating:
-            return False
-        return sample.phase != "rest" or place.called in self._evaluating[place.position]
-
-    def is_on_fetch_line(self, place: LoopPlace) -> bool:
-        """True if a sample is on a line of the user's that fetches, outside the fetch.
-
-        There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
-        """
-        return place.called is None and not place.is_librarys and place.position in self._fetching
-
-    def trains(self, function: Function | None) -> bool:
-        """True if a function of the user's runs the model, fetches or calls backward."""
-        return function in self._training
-
-    def counted_as(self, place: LoopPlace | None) -> str | None:
-        """The phase in which markers count a stretch outside all of their boundaries; None: they leave it open.
-
-        Time between backward and an update counts as "other". In a loop that fetches its batches, so does time between
-        its last update and the fetch; from the fetch to the first backward it is the forward pass. Markers leave open
-        the time before backward in a loop that does not fetch, and time between two models' updates.
-        """
-        if place is None or self.is_forward_only:
-            return None
-        *outer, line = place.position
-        depth = len(outer)
-        beside = {at[depth]: kind for at, kind in self._ending.items() if [*at[:depth]] == outer and len(at) > depth}
-        before = max((at for at in beside if at < line), default=None)
-        after = min((at for at in beside if at > line), default=None)
-        if before is not None and after is not None:
-            return "other" if (beside[before], beside[after]) == ("backward", "optimizer") else None
-        if not self.fetches or before == after:
-            return None
-        is_forward = before is None and place.position > min(self._fetching, default=())
-        return "forward" if is_forward else "other"
 
 
 class Seen(NamedTuple):
@@ -318,21 +115,425 @@ class Seen(NamedTuple):
         """These facts, with the stacks that the hooks recorded."""
         return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
 
-    def beside(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The stacks of the run in its forward pass, and in backward, if none of these samples shows that."""
-        missing = {"forward", "backward"} - {sample.phase for sample in samples}
+    def completed(self, sampled: Sequence[Sample]) -> list[Sample]:
+        """These samples; for a boundary that none of them shows, also stacks of the run, or that the hooks recorded."""
+        missing = {"forward", "backward"} - {sample.phase for sample in sampled}
         passes = self.passes() if missing else {}
-        return [Sample(node, n, node.boundary) for node, n in passes.items() if node.boundary in missing]
+        found = [*sampled, *(Sample(node, n, node.boundary) for node, n in passes.items() if node.boundary in missing)]
+        shown = {sample.phase for sample in found}
+        return found + [sample for sample in self.noted if sample.phase not in shown]
 
     def calling_backward(self) -> set[Function]:
         """The user's functions that call backward or the update, as file and name."""
-        nodes = (
-            *(node for node in self.passes() if node.boundary == "backward"),
-            *(noted.node for noted in self.noted),
-        )
+        nodes = [*(node for node in self.passes() if node.boundary == "backward"), *(each.node for each in self.noted)]
         callers = (to_user(node.before("backward", "optimizer")) for node in nodes)
         return {caller[-1].code for caller in callers if caller}
 
 
 #: For a loop without other known facts.
 NOTHING_SEEN = Seen()
+
+
+class LoopPlace(NamedTuple):
+    """The place of a stack in the loop."""
+
+    position: Position  # on the path to backward
+    on_line: bool  # at the line that leads to backward
+    is_librarys: bool  # a library's code, or its call, leaves the path
+    is_before_model: bool | None  # None: no sample has shown the model
+    inside: Stack  # what is called there
+
+    @property
+    def called(self) -> Function | None:
+        """The user's function that it comes to first."""
+        return _called(self.inside)
+
+
+def _called(stack: Stack) -> Function | None:
+    return next((frame.code for frame in stack if frame.user), None)
+
+
+def placed(
+    counts: Mapping[StackNode, int], facts: Set[Fact] = frozenset(), seen: Seen = NOTHING_SEEN
+) -> tuple[Sample, ...]:
+    """The samples of one training thread with their phases; ``seen``: what they showed before.
+
+    Without torn stacks: most begin at the thread's root, and of the others those count that show a boundary. The rest
+    have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without the user's code do
+    not show which root is the thread's.
+    """
+    sampled = [Sample(node, n, node.boundary) for node, n in counts.items()]
+    loop, roots = Loop(sampled, facts, seen), Counter[Function | None]()
+    for sample in [sample for sample in sampled if sample.node.user_line is not None] or sampled:
+        roots[sample.node.root] += sample.count
+    root, most = next(iter(roots.most_common(1)), (None, 0))
+    if roots.total() - most <= LARGE * roots.total():  # in quick calls 0.11 were read while the stack changed
+        sampled = [sample for sample in sampled if sample.phase != "rest" or sample.node.root == root]
+    return tuple(map(loop.placed, sampled))
+
+
+class Loop:
+    """The places of a loop's fetches, model, backward and updates, and the phase of a sample among them.
+
+    The path leads to backward; while none was sampled, to the update; in a loop that has neither, to the model.
+    """
+
+    def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: Seen) -> None:
+        makes_steps = "steps" in facts and "training" not in facts  # without backward and update, by markers
+        completed = seen.completed(sampled)
+        returned = _returned([*completed, *seen.noted])
+        shown, noted = (
+            [sample.at("forward") if sample.node in returned else sample for sample in each]
+            for each in (completed, seen.noted)
+        )
+        self._path, own = _path_to("backward", shown, noted), "backward"
+        if not self._path.position:
+            self._path, own = _path_to("optimizer", shown, noted), "optimizer"
+        self._is_forward_only = makes_steps and not self._path.position
+        if self._is_forward_only:
+            self._path, own = _path_to_model(shown), "forward"
+        #: True if the optimizer calls the forward pass and backward as a closure.
+        self._trains_in_optimizer = self._path.passes_optimizer
+        self._ends = {"forward"} if self._is_forward_only else UPDATES
+        self._running: set[Position] = set()
+        self._model = Path()  # to where the loop comes to the model first
+        self._ending = self._endings(shown)
+        if self._path.position:
+            self._ending.setdefault(self._path.position, own)
+        self._last = max(self._ending, default=())
+        self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
+        self._rollouts, self._rollouts_end = set[Function](), Position()
+        for sample in () if makes_steps else shown:
+            self._note_rollout(sample)
+        self._blocks = self._evaluation_blocks(() if "evaluation" in facts else sampled)
+        self._note_model([sample for sample in shown if not self._is_beside(sample)], "loader" in facts)
+        has_optimizer = "optimizer" in facts or any(sample.node.has("optimizer") for sample in shown)
+        self._updates_itself = not has_optimizer and not self._is_forward_only
+        rest = [sample for sample in sampled if sample.phase == "rest"]
+        self._few = sum(sample.count for sample in rest) < ENOUGH_SAMPLES
+        self._makes_data = False
+        if self._path.position and not self._shows_forward:  # 95 % bound of a Poisson count
+            backward = sum(sample.count for sample in sampled if sample.phase == "backward")
+            above = sum(s.count for s in rest if s.node.activity not in _WAITS and self._is_above(self._at(s.node)))
+            self._makes_data = above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
+
+    def _endings(self, samples: Sequence[Sample]) -> dict[Position, str]:
+        """The places that lead to backward or an update, with the one that was sampled first there."""
+        endings, there, ends, alike = dict[Position, str](), Counter[Position](), Counter[Position](), Counter[str]()
+        for sample in samples:
+            left = self._path.leave(sample.node)
+            if left is None:
+                continue
+            there[left.position] += sample.count
+            if sample.phase in self._ends:
+                endings.setdefault(left.position, sample.phase)
+                ends[left.position] += sample.count
+                alike[sample.phase] += sample.count
+        return {
+            at: kind
+            for at, kind in endings.items()
+            if ends[at] * _OF_PLACE > there[at] and ends[at] * _OF_UPDATES > alike[kind]
+        }
+
+    # ---- what makes data, and what evaluates
+
+    def _note_rollout(self, sample: Sample) -> None:
+        """Find where data is made.
+
+        The functions that backward and the update are called through are the path of training. A stack that steps an
+        environment leaves this path: the function that it calls there is a rollout, with all that it does besides: the
+        policy, the buffer, the copies. Here that is ``rollout``::
+
+            44  states, rewards = rollout(env, policy, 16)
+            45  loss = cost(policy(states), rewards)
+            46  loss.backward()
+
+        If the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. A
+        function that computes the loss in a closure of the optimizer, such as ``training_step``, is handled alike. An
+        environment that a model steps in its forward pass is not a rollout.
+        """
+        stack, making = sample.node.frames, sample.node.maker_depth
+        if making is None:
+            return
+        generates = "generates" in stack[making].roles
+        if not self._path.position:  # updates are too short to be sampled: what makes the data is known nevertheless
+            self._rollouts |= set() if generates else {stack[making].code}
+            return
+        place = self._at(sample.node)
+        if place is None or len(place.inside) < len(stack) - making:
+            return
+        called = place.inside[: len(place.inside) - (len(stack) - making)]
+        if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
+            return
+        if place.position > self._path.position and (generates or place.is_librarys):
+            return  # what is generated after backward, or played by a library, shows how the model does
+        own = next((frame for frame in called if frame.user), None)
+        self._rollouts.add((own or stack[making]).code)
+        if own is None and self._is_above(place):
+            self._rollouts_end = max(place.position, self._rollouts_end)
+
+    def _is_in_rollout(self, node: StackNode, place: LoopPlace | None) -> bool:
+        """True if a stack in neither backward nor an update is part of a rollout."""
+        if not self._rollouts:
+            return False
+        if any(frame.code in self._rollouts for frame in takewhile(lambda frame: frame.kind != "module", node.frames)):
+            return True
+        return place is not None and place.position <= self._rollouts_end
+
+    def _evaluation_blocks(self, samples: Sequence[Sample]) -> set[Block]:
+        """The blocks that evaluate.
+
+        A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is
+        named as evaluation. A teacher and a target network run without gradients too, but before the update. A block
+        evaluates if it comes after the update or is named as evaluation, and if it runs modules and trains nothing, as
+        in this code::
+
+            70  def evaluate():
+            71      with torch.no_grad():
+            72          for x, y in batches(held_out):
+            73              out = model(x)
+
+        In a program with rollouts only blocks named as evaluation count: others without gradients may choose actions.
+        """
+        totals, apart, models, training = Counter[Block](), Counter[Block](), Counter[Block](), set[Block]()
+        for sample in samples:
+            is_after = not self._rollouts and self._is_after(self._at(sample.node))
+            for block in {frame.block for frame in sample.node.outside_torch if frame.block is not None}:
+                totals[block] += sample.count
+                if sample.phase in UPDATES:
+                    training.add(block)
+                elif is_after or evaluates_by_name(block[2]):
+                    apart[block] += sample.count
+                    models[block] += sample.count if sample.phase == "forward" else 0
+        evaluate = (block for block, n in apart.items() if models[block] >= _MODEL_SHARE * n)
+        return {block for block in evaluate if apart[block] >= NEARLY_ALL * totals[block]} - training
+
+    def _is_in_block(self, node: StackNode) -> bool:
+        """True if a stack in neither backward nor an update is in a block that evaluates."""
+        return any(frame.block in self._blocks for frame in node.outside_torch)
+
+    def _is_beside(self, sample: Sample) -> bool:
+        """True if a sample evaluates or runs a rollout's policy, and so does not show the model of a step."""
+        in_rollout = sample.phase == "forward" and self._is_in_rollout(sample.node, self._at(sample.node))
+        return in_rollout or self._is_in_block(sample.node)
+
+    # ---- the model
+
+    def _note_model(self, samples: Sequence[Sample], has_loader: bool) -> None:
+        """Find the fetches and the model, by samples of training that were not torn.
+
+        A call that fetches and runs the model without a backward is an evaluation if the model runs elsewhere too, or
+        if it comes after the update. ``has_loader``: whether markers show one.
+        """
+        lefts = ((sample, self._path.leave(sample.node)) for sample in samples)
+        whole = [
+            (sample, left)
+            for sample, left in lefts
+            if left is not None and (sample.phase not in self._ends or left.position in self._ending)
+        ]
+        found = defaultdict[str, set[Position]](set)  # by phase
+        for sample, left in whole:
+            found["updates" if sample.phase in UPDATES else sample.phase].add(left.position)
+        both = set() if self._is_forward_only else (found["data"] & found["forward"]) - found["updates"]
+        if all(at > self._last for at in found["forward"] - both):
+            both = {at for at in both if at > self._last}
+        #: Where the loop evaluates, and in which functions of the user's.
+        self._evaluating = defaultdict[Position, set[Function | None]](set)
+        for sample, left in whole:
+            place = self._at(sample.node) if left.position in both and sample.phase == "forward" else None
+            if place is not None and (place.position > self._last if place.is_librarys else place.called):
+                self._evaluating[place.position].add(place.called)
+        training = [(sample, left) for sample, left in whole if left.position not in self._evaluating]
+        self._fetching = {left.position for sample, left in training if sample.phase == "data"}
+        self._fetches = has_loader or bool(self._fetching)
+        running = [one for one in training if one[0].phase == "forward" and one[1].position <= self._last]
+        self._running = {left.position for _, left in running}
+        self._shows_forward = bool(running)
+        for sample, left in sorted(running, key=lambda one: -one[0].count):
+            at = self._model.leave(sample.node)
+            is_earlier = at is None or (not at.on_line and at.position < self._model.position)
+            if left.position == min(self._running) and is_earlier:
+                self._model = Path(sample.node.before("module", "compile"))
+        #: The functions of the user's that run the model, fetch or call backward.
+        self._training = {
+            _called(sample.node.frames[left.depth + 1 :]) for sample, left in training if sample.phase != "rest"
+        }
+
+    # ---- the place of a stack
+
+    def _at(self, node: StackNode) -> LoopPlace | None:
+        """The place of a stack; None off the path."""
+        left, to_model = self._path.leave(node), self._model.leave(node)
+        if left is None:
+            return None
+        depth = max(left.depth, to_model.depth if to_model is not None else 0)
+        frame, inside = node.frames[depth], node.frames[depth + 1 :]
+        calls = left.on_line and bool(inside) and "library" in inside[0].roles
+        is_before = self._is_before_model(left, to_model) if self._running else None
+        return LoopPlace(left.position, left.on_line, "library" in frame.roles or calls, is_before, inside)
+
+    def _is_before_model(self, left: Leaving, to_model: Leaving | None) -> bool:
+        *outer, line = left.position
+        beside, first = [at[-1] for at in self._running if [*at[:-1]] == outer], min(self._running)
+        if beside and line != min(beside):
+            return line < min(beside)
+        if beside:
+            return to_model is not None and not to_model.on_line and to_model.position < self._model.position
+        ahead = self._path.frames[len(left.position) : len(first)]  # a user's line that leads there is not before it
+        return left.position < first and (not left.on_line or any(frame.user for frame in ahead))
+
+    def _is_after(self, place: LoopPlace | None) -> bool:
+        """True if the loop comes there after backward and the update."""
+        return place is not None and place.position > self._last
+
+    def _is_after_backward(self, place: LoopPlace | None) -> bool:
+        return place is not None and place.position > self._last_backward
+
+    def _is_above(self, place: LoopPlace | None) -> bool:
+        """True if the loop comes there before the line that leads to backward."""
+        return place is not None and not place.on_line and place.position < self._path.position
+
+    def _counted_as(self, place: LoopPlace | None) -> str | None:
+        """The phase in which markers count a stretch outside all of their boundaries; None: they leave it open.
+
+        Time between backward and an update counts as "other". In a loop that fetches its batches, so does time between
+        its last update and the fetch; from the fetch to the first backward it is the forward pass. Markers leave open
+        the time before backward in a loop that does not fetch, and time between two models' updates.
+        """
+        if place is None or self._is_forward_only:
+            return None
+        *outer, line = place.position
+        depth = len(outer)
+        beside = {at[depth]: kind for at, kind in self._ending.items() if [*at[:depth]] == outer and len(at) > depth}
+        before = max((at for at in beside if at < line), default=None)
+        after = min((at for at in beside if at > line), default=None)
+        if before is not None and after is not None:
+            return "other" if (beside[before], beside[after]) == ("backward", "optimizer") else None
+        if not self._fetches or before == after:
+            return None
+        is_forward = before is None and place.position > min(self._fetching, default=())
+        return "forward" if is_forward else "other"
+
+    # ---- the phase of a sample
+
+    def placed(self, sample: Sample) -> Sample:
+        """The sample in its phase."""
+        node, place = sample.node, self._at(sample.node)
+        found = self._placed(sample, place)
+        if found.phase == "forward" and node.computes_metric:
+            in_closure = self._fetches and node.is_in_closure
+            moved_from = "forward" if found.excluded or in_closure else None  # markers count it as forward there
+            found = replace(found, phase="other", unsure=False, moved_from=moved_from)
+        # a loop without an optimizer changes its parameters itself: after backward, without gradients
+        is_update = self._updates_itself and self._is_after_backward(place)
+        is_update = is_update and any(frame.no_grad is not None for frame in node.frames)
+        if found.phase == "other" and (node.is_in_optimizer or is_update):
+            return replace(found, phase="optimizer", moved_from="other")
+        return found
+
+    def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
+        """A sample in its phase: by its boundary; otherwise as work outside the training; otherwise by its place."""
+        boundary, node, in_closure = sample.phase, sample.node, sample.node.is_in_closure
+        if boundary == "backward" or (boundary == "optimizer" and not in_closure):
+            return sample
+        counted = self._counted_as(place)
+        if boundary != "optimizer" and self._is_in_block(node):  # markers see its fetches
+            return sample.at("eval", counted or ("other" if self._fetches else BETWEEN), moved=boundary != "data")
+        if (
+            boundary != "optimizer"
+            and place is not None
+            and place.position in self._evaluating
+            and (boundary != "rest" or place.called in self._evaluating[place.position])
+        ):
+            return sample.at("eval")
+        if boundary == "optimizer" and self._is_after_backward(place):
+            is_own = any(frame.user for frame in node.closure)
+            return sample.at("other", "optimizer", moved=True) if is_own else sample
+        if self._is_in_rollout(node, place):
+            as_forward = boundary != "data" and self._fetches and in_closure  # markers count it as forward there
+            return sample.at("data", "forward" if as_forward else None, moved=True)
+        if boundary == "data":
+            return sample
+        if boundary == "forward":
+            is_beside = self._shows_forward and self._is_after(place)
+            return sample.at("other" if is_beside else "forward", None if self._trains_in_optimizer else counted)
+        return self._at_rest(sample, place, counted)
+
+    def _at_rest(self, sample: Sample, place: LoopPlace | None, counted: str | None) -> Sample:
+        """A sample outside every boundary, or in a closure of an optimizer before its backward, by its place.
+
+        If no forward pass was sampled, code before backward is forward, except for waits, which no model makes, and for
+        more samples than a forward pass can have: these make the data. Until a user's line was shown to train, only
+        waits are sure: they are outside the model. If an optimizer calls the forward pass and backward, markers count
+        the making of a batch as time outside the step.
+        """
+        activity = sample.node.activity
+        is_wait = activity in _WAITS
+        if place is None:
+            return sample.at("other", unsure=not (is_wait or any(frame.user for frame in self._path.frames)))
+        if self._is_after(place) or place.position > self._path.position:
+            return sample.at("other", counted)
+        calls = place.called is not None and place.called not in self._training
+        if place.is_librarys and not self._is_training(place):
+            return sample.at("other", counted, moved=calls)
+        if place.called is None and not place.is_librarys and place.position in self._fetching:
+            return sample.at("forward", "forward")  # the old batch is freed as the new one replaces it
+        if place.is_before_model is None:
+            is_data = is_wait or (self._makes_data and self._is_above(place))
+            return sample.at("data") if is_data else sample.at("forward", unsure=self._few)
+        if not place.is_before_model:  # between two closures of an optimizer markers leave it open
+            return sample.at("forward", None if self._trains_in_optimizer else counted)
+        if sample.node.is_upkeep:
+            return sample.at("other", counted)
+        if self._trains_in_optimizer and not self._fetches:
+            return sample.at("data", "other", moved=True)
+        return sample.at("data", counted, moved=calls and activity not in _COPIES)
+
+    def _is_training(self, place: LoopPlace) -> bool:
+        """True if a place belongs to the training, in a loop that a library owns.
+
+        Before the model, that means the user's function that makes the batch, but not a handler of the loop's events,
+        which the library calls through a function of its own. From the model to backward, it means the library's own
+        code. In a loop that fetches no batches, any function may make them.
+        """
+        if place.called is None:
+            return place.is_before_model is False and self._is_above(place)
+        if place.called in self._training or not self._fetches:
+            return True
+        return bool(place.is_before_model) and place.inside[0].user
+
+
+def _returned(samples: Sequence[Sample]) -> set[StackNode]:
+    """The passes that only return gradients, and so belong to the forward pass; none if all do: then they train."""
+    passes = {sample.node for sample in samples if sample.phase in UPDATES}
+    found = {node for node in passes if node.returns_gradients}
+    return set() if found == passes else found
+
+
+def _path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], noted: Iterable[Sample]) -> Path:
+    """The path to a boundary whose user lines most samples have.
+
+    It has the frames that the hooks noted, else those of the most frequent stack.
+    """
+    ways: dict[Stack, Counter[Stack]] = {}
+    for sample in samples:
+        if sample.phase == kind:
+            callers = sample.node.before(kind)
+            ways.setdefault(to_user(callers), Counter())[callers] += sample.count
+    user, most = max(ways.items(), key=lambda way: way[1].total(), default=((), Counter[Stack]()))
+    known = (sample.node.before(kind) for sample in noted if sample.phase == kind)
+    return Path(next((way for way in known if to_user(way) == user), max(most, key=most.__getitem__, default=())))
+
+
+def _path_to_model(samples: Sequence[Sample]) -> Path:
+    """The path to the model of a loop that does not train.
+
+    A stack that was read while it changed came from other work, so other stacks come through its line: that counts
+    against a line, in proportion.
+    """
+    paths: Counter[Stack] = Counter()
+    for sample in samples:
+        if sample.phase == "forward":
+            paths[to_user(sample.node.before("module", "compile"))] += sample.count
+    passed = {path: sum(s.count for s in samples if s.node.frames[: len(path)] == path) for path in paths}
+    return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))

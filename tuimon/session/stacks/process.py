@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from heapq import nsmallest
 from typing import NamedTuple
 
-from tuimon.bounds import MANY_HELD, Latest
-from tuimon.records import Frame, Place, Stacks, Steps
+from msgspec.structs import replace
+
+from tuimon.bounds import MANY_HELD, Latest, has_room
+from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
-from tuimon.session.stacks.loop import Seen
-from tuimon.session.stacks.phases import Fact, RangeJoin, placed
+from tuimon.session.stacks.loop import Fact, Seen, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, doing_after
 from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of
@@ -336,7 +338,10 @@ class ProcessStacks:
     def placed(self, counts: Mapping[StackNode, int]) -> tuple[Sample, ...]:
         """These samples of the training thread, by all that is known of its loop."""
         facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
-        return placed(counts, facts, self._seen, self._ranges)
+        found = placed(counts, facts, self._seen)
+        if not self._ranges.paths:
+            return found
+        return tuple(replace(sample, ranges=self._ranges.ranges_of(sample.node.frames)) for sample in found)
 
     def _passes(self) -> dict[StackNode, int]:
         counts = self._windows.of(self.tid).counts()
@@ -415,3 +420,52 @@ class LatestStacks:
 def _may_be_in(phase: str, node: StackNode) -> bool:
     """True if a stack may belong to a phase: it shows the phase, except between boundaries and outside updates."""
     return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)
+
+
+# ---- user ranges
+
+
+class RangeJoin:
+    """Finds the ranges of one process in which a stack lies, by their places."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, list[RangePlace]] = {}  # by path, outer ones before those inside them
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self._places)
+
+    def add_places(self, places: Iterable[RangePlace]) -> None:
+        for place in places:
+            if has_room(self._places, place.path):
+                known = self._places.setdefault(place.path, [])
+                if place not in known and has_room(known, place):
+                    known.append(place)
+        self._places = dict(sorted(self._places.items()))
+
+    def ranges_of(self, stack: Sequence[Frame]) -> tuple[str, ...]:
+        """Paths of the ranges that a stack (root first) was sampled in, outer ones first.
+
+        A range holds a stack if one of its frames lies within the range's place, inside the range around it.
+        """
+        depths: dict[str, int] = {"": 0}  # path: the first frame within it
+        for path, places in self._places.items():
+            outer = next((outer for outer in _around(path) if outer in self._places), "")  # the innermost known one
+            rest = range(depths.get(outer, len(stack)), len(stack))
+            depth = next((i for i in rest if any(_holds(place, stack[i]) for place in places)), None)
+            if depth is not None:
+                depths[path] = depth
+        return tuple(depths)[1:]
+
+
+def _holds(place: RangePlace, frame: Frame) -> bool:
+    return (
+        place.first <= frame.line <= place.last and frame.function == place.function and place.file.endswith(frame.file)
+    )
+
+
+@lru_cache(maxsize=512)
+def _around(path: str) -> tuple[str, ...]:
+    """The paths around a path, innermost first."""
+    names = path.split("/")
+    return tuple("/".join(names[:length]) for length in range(len(names) - 1, 0, -1))

@@ -48,9 +48,12 @@ class Sample(Struct, frozen=True):
     moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
-    def at(self, phase: str, *, excluded: bool = False, unsure: bool = False, moved_from: str | None = None) -> Sample:
-        """The same sample in another phase."""
-        return Sample(self.node, self.count, phase, excluded, unsure, moved_from)
+    def at(self, phase: str, counted: str | None = None, *, moved: bool = False, unsure: bool = False) -> Sample:
+        """The same sample in another phase; ``counted``: in which markers measure it, and cannot separate it if
+        ``moved``.
+        """
+        moved_from = counted if moved and counted != phase else None
+        return Sample(self.node, self.count, phase, counted is not None, unsure, moved_from)
 
 
 class Where(TypedDict, total=False):

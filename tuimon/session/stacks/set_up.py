@@ -21,7 +21,7 @@ from tuimon.session.stacks.activity import (
     WorkBeside,
     imported_at,
 )
-from tuimon.session.stacks.phases import ENOUGH_SAMPLES
+from tuimon.session.stacks.loop import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
 from tuimon.torch_code import is_compiler, is_worker_loop
 

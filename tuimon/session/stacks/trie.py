@@ -18,7 +18,7 @@ out once, on first use, for all windows, threads and processes in which it is sa
     ('forward', 'torch', 44, True)
 
 A window counts nodes, a process knows its loop and places the nodes of a span in phases
-(``process.py``, ``phases.py``), and ``Samples`` answers for them (``samples.py``)::
+(``process.py``, ``loop.py``), and ``Samples`` answers for them (``samples.py``)::
 
     >>> from tuimon.session.stacks.samples import Sample, Samples
     >>> found = Samples((Sample(model, 30, "forward"), Sample(trie.node([0]), 10, "data")))
@@ -280,6 +280,11 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def function(self) -> Function | None:
         """The user's innermost function, by file and name."""
         return self.place.code if self.place is not None else None
+
+    @property
+    def root(self) -> Function | None:
+        """The outermost function, by file and name."""
+        return self.frames[0].code if self.frames else None
 
     @cached_property
     def functions(self) -> frozenset[Function]:
