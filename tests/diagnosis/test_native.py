@@ -163,7 +163,7 @@ def test_python_in_the_model_is_what_the_interpreter_takes_whoever_holds_the_gil
 
 #: What forward runs; whether its line is in a loop of the model's, and what to do about it.
 HEAVY = [
-    ({"torch": 63, "libc": 29, "interpreter": 8}, True, "do it for all at once, by one operation over a dimension"),
+    ({"torch": 63, "libc": 29, "interpreter": 8}, True, "do all turns of the loop at match() net.py:30 at once"),
     ({"torch": 63, "libc": 29, "interpreter": 8}, False, "see whether match() net.py:30 has to be computed"),
     ({"torch": 94, "libc": 3, "interpreter": 3}, True, "see whether match() net.py:30 has to be computed"),
     ({}, True, "see whether match() net.py:30 has to be computed"),
@@ -177,6 +177,14 @@ def test_small_operations_in_a_loop_of_the_model_are_to_be_one(forward, loop, ac
     measured = [use(100, "forward", **forward), use(100, "backward", torch=30)] if forward else []
     found = model(*measured, places=frames(*places, first=50))
     assert any(fix.action.startswith(action) for fix in found.fixes)
+
+
+@pytest.mark.parametrize(("function", "told"), [("forward", True), ("main", False)])
+def test_a_loop_around_functions_of_the_model_is_told_and_one_that_leads_to_backward_is_not(function, told):
+    around = Frame("train.py", 40, function, "scores = [match(boxes) for boxes in x]", True, loop=True)
+    places = frames(LOOP.frames[0], around, *LOOP.frames[2:], first=50)
+    found = model(use(100, "forward", torch=63, libc=29, interpreter=8), use(100, "backward", torch=30), places=places)
+    assert (f"in small operations of the loop at {function}() train.py:40" in found.headline) is told
 
 
 # -- waits in OpenMP

@@ -261,14 +261,12 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
     if of_samples is None:
         ways += [(native, ("memory", "kernel")), (user, ("python",)), (user, ("arrays",))]
-        if (user.share("python", "memory") or 0.0) >= LARGE:
+        if has_small_operations(native):
             # a loop of its function that does not lead to backward, which would make it the training's
             training = Samples.joined(several).where(phase="backward").through
             looped = most_at(place, several, lambda node: (node.user_line is not None and node.user_line.loop) or None)
             if looped is not None and place.code not in training:
-                ways.append(
-                    (user, ("torch", "python"))
-                )  # its operations are small: calls and room for results take long
+                ways.append((user, ("torch", "python")))
     for use, kinds in ways:
         if (use.share(*kinds) or 0.0) >= MOST:
             shares = {name: share for name, share in use.by_library().items() if kind_of(name) in kinds}
@@ -280,6 +278,11 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             return Known(_the(large[0]), f"{faster}: {has} of the CPU time there{part}")
     return of_samples
+
+
+def has_small_operations(native: NativeUse) -> bool:
+    """True if operations are so small that calls, and room for their results, take much of the time."""
+    return (native.without("kernel").share("python", "memory") or 0.0) >= LARGE
 
 
 def _the(library: str) -> str:

@@ -65,6 +65,7 @@ class FileFacts:
         self._functions: list[_Function] = []
         self._withs: list[_With] = []
         self._loops: list[ast.For | ast.AsyncFor | ast.While] = []
+        self._over_layers: set[ast.AST] = set()
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
@@ -95,10 +96,14 @@ class FileFacts:
         return any(_block(loop).holds(line, other) for loop in self._loops) if self._is_known else None
 
     def in_loop(self, line: int) -> bool:
-        """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
+        """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension.
+
+        A loop that calls what it runs over, ``for layer in self.layers: x = layer(x)``, does not count.
+        """
         function = self._around(line)
         begin = function.body.first if function is not None else 0
-        bodies = (Block(loop.body[0].lineno, _block(loop).last) for loop in self._loops if loop.lineno >= begin)
+        loops = (loop for loop in self._loops if loop.lineno >= begin and loop not in self._over_layers)
+        bodies = (Block(loop.body[0].lineno, _block(loop).last) for loop in loops)
         return any(body.holds(line) for body in bodies) or any(each.holds(line) for each in self._comprehensions)
 
     def without_gradients(self, line: int) -> Block | None:
@@ -128,10 +133,20 @@ class FileFacts:
 
     def _note(self, node: ast.AST) -> None:
         match node:
-            case ast.For() | ast.AsyncFor() | ast.While():
+            case ast.For(target=target) | ast.AsyncFor(target=target):
                 self._loops.append(node)
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                self._comprehensions.append(_block(node))
+                if _calls_each(node, [target]):
+                    self._over_layers.add(node)
+            case ast.While():
+                self._loops.append(node)
+            case (
+                ast.ListComp(generators=of)
+                | ast.SetComp(generators=of)
+                | ast.DictComp(generators=of)
+                | (ast.GeneratorExp(generators=of))
+            ):
+                if not _calls_each(node, [each.target for each in of]):
+                    self._comprehensions.append(_block(node))
             case ast.With() | ast.AsyncWith():
                 block, last = _block(node), max(item.context_expr.end_lineno or 0 for item in node.items)
                 no_grad = any(turns_off_gradients(item.context_expr) for item in node.items)
@@ -209,6 +224,14 @@ class ProcessCode:
 
 def _block(node: ast.stmt | ast.expr) -> Block:
     return Block(node.lineno, node.end_lineno or node.lineno)
+
+
+def _calls_each(loop: ast.AST, targets: Sequence[ast.expr]) -> bool:
+    """True if a loop calls its variable, or what is at that position of something: its layers, one after the other."""
+    names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    called = (node.func for node in ast.walk(loop) if isinstance(node, ast.Call))
+    chosen = (func.slice if isinstance(func, ast.Subscript) else func for func in called)
+    return any(isinstance(each, ast.Name) and each.id in names for each in chosen)
 
 
 def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:

@@ -276,6 +276,23 @@ def test_which_lines_are_in_a_loop_of_their_function():
     assert [line for line in range(100) if facts.in_loop(line)] == [6, 7, 8, 9, 10, 12, 14]
 
 
+@pytest.mark.parametrize(
+    ("loop", "counts"),
+    [
+        ("for layer in self.layers: x = layer(x)", False),
+        ("for n, (norm, mlp) in enumerate(blocks): x = x + mlp(norm(x))", False),
+        ("for n in range(4): x = self.layers[n](x)", False),
+        ("x = [head(x) for head in self.heads]", False),
+        ("for row in x: y.append(self.layer(row))", True),
+        ("for t in range(9): h = self.cell(x[:, t], h)", True),
+        ("for row in x: row.exp()", True),
+        ("while True: layer(x)", True),
+    ],
+)
+def test_loops_over_layers_do_not_count(loop, counts):
+    assert FileFacts(loop.encode().splitlines()).in_loop(1) is counts
+
+
 FILES = TargetFiles(None, ended=OURS)
 BLOCKS = """\
 import torch

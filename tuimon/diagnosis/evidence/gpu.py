@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.lines import loop_over_data
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.interval import Interval
@@ -360,18 +361,12 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         steps = samples.in_steps
         if steps.total < MIN_SAMPLES:
             return Launching()
-        forward = steps.where(phase="forward")
-        # functions that lead to backward are the training's: their loops are not the model's
-        training = samples.where(phase="backward").through
-        looped = forward.where(
-            lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
-        )
-        has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
-        cells = looped.where(_calls_cell)
-        calls_cell = has_loop and cells.total >= MOST * looped.total
+        forward, loop = steps.where(phase="forward"), loop_over_data(steps)
+        cells = forward.where(_calls_cell)
+        calls_cell = loop is not None and cells.total >= MOST * loop.samples
         return Launching(
             is_compiled=forward.part(below="compiled_call") >= SMALL or steps.part(below="graph_replay") > 0,
-            loop=(cells if calls_cell else looped).hottest() if has_loop else None,
+            loop=cells.hottest() if calls_cell else loop,
             calls_cell=calls_cell,
             scaler=steps.part(lambda node: node.has("scaler") and not node.has("optimizer_code")),
             files=frozenset(frame.file for row in steps.rows for frame in row.node.frames),

@@ -9,8 +9,9 @@ from itertools import takewhile
 
 from tuimon.code_origin import function_at, is_library_file
 from tuimon.records import UPDATE, Place
-from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place
-from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode
+from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place, hottest_place
+from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, user_place
+from tuimon.threshold import MIN_SAMPLES, MOST
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 
@@ -40,6 +41,24 @@ def library_place(node: StackNode) -> Place | None:
         if is_library_file(frame.file):
             return Place(frame.file, frame.line, function_at(node.frames[: depth + 1]))
     return None
+
+
+def loop_over_data(samples: Samples) -> HotLine | None:
+    """The loop outside the training's own through which most of forward goes, at its hottest line: it runs on parts of
+    a batch, one after the other. None if there is none; the share is of forward.
+
+    Functions that lead to backward are the training's: their loops run over batches. ``samples``: the training
+    thread's.
+    """
+    training = samples.where(phase="backward").through
+    forward = samples.where(phase="forward")
+    placed = []
+    for row in forward.rows:
+        frames = row.node.frames
+        looped = (n for n, frame in enumerate(frames, 1) if frame.user and frame.loop and frame.code not in training)
+        placed.append((user_place(frames[: next(looped, 0)]), row.count))
+    hot = hottest_place(placed, forward.total)
+    return hot if hot is not None and hot.samples >= max(MIN_SAMPLES, MOST * forward.total) else None
 
 
 def is_collecting(node: StackNode) -> bool:

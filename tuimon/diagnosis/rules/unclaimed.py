@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import loop_over_data
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
-from tuimon.diagnosis.known import known_in, known_of
+from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
-from tuimon.diagnosis.words import WAITS, percent
+from tuimon.diagnosis.words import WAITS, Known, percent
 from tuimon.native_code import CodeKind
 from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -87,25 +88,31 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     evidence, samples = unclaimed.evidence, unclaimed.evidence.samples.where(phase=PASSES).whole
     computes = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
-    told = []
+    told = dict[Known, HotLine | None]()
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core shorten both sides
-            told.append(known)
-            hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
+            hot = told[known] = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
     native = evidence.native_in(*PASSES)
     for kind, least, does, instead in _BELOW_PYTHON:
         part = native.share(kind) or 0.0
         if part >= least and is_sure(evidence, part * sum(computes.values())):
             yield Against(f"{percent(part * sum(computes.values()))} in {does}", instead)
-    hot = _heavy_line(evidence)
-    if hot is not None and is_sure(evidence, hot.share):
-        less, line = known_of(hot.place, samples, native=evidence.native_in("forward")), at(hot.place)
+    loop, heavy = loop_over_data(evidence.samples.in_steps), _heavy_line(evidence)
+    looped = loop.share * evidence.phases.share_of("forward") if loop is not None else 0.0
+    named = {hot.place.code for hot in told.values() if hot is not None}
+    is_new = loop is not None and loop.place.code not in named and has_small_operations(evidence.native_in("forward"))
+    if loop is not None and is_new and is_sure(evidence, looped):
+        line = at(loop.place)
+        once = f"do all turns of the loop at {line} at once, on whole tensors, unless one needs the result of another"
+        yield Against(f"{percent(looped)} in small operations of the loop at {line}", once, loop)
+    elif heavy is not None and is_sure(evidence, heavy.share):
+        less, line = known_of(heavy.place, samples, native=evidence.native_in("forward")), at(heavy.place)
         keep = "keep what does not change between steps, and check the shapes of its tensors"
         see = f"see whether {line} has to be computed in each step: {keep}"
         if less not in told:
-            yield Against(f"{percent(hot.share)} in {line}", less.action if less is not None else see, hot)
+            yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
     left = list(unclaimed.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
