@@ -43,6 +43,19 @@ def last_counters(**figures: Any) -> Alters:
     return alters
 
 
+def then(seconds: int, **figures: Any) -> Alters:
+    """The run goes on for so long without a step; its GPU's counters meanwhile."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        *every, end = records
+        last = next(each for each in reversed(every) if isinstance(each, Gpu))
+        yield from every
+        yield from (structs.replace(last, t=last.t + later, **figures) for later in range(1, seconds + 1))
+        yield structs.replace(end, t=end.t + seconds)
+
+    return alters
+
+
 def gpus(of: Callable[[Gpu], Mapping[str, Any]] = lambda _: {}, **figures: Any) -> Alters:
     """All records of GPUs; ``of``: what each of them has instead."""
     return lambda records: (
@@ -105,6 +118,7 @@ COPYING, FED_SLOWLY = "h100_pageable_images", "h100_seed_dummy_loader"
 UNNAMED = gpus(lambda gpu: {"processes": [GpuProcess(0, each.memory_bytes, 0.6) for each in gpu.processes]}, pids=[])
 SLOW = gpus(sm_clock_mhz=1100, sm_clock_max_mhz=1980)
 HOT = gpus(throttled=[Throttle("thermal (hardware)", 0.9)])
+COOL: dict[str, Any] = {"util_ratio": 0.0, "util_samples": [0.0], "sm_clock_mhz": 1980, "throttled": []}
 CAPPED = gpus(throttled=[Throttle("power cap", 0.9)], power_limit_w=400.0, power_limit_default_w=700.0)
 SLOW_LINK = gpus(pcie_generation=4, pcie_width=8, pcie_generation_max=5, pcie_width_max=16)
 UNCOUNTED = gpus(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0)
@@ -132,6 +146,7 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "ecc_errors": (WAITING, (gpus(ecc_errors=3),)),
     "remap_pending": (WAITING, (gpus(row_remap="pending"),)),
     "hot": (BUSY, (facts(tf32=True), counters(tensor_ratio=0.45), SLOW, HOT)),
+    "hot_then_idle": (BUSY, (facts(tf32=True), counters(tensor_ratio=0.45), SLOW, HOT, then(40, **COOL))),
     "hot_while_waiting": (WAITING, (SLOW, HOT)),
     "locked_clocks": (BUSY, (SLOW,)),
     "low_clocks_while_idle": (FED_SLOWLY, (SLOW,)),

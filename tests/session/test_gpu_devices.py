@@ -57,12 +57,26 @@ def test_the_histories_of_a_whole_run_are_of_its_steps():
 
 
 def test_throttling_over_the_window():
-    session = session_of(gpu(0, throttled=[Throttle("power brake", 1.0)]))  # will have left the window
-    for t in range(41, 51):
-        counted = [Throttle("power cap", 0.5)] if t > 45 else []
-        moments = [Throttle("application clocks")] if t > 42 else []
+    session = session_of(*(gpu(t, throttled=[Throttle("power brake", 1.0)]) for t in range(21)))  # before the window
+    for t in range(21, 51):
+        counted = [Throttle("power cap", 0.5)] if t > 35 else []
+        moments = [Throttle("application clocks")] if t > 38 else []
         session.add(gpu(t, throttled=counted + moments))
-    assert only(session).throttled == (("application clocks", pytest.approx(0.8)), ("power cap", pytest.approx(0.25)))
+    assert only(session).throttled == (("application clocks", pytest.approx(0.4)), ("power cap", pytest.approx(0.25)))
+
+
+@pytest.mark.parametrize("span", ["recent", "whole"])
+def test_memory_and_throttling_are_those_of_the_steps(span):
+    """A run gives its memory back at its end, and its GPU cools down."""
+    session = one_process(gpu_uuids=["GPU-0"])
+    for t in range(1, 61):
+        does_step = t <= 40
+        session.add(steps(t, {"forward": 100.0} if does_step else {}, count=10 * does_step, first_index=10 * t))
+        hot = [Throttle("thermal (hardware)", 0.6)] if does_step else [Throttle("power cap", 0.9)]
+        session.add(gpu(t, memory_used_bytes=60 if does_step else 2, memory_total_bytes=80, throttled=hot))
+    (row,) = session.over(span).gpus()
+    assert (row.memory_ratio, row.latest.memory_ratio) == (0.75, 0.025)
+    assert row.throttled == (("thermal (hardware)", pytest.approx(0.6)),)
 
 
 def test_errors_since_the_run_began_and_what_is_told_once():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -13,13 +13,16 @@ from msgspec import Struct, structs
 
 from tuimon.bounds import HELD
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
-from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
+from tuimon.session.series import LATEST, NEVER, ROWS, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 from tuimon.threshold import MOST
 
 
 class GpuMeans(Struct, frozen=True, gc=False):
-    """Means of a GPU's counters over the time in which its training makes steps; None if too little was measured."""
+    """Means of a GPU's counters over the time in which its training makes steps; None if too little was measured.
+
+    Of the memory in use it is the most, not the mean.
+    """
 
     util_ratio: float | None = None
     # Bounds of the utilisation in the steps alone: figures may also cover time outside them, such as evaluation.
@@ -36,10 +39,11 @@ class GpuMeans(Struct, frozen=True, gc=False):
     nvlink_tx_bytes_per_s: float | None = None
     power_w: float | None = None
     sm_clock_mhz: float | None = None
+    memory_used_bytes: float | None = None
     watts: float | None = None  # mean power by the energy counter
 
 
-#: The fields of ``Gpu`` that have a mean.
+#: The fields of ``Gpu`` that have a mean, or a maximum.
 COUNTERS = tuple(name for name in GpuMeans.__struct_fields__ if name in Gpu.__struct_fields__)
 
 
@@ -56,7 +60,8 @@ class GpuRow(Struct, frozen=True):
     run_pids: Mapping[int, int | None] = {}  # those of ``latest.processes`` that belong to the run, and their ranks
     # Values by field of ``Gpu``, oldest first: of the latest records; over the whole run, means of equal stretches.
     course: Mapping[str, tuple[float | None, ...]] = {}
-    throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
+    # (cause, share of the steps' time in which it held the clocks down), most first; without steps, of the last 30 s
+    throttled: tuple[tuple[str, float], ...] = ()
     joules_per_step: float | None = None  # sum over the GPUs of the process in focus, given at the first
     xids: tuple[int, ...] = ()  # since the run began
     resent_per_min: int = 0  # packets, over PCIe
@@ -86,6 +91,12 @@ class GpuRow(Struct, frozen=True):
         return structs.replace(means, **missing)
 
     @property
+    def memory_ratio(self) -> float | None:
+        """Share of its memory in use, at most in the steps; None if unknown."""
+        used, total = self.figures.memory_used_bytes, self.latest.memory_total_bytes
+        return used / total if used is not None and total else None
+
+    @property
     def others(self) -> list[GpuProcess]:
         """The processes on it that certainly do not belong to the run.
 
@@ -112,7 +123,7 @@ _LEAST_ENERGY_S = 5.0
 _LONGEST_S = 90.0
 
 #: The counters of a GPU since its previous record, and its energy in ``joules_s`` seconds. Not a number: not measured.
-_Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")
+_Counters = row_of("joules", "joules_s", *COUNTERS)
 #: The utilisation in a stretch of time, as the driver buffered it.
 _Util = row_of("util_ratio")
 
@@ -155,6 +166,11 @@ def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAS
     if not known or sum(part.whole_s for _, part in known) < least_s:
         return None
     return sum(value * part.steps_s for value, part in known) / sum(part.steps_s for _, part in known)
+
+
+def _most(parts: Sequence[_Part], column: Sequence[float]) -> float | None:
+    known = _most_of([column[part.row] for part in parts])
+    return None if math.isnan(known) else known
 
 
 def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
@@ -202,7 +218,7 @@ class DeviceHistory:
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS, how)
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._causes = Keys[str](1)  # by cause of lower clocks: its ratios in millionths
+        self._causes = Keys[str](1)  # by cause of lower clocks: its time in microseconds
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -219,8 +235,9 @@ class DeviceHistory:
         counted, count = before.pcie_replays, record.pcie_replays
         if counted is not None and count is not None and count != counted:
             self._resent = record.t, max(0, count - counted)
+        covers_us = 1e6 * (record.t - begin_s)
         ratios = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
-        causes = self._causes.counts((cause, round(1e6 * ratio)) for cause, ratio in ratios)
+        causes = self._causes.counts((cause, round(covers_us * ratio)) for cause, ratio in ratios)
         self._counters.fold(record, causes, begin_s=begin_s, joules=joules, joules_s=joules_s)
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
@@ -246,17 +263,24 @@ class DeviceHistory:
         util_parts = _parts(utils["begin_s"], utils["end_s"], spans)
         watts = [j / s if s else math.nan for j, s in zip(columns["joules"], columns["joules_s"], strict=True)]
         return GpuMeans(
-            **{**{name: _mean(parts, columns[name]) for name in COUNTERS}, "util_ratio": _mean(util_parts, util)},
+            **{
+                **{name: _mean(parts, columns[name]) for name in COUNTERS},
+                "util_ratio": _mean(util_parts, util),
+                "memory_used_bytes": _most(parts, columns["memory_used_bytes"]),
+            },
             **_util_bounds(util_parts, util),
             watts=_mean(parts, watts, _LEAST_ENERGY_S),
         )
 
-    def throttled(self) -> tuple[tuple[str, float], ...]:
-        """Share of the last 30 s by cause, most first; a share of the records if the driver does not count the time."""
-        span = Span(last_s=WINDOW_S)
-        causes = self._causes.figures(self._counters.counts(span))
-        records = len(self._counters.rows(span)) if causes else 0
-        return tuple(sorted(((cause, n / 1e6 / records) for cause, (n,) in causes.items()), key=lambda e: -e[1]))
+    def throttled(self, spans: Sequence[SteppingSpan]) -> tuple[tuple[str, float], ...]:
+        """Share of the time in these stretches by cause, most first; all of a record's time if that is not counted."""
+        held_us, covered_s = Counter[int](), 0.0
+        for span in (Span(each.begin_s, each.end_s) for each in spans) if self._causes.numbers else ():
+            held_us.update(self._counters.counts(span))
+            columns = self._counters.columns(span, ("begin_s", "end_s"))
+            covered_s += sum(columns["end_s"]) - sum(columns["begin_s"])
+        causes = self._causes.figures(held_us) if covered_s else {}
+        return tuple(sorted(((cause, us / 1e6 / covered_s) for cause, (us,) in causes.items()), key=lambda e: -e[1]))
 
     def resent(self, now_s: float) -> int:
         """Packets that were sent again over PCIe in the last minute: the driver is asked once a minute."""
@@ -295,7 +319,7 @@ def gpu_rows(
             used_by_run=uuid in used,
             run_pids={process.pid: ranks[process.pid] for process in gpu.processes if process.pid in ranks},
             course=device.course(course),
-            throttled=device.throttled(),
+            throttled=device.throttled(spans),
             joules_per_step=joules.get(uuid),
             xids=tuple(device.xids),
             resent_per_min=device.resent(now_s),

@@ -239,9 +239,9 @@ class GpuJson(Struct):
     used_by_run: bool
     stale_s: float  # age of ``latest`` at the end of the log
     latest: Gpu  # without its processes
-    memory_ratio: float | None  # share of its memory in use
+    memory_ratio: float | None  # share of its memory in use, at most in the steps
     means: GpuMeans | None
-    throttled: list[tuple[str, float]]  # (cause, share of the last 30 s), most first
+    throttled: list[tuple[str, float]]  # (cause, share of the steps' time that it held the clocks down), most first
     joules_per_step: float | None  # sum over the GPUs of the process in focus, given at the first of them
 
 

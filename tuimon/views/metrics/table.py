@@ -156,7 +156,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of time in which some kernel was running, as last read.", (("hw_gpu_task", "general"),)),
     Metric("hw_gpu_memory_usage_bytes", GPU, "latest.memory_used_bytes", "GPU memory in use."),
     Metric("hw_gpu_memory_limit_bytes", GPU, "latest.memory_total_bytes", "Size of the GPU memory."),
-    Metric("hw_gpu_memory_utilization_ratio", GPU, "memory_ratio", "Share of the GPU memory in use."),
+    Metric("hw_gpu_memory_utilization_ratio", GPU, "latest.memory_ratio", "Share of the GPU memory in use."),
     Metric("hw_power_watts", GPU, "latest.power_w", "Power of the GPU, mean of the last second.", _IS_GPU),
     Metric("hw_energy_joules_total", GPU, "latest.energy_j", "Energy since the driver was loaded.", _IS_GPU),
     Metric("hw_temperature_celsius", GPU, "latest.temperature_c", "Temperature of the GPU.", _IS_GPU),

@@ -271,7 +271,7 @@ def _gpu(gpu: GpuRow, view: SessionView) -> dict[str, Any]:
     latest, figures = gpu.latest, gpu.figures
     named: list[tuple[str, str, float | None, Callable[[float | None], str], float | None]] = [
         *((name, counter, getattr(figures, counter), shown.percent, 1.0) for counter, name in CHARTED.items()),
-        ("memory", "memory_used_bytes", latest.memory_used_bytes, shown.size, latest.memory_total_bytes),
+        ("memory", "memory_used_bytes", figures.memory_used_bytes, shown.size, latest.memory_total_bytes),
         ("power", "power_w", figures.power_w, shown.watt, latest.power_limit_w),
     ]
     curves = []

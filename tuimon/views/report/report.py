@@ -320,9 +320,7 @@ def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
 
 def _gpu(view: SessionView, row: GpuRow) -> types.GpuJson:
     latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
-    return filled(
-        types.GpuJson, row, host=view.of(row.latest.pid).host, latest=latest, memory_ratio=latest.memory_ratio
-    )
+    return filled(types.GpuJson, row, host=view.of(row.latest.pid).host, latest=latest)
 
 
 # -- the whole

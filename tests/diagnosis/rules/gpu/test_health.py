@@ -88,7 +88,7 @@ def test_the_power_limit_of_a_busy_gpu_is_no_fault_unless_it_is_below_the_defaul
 
 
 def test_each_remedy_has_its_own_gain_and_what_is_normal_is_none():
-    both = [Throttle("thermal (hardware)", 0.6), Throttle("power cap", 0.2)]
+    both = [Throttle("thermal (hardware)", 0.75), Throttle("power cap", 0.25)]
     heat, link = held(**{**HOT, "throttled": both}, **LINK, pcie_rx_bytes_per_s=2e9).fixes
     assert (heat.action.partition(":")[0], heat.gain.high) == ("check the cooling", pytest.approx(1.6))
     assert (link.action.partition(",")[0], link.gain.high) == (

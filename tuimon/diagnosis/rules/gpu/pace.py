@@ -171,8 +171,8 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.torch_memory), default=0)
     # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
     memory = "its memory use is unknown"
-    for gpu in (row.latest for row in evidence.gpu.rows):
-        total, then = gpu.memory_total_bytes, (gpu.memory_used_bytes or more) + more
+    for gpu in evidence.gpu.rows:
+        total, then = gpu.latest.memory_total_bytes, (gpu.figures.memory_used_bytes or more) + more
         if total is not None and then > (1.0 - LARGE) * total:
             return None
         memory = f"up to {size_text(then)} of its {size_text(total)} are then in use" if more and total else memory
@@ -379,9 +379,9 @@ def small_batch(evidence: Evidence) -> Finding | None:
     """
     known = evidence.gpu.counted
     figures = [
-        (means.util_ratio, gpu.memory_ratio)
+        (means.util_ratio, means.memory_used_bytes / gpu.memory_total_bytes)
         for gpu, means in known
-        if means.util_ratio is not None and gpu.memory_ratio is not None
+        if means.util_ratio is not None and means.memory_used_bytes is not None and gpu.memory_total_bytes
     ]
     if not evidence.phases or evidence.gpu.awaits_idle_causes or not known:
         return None

@@ -82,16 +82,16 @@ class GpuPane(Pane[GpuState]):
         """All devices, and the source's notice."""
         notice, gpus, session = next(iter(self.notices(now)), None), now.view.gpus(), now.session
         is_alone = sum(gpu.used_by_run for gpu in gpus) == 1  # then processes need not report their device
-        views = []
+        views, is_over = [], session.exit is not None and bool(now.view.stepping_spans())
         for gpu in gpus:
             uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
             share = TorchShare.on(uuids, map(now.view.of, session.trainers_here()))
-            views.append(GpuView(_as_shown(gpu, now.axis), share, now.axis.span_s))
+            views.append(GpuView(_as_shown(gpu, now.axis, is_over=is_over), share, now.axis.span_s))
         return GpuState(
             tuple(views),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            session.exit is not None and bool(now.view.stepping_spans()),
+            is_over,
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -109,8 +109,13 @@ class GpuPane(Pane[GpuState]):
         return line(("2 ", "key"), ("GPU", "text bold"), (f"{which}{about}", "dim"))
 
 
-def _as_shown(gpu: GpuRow, axis: Axis) -> GpuRow:
-    """Only what is shown, ages in whole seconds: equal rows are not painted again."""
+def _as_shown(gpu: GpuRow, axis: Axis, *, is_over: bool) -> GpuRow:
+    """Only what is shown, ages in whole seconds: equal rows are not painted again.
+
+    A run that ``is_over`` has given its memory back: the most in use in the steps is shown.
+    """
+    used_bytes = (gpu.figures if is_over else gpu.latest).memory_used_bytes
+    changed = {"t": 0.0, "util_samples": [], "energy_j": None, "xids": [], "cost_ms": None}
     begins_s, ends_s = gpu.history("begin_s"), gpu.history("end_s")
     spans = [(begin_s or 0.0, end_s or 0.0) for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
     if spans:  # the first reading is of the time before it
@@ -118,7 +123,7 @@ def _as_shown(gpu: GpuRow, axis: Axis) -> GpuRow:
     return structs.replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.is_old else 0.0,
-        latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
+        latest=structs.replace(gpu.latest, memory_used_bytes=used_bytes, **changed),
         course={name: on_axis(spans, gpu.history(name), axis, mean) for name in CHARTED},
     )
 
