@@ -259,6 +259,15 @@ def likely_gain(finding: Finding) -> float:
     return gain if gain is not None else _bound(finding.share_of_step or 0.0)
 
 
+def leading(findings: Iterable[Finding]) -> Finding | None:
+    """The finding that gains most, with the fixes and figures of all: each is a cause of its own."""
+    found = sorted(findings, key=likely_gain, reverse=True)
+    if not found:
+        return None
+    figures = {name: value for each in reversed(found) for name, value in each.evidence.items()}
+    return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes), evidence=figures)
+
+
 def _of_gain(gain: float) -> Severity:
     if gain >= CRITICAL_GAIN:
         return "critical"

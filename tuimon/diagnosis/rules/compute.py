@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Literal, NamedTuple
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, verdict
+from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, What, leading, verdict
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, host_model, without, without_cost, without_if_sure
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
-from tuimon.records import MODEL, OptimizerFacts, Place
+from tuimon.records import MODEL, OptimizerFacts
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.threshold import MIN_SAMPLES, REPORTED, UNUSUAL, Threshold
@@ -59,58 +58,51 @@ _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs
 _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet)")
 
 
-class _Setting(NamedTuple):
-    """A setting in force that slows down a share of each step, and the part of that share that is left without it."""
-
-    cause: str
-    headline: str
-    share: float
-    action: str
-    takes: float = _LEAST_LEFT
-    error: float = 0.0  # of ``takes``
-    what: Literal["model", "gil"] = "model"
-    place: Place | None = None
-
-
 def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down the computation, the one whose change gains most first."""
     gpu = evidence.gpu.steps
     if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
-    judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
-    likely = [(fix.estimated_speedup or fix.most, setting, fix) for setting, fix in judged]
-    found = sorted((each for each in likely if each[0] >= WARNING_GAIN), key=lambda each: -each[0])
-    if not found:
-        return None
-    best = found[0][1]
-    return verdict(
-        best.headline,
-        *(fix for *_, fix in found),
-        cause=best.cause,
-        share=best.share,
-        at=best.place,
-        evidence={f"{setting.cause}_share": setting.share for _, setting, _ in found},
-    )
+    found = [*_types(evidence), *_sampled(evidence)]
+    return leading(each for each in found if (each.estimated_speedup or each.best.most) >= WARNING_GAIN)
 
 
-def _fix(evidence: Evidence, setting: _Setting) -> Fix:
-    """The fix that leaves the part ``takes`` (with its error) of this share of the step."""
-    takes, gpu = max(_LEAST_LEFT, setting.takes), evidence.gpu.steps
-    if gpu is not None and setting.cause == "float64":
-        fix = Fix(setting.action, changes_training=True)  # the gain depends on the GPU model
-        return fix.by_up_to(math.inf) if setting.share >= REPORTED else fix
+def _setting(
+    evidence: Evidence,
+    cause: str,
+    headline: str,
+    action: str,
+    share: float,
+    *,
+    takes: float = _LEAST_LEFT,
+    error: float = 0.0,
+    hot: HotLine | None = None,
+) -> Finding:
+    """The finding about a setting in force that slows down this share of each step.
+
+    ``takes``, with its ``error``: the part of the share that is left without the setting.
+    """
+    fix = _fix(evidence, cause, action, share, takes, error)
+    return verdict(headline, fix, cause=cause, share=share, at=hot, evidence={f"{cause}_share": share})
+
+
+def _fix(evidence: Evidence, cause: str, action: str, share: float, takes: float, error: float) -> Fix:
+    gpu = evidence.gpu.steps
+    if gpu is not None and cause == "float64":
+        fix = Fix(action, changes_training=True)  # the gain depends on the GPU model
+        return fix.by_up_to(math.inf) if share >= REPORTED else fix
     if gpu is not None:  # the CPU submits more work sooner
-        low, high = Interval.around(setting.share * (1.0 - takes), setting.share * setting.error)
-        return without_if_sure(evidence, setting.action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
-    model = host_model(evidence)
-    part = Interval.around(setting.share)  # for a tracer: of all that the thread does with the GIL, in any phase
-    if setting.what == "model":
-        part = model.own_part(part)
-    unsure = Interval.around(part.middle, part.middle * setting.error / (1.0 - takes))
-    fix = model.fix(setting.action, Change(setting.what, takes), unsure)
-    if setting.cause == "anomaly":
+        low, high = Interval.around(share * (1.0 - takes), share * error)
+        return without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
+    model, part = host_model(evidence), Interval.around(share)
+    what: What = "gil"
+    if cause != "tracer":  # which slows down all that the thread does with the GIL, in any phase
+        what, part = "model", model.own_part(part)
+    unsure = Interval.around(part.middle, part.middle * error / (1.0 - takes))
+    fix = model.fix(action, Change(what, takes), unsure)
+    if cause == "anomaly":
         return fix.without_upper_end  # samples do not show how it checks the gradients
-    return fix._replace(changes_training=setting.cause == "float64")
+    return fix._replace(changes_training=cause == "float64")
 
 
 def lower_is_faster(evidence: Evidence) -> bool:
@@ -120,7 +112,7 @@ def lower_is_faster(evidence: Evidence) -> bool:
     return process.vectors in _BF16_HERE and "bfloat16" not in computed
 
 
-def _types(evidence: Evidence) -> Iterator[_Setting]:
+def _types(evidence: Evidence) -> Iterator[Finding]:
     """The number types that the process reports and that this CPU or GPU computes with more slowly."""
     process, gpu, share = evidence.process, evidence.gpu.steps, evidence.phases.share_of(*MODEL)
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
@@ -128,25 +120,27 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
     dtype = next((dtype for dtype in takes if dtype in computed), None)
     if dtype is not None and gpu is None:
         how = "parameters in float32" if dtype in process.parameter_dtypes else "no torch.autocast"
-        yield _Setting(
+        yield _setting(
+            evidence,
             dtype,
             f"forward and backward take {percent(share)} of each step in {dtype}, which this CPU has no instructions"
             " for",
-            share,
             f"compute in float32 on this machine ({how})",
-            takes[dtype],
-            TAKES_ERROR,
+            share,
+            takes=takes[dtype],
+            error=TAKES_ERROR,
         )
     if process.parameter_dtypes == ["float64"] and not _needs_digits(evidence):
         share = evidence.phases.share_of(*MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
         at_least = "" if gpu is None else "at least "
-        yield _Setting(
+        yield _setting(
+            evidence,
             "float64",
             f"the parameters are float64: computing with them takes {at_least}{percent(share)} of each step",
-            share,
             _FLOAT32,
-            FLOAT32_TAKES,
-            TAKES_ERROR,
+            share,
+            takes=FLOAT32_TAKES,
+            error=TAKES_ERROR,
         )
 
 
@@ -157,7 +151,7 @@ def _needs_digits(evidence: Evidence) -> bool:
     return searches or lines.total > 0
 
 
-def _sampled(evidence: Evidence) -> Iterator[_Setting]:
+def _sampled(evidence: Evidence) -> Iterator[Finding]:
     """Settings that samples show at work: argument checks, recorded stacks, tracers of each call or line of Python.
 
     A tracer may also be known from the process's report; it slows down code that holds the GIL.
@@ -180,22 +174,21 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
     ):
         checking = samples.where(is_it)
         if checking.total >= MIN_SAMPLES:
-            share, hot = checking.total / samples.total, checking.hottest()
-            yield _Setting(cause, headline.format(percent(share)), share, action, place=hot and hot.place)
+            share = checking.total / samples.total
+            yield _setting(evidence, cause, headline.format(percent(share)), action, share, hot=checking.hottest())
     held = next((row.gil_ratio for row in evidence.threads if row.tid == tid), None)
     tracing = samples.where(_traces(evidence))
     is_on = tracing.total >= MIN_SAMPLES or "tracer" in evidence.process.debug_settings
     if is_on and held is not None:
-        hot = tracing.hottest()
-        yield _Setting(
+        yield _setting(
+            evidence,
             "tracer",
             f"a tracer follows the Python code, which takes {percent(held)} of each step",
-            held,
             "train without the profiler, debugger or coverage measurement that sees each call or line of Python",
-            TRACED_TAKES,
-            TRACED_ERROR,
-            "gil",
-            hot and hot.place,
+            held,
+            takes=TRACED_TAKES,
+            error=TRACED_ERROR,
+            hot=tracing.hottest(),
         )
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.finding import Finding, Fix, likely_gain, verdict
+from tuimon.diagnosis.finding import Finding, Fix, leading, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
@@ -155,8 +153,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     python = python_in_model(evidence, evidence.phases)
     if _runs(evidence) < MOST:
         return python
-    found = sorted(filter(None, [python, *needless_work(evidence)]), key=likely_gain, reverse=True)
-    return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes)) if found else None
+    return leading(filter(None, (python, *needless_work(evidence))))
 
 
 def _to_gpu(evidence: Evidence) -> str | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from tuimon.diagnosis import xids
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
-from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process
@@ -158,19 +159,10 @@ REPLAYS = Threshold(
 )
 
 
-class Trouble(NamedTuple):
-    """A fault of a GPU, in words that follow the GPU's name, and the advice."""
-
-    text: str
-    remedy: str
-    severity: Severity
-    lost: float = 0.0  # largest share of each step that it costs
-    evidence: Mapping[str, float | str | None] = {}
-
-
-_REMAPS = {
-    "failed": Trouble("has no spare memory left for faulty rows", xids.REPLACE, "critical"),
-    "pending": Trouble("takes faulty memory out of use at its next reset", xids.RESET_LATER, "warning"),
+#: What a GPU says of its spare memory rows: words that follow its name, the advice, and the severity.
+_REMAPS: dict[str, tuple[str, str, Severity]] = {
+    "failed": ("has no spare memory left for faulty rows", xids.REPLACE, "critical"),
+    "pending": ("takes faulty memory out of use at its next reset", xids.RESET_LATER, "warning"),
 }
 
 
@@ -185,38 +177,44 @@ def gpu_health(evidence: Evidence) -> Finding | None:
     )
 
 
-def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None:
+def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **figures: Figure) -> Finding:
+    """A fault of a GPU, in words that follow its name; ``lost``: the largest share of each step that it costs."""
+    share = lost if lost >= TRACE else None
+    fix = Fix(remedy).by_up_to(1.0 / (1.0 - share) if share is not None else None)
+    return verdict(text, fix, severity=severity, share=share, evidence=figures)
+
+
+def _gravest(found: Iterable[tuple[Finding, GpuRow, Machine]]) -> Finding | None:
     """The most severe fault, and among equals the most costly, with the remedies for all faults of its GPU."""
-    order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
+    order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -(each[0].share_of_step or 0.0)))
     if not order:
         return None
     worst, gpu, machine = order[0]
-    remedies = {worst.remedy: worst.lost}
+    fixes = {worst.action: worst.best}
     for each, row, _ in order:
         if row is gpu and each.severity in ("critical", "warning"):
-            remedies.setdefault(each.remedy, each.lost)
-    return verdict(
-        f"{machine.place}GPU {gpu.latest.index} {worst.text}",
-        *(Fix(remedy).by_up_to(1.0 / (1.0 - lost) if lost >= TRACE else None) for remedy, lost in remedies.items()),
-        severity=worst.severity,
-        share=worst.lost if worst.lost >= TRACE else None,
+            fixes.setdefault(each.action, each.best)
+    return replace(
+        worst,
+        headline=f"{machine.place}GPU {gpu.latest.index} {worst.headline}",
+        fixes=tuple(fixes.values()),
         evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
     )
 
 
-def _errors(gpu: GpuRow) -> Iterator[Trouble]:
+def _errors(gpu: GpuRow) -> Iterator[Finding]:
     """The errors of a GPU that the driver reported, the newest first."""
     latest = gpu.latest
     for number in dict.fromkeys(reversed(gpu.xids)):
         error = xids.xid(number)
-        yield Trouble(f"has reported Xid {number}: {error.meaning}", error.remedy, error.severity)
+        yield _trouble(f"has reported Xid {number}: {error.meaning}", error.remedy, error.severity)
     if latest.row_remap in _REMAPS:
-        yield _REMAPS[latest.row_remap]
+        yield _trouble(*_REMAPS[latest.row_remap])
     if latest.ecc_errors:
         text = f"has had {latest.ecc_errors} uncorrected memory errors since the driver was loaded"
-        yield Trouble(text, xids.RESET, "warning")
+        yield _trouble(text, xids.RESET, "warning")
     if gpu.resent_per_min > REPLAYS:
-        yield Trouble(f"resends {gpu.resent_per_min} packets a minute over PCIe", xids.CONNECTION, "warning")
+        yield _trouble(f"resends {gpu.resent_per_min} packets a minute over PCIe", xids.CONNECTION, "warning")
 
 
 # -- causes of a lower speed
@@ -250,7 +248,7 @@ def throttled(evidence: Evidence) -> Finding | None:
     return _gravest((each, row, at) for row, at in gpus for each in (*_clocks(evidence, row), *_link(row)))
 
 
-def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Trouble]:
+def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
     steps, used = evidence.gpu.steps if gpu in evidence.gpu.rows else None, utilisation(gpu) or 0.0
     idle = steps.idle if steps is not None else Interval.around(1.0 - used)
     latest, mhz, most_mhz = gpu.latest, gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
@@ -268,24 +266,22 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Trouble]:
             text += f", with a limit of {limit_w:.0f} W instead of {default_w:.0f} W"
             remedy, gravest = f"ask for the default power limit (nvidia-smi -pl {default_w:.0f})", "warning"
         lost = (1.0 - idle.low) * slowed * share / sum(held.values()) if gravest != "info" else 0.0
-        yield Trouble(
+        yield _trouble(
             text,
             remedy,
             gravest if lost >= TRACE and idle.high <= MOST else "info",
             lost,
-            {
-                "cause": cause,
-                "throttled_share": share,
-                "sm_clock_mhz": mhz,
-                "sm_clock_max_mhz": most_mhz,
-                "temperature_c": latest.temperature_c,
-                "power_w": gpu.figures.power_w,
-                "power_limit_w": limit_w,
-            },
+            cause=cause,
+            throttled_share=share,
+            sm_clock_mhz=mhz,
+            sm_clock_max_mhz=most_mhz,
+            temperature_c=latest.temperature_c,
+            power_w=gpu.figures.power_w,
+            power_limit_w=limit_w,
         )
 
 
-def _link(gpu: GpuRow) -> Iterator[Trouble]:
+def _link(gpu: GpuRow) -> Iterator[Finding]:
     """A PCIe link slower than both ends allow, on a GPU that works: an idle GPU slows its link down itself."""
     latest, means = gpu.latest, gpu.figures
     peak = pcie_peak(latest.pcie_generation, latest.pcie_width)
@@ -294,11 +290,11 @@ def _link(gpu: GpuRow) -> Iterator[Trouble]:
         return
     copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
     lost = min(1.0, copied / peak) * (1.0 - peak / most)
-    yield Trouble(
+    yield _trouble(
         f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, where card and slot can"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
         "check the card's seat, its riser, and the slot's speed in the firmware's settings",
         "warning" if lost >= TRACE else "info",
         lost,
-        {"pcie_bytes_per_s": copied},
+        pcie_bytes_per_s=copied,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
-from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, likely_gain, verdict
+from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, verdict
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
@@ -216,15 +215,6 @@ OTHER_TRAFFIC = Threshold(
 )
 
 
-class _GpuUse(NamedTuple):
-    """How well a GPU that always has something to do is used."""
-
-    how: str
-    fixes: Sequence[Fix]
-    cause: str | None = None  # why it could achieve more
-    figures: Mapping[str, float | None] = {}
-
-
 def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     """The GPU always has something to do, which is right if it works as well as it can.
 
@@ -243,7 +233,7 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
     use = _use_of(unclaimed, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     return verdict(
-        f"GPU busy {busy} the time, {use.how}",
+        f"GPU busy {busy} the time, {use.headline}",
         *use.fixes,
         severity="info" if use.cause is not None else "benign",
         cause=use.cause,
@@ -252,7 +242,7 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
         evidence={
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": evidence.gpu.utilisation,
-            **use.figures,
+            **use.evidence,
             "gpu_idle_at_most": gpu.idle.high,
         },
     )
@@ -263,57 +253,61 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
         return None
-    return max(needless_work(evidence), key=likely_gain, default=None)
+    return leading(needless_work(evidence))
 
 
-def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> _GpuUse:
-    """How well a busy GPU is used; ``most``: its main work, in words."""
+def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
+    """How well a busy GPU is used, and the cause if it could achieve more; ``most``: its main work, in words."""
     evidence = unclaimed.evidence
     if evidence.world_size > 1:  # it may only be waiting for the others
         exchange = evidence.exchange
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
-        action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine"
-        figures = exchange.figures if exchange is not None else {}
-        return _GpuUse(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
+        return verdict(
+            f"{most}; {waits} of that is waiting for the other ranks",
+            "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
+            evidence=exchange.figures if exchange is not None else {},
+        )
     if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0])) is not None:
         return use
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
-        return _GpuUse(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
+        return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
     unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
     how = "as it should be" if unused is None else "its tensor cores idle"
-    first = Fix("leave the loop as it is") if unused is None else unused
-    return _GpuUse(f"{how}: {most}", [first, Fix(f"only these make it faster: {faster}")])
+    return verdict(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
 
 
-def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _GpuUse | None:
+def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> Finding | None:
     """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither."""
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
-    larger = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
+    larger = f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts"
     if means.sm_ratio is None:  # before Hopper, GPUs do not count it
         part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
         clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
         if part >= LITTLE_POWER or clock < NEARLY_ALL:
             return None
-        how = f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it"
-        trace = Fix("run tuimon trace: it lists the kernels that take the time")
-        return _GpuUse(
-            how, [trace, larger], "low_power", {"power_w": means.power_w, "power_limit_w": gpu.power_limit_w}
+        return verdict(
+            f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it",
+            "run tuimon trace: it lists the kernels that take the time",
+            larger,
+            cause="low_power",
+            power_w=means.power_w,
+            power_limit_w=gpu.power_limit_w,
         )
     figures = {"sm_ratio": means.sm_ratio, "dram_ratio": means.dram_ratio}
     if means.sm_ratio < LARGE:
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
-        fixes = [larger, *([batch.by_up_to(batch.gain and batch.gain.high)] if batch is not None else [])]
-        return _GpuUse(how, fixes, "few_sms", figures)
+        most = batch.by_up_to(batch.gain and batch.gain.high) if batch is not None else None
+        return verdict(how, larger, most, cause="few_sms", evidence=figures)
     if means.dram_ratio is None or means.dram_ratio < MOST:
         return None
-    fused = Fix(f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer")
+    fused = f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer"
     halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
     how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
-    return _GpuUse(how, [fused] if _in_half(evidence) else [fused, halved], "memory_traffic", figures)
+    return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
 
 
 def _in_half(evidence: Evidence) -> bool:
