@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import header, process, session_of, steps, thread, threads
-from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
+from tuimon.records import Gpu, MachineMemory, ThreadCpu, ThreadFaults, Threads
 from tuimon.session.gpus import DeviceHistory
 from tuimon.session.machines import MachineTable
 from tuimon.session.series import LATEST, Span
@@ -205,6 +205,17 @@ def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() 
     for t in range(10, 30):
         table.add_window(thread(float(t), 1.0), 100)
     assert list(mean(table)) == [100]
+
+
+def test_page_faults_are_means_of_the_same_time() -> None:
+    table = ProcessThreads(100)
+    for t, hz in ((1.0, 100.0), (2.0, 400.0)):
+        table.add_window(threads(t, (100, "python", 0.5, "running"), faults=[ThreadFaults(100, hz, hz / 100)]), 100)
+    found = table.over(Span())
+    assert found is not None and found.faults == [ThreadFaults(100, 250.0, 2.5)]
+    table.add_window(thread(3.0, 0.5), 100)  # from a log without them
+    found = table.over(Span())
+    assert found is not None and found.faults is None
 
 
 def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:

@@ -37,6 +37,8 @@ class Stat(Struct, frozen=True, gc=False):
     threads: int  # of the process
     start_ticks: int  # since boot
     rss_bytes: int  # resident memory of the process
+    minor_faults: int = 0  # pages that the kernel gave it; of a process: all its threads
+    major_faults: int = 0  # pages that it had to wait for a disk for
     core: int | None = None  # the core that it runs on, or ran on last
 
     @property
@@ -144,6 +146,8 @@ def parse_stat(raw: bytes | None) -> Stat | None:
             threads=int(fields[17]),
             start_ticks=int(fields[19]),
             rss_bytes=int(fields[21]) * PAGE_BYTES,
+            minor_faults=int(fields[7]),
+            major_faults=int(fields[9]),
             core=int(fields[36]) if len(fields) > 36 else None,
         )
     except (IndexError, ValueError):

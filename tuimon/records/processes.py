@@ -116,6 +116,18 @@ class ThreadCpu(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return (self.cpu_ratio or 0.0) + (self.delay_ratio or 0.0)
 
 
+class ThreadFaults(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The page faults of an OS thread: ``[tid, minor_hz, major_hz]``.
+
+    A minor fault gives the thread a page of memory, as at the first touch of memory that it asked for; a major one
+    waits until the page has been read from a disk.
+    """
+
+    tid: Count
+    minor_hz: Amount
+    major_hz: Amount
+
+
 class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     """The threads of one process over a window, with its memory and its files."""
 
@@ -135,6 +147,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     written_bytes: Count | None = None
     written_to: str = ""
     threads: Annotated[list[ThreadCpu], LISTED]
+    faults: Annotated[list[ThreadFaults], LISTED] | None = None  # of those threads, if they had any
     folded: Count = 0  # threads that are not listed
     ended: Annotated[tuple[Count, ...], LISTED] = ()  # ids of the latest threads that ended
     ended_cpu_s: Seconds | None = None  # CPU time of children that is in no record of their own

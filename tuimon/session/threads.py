@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field, structs
 
 from tuimon.native_code import NativeUse
-from tuimon.records import Place, Process, ThreadCpu, Threads
+from tuimon.records import Place, Process, ThreadCpu, ThreadFaults, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.series import EVER, FEW_ROWS, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
@@ -36,6 +36,7 @@ class ThreadRow(Struct, frozen=True):
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
     rank: int | None = None  # of its process, in a training of several
     native: NativeUse = field(default_factory=NativeUse)  # what it runs, in Python and below
+    faults: ThreadFaults | None = None  # its page faults, if they were read
 
     @property
     def kind(self) -> str:
@@ -145,9 +146,9 @@ class ProcessThreads:
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, _THREAD_ROWS)
-        # by place, in us: CPU, the time that it covers, delay, the time that it covers; under _WRITES: windows of its
-        # steps in which writing was read, those of them in bursts, bursts, their bytes
-        self._figures = Keys[int](4, _PLACES + 1)
+        # by place, in us: CPU, the time that it covers, delay, the time that it covers; then minor and major faults.
+        # Under _WRITES: windows of its steps in which writing was read, those of them in bursts, bursts, their bytes
+        self._figures = Keys[int](6, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None = None, steps: int = 0) -> None:
@@ -163,6 +164,7 @@ class ProcessThreads:
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
         found, whole_us = [], round(1e6 * record.window_s)
+        faults = {each.tid: (each.minor_hz, each.major_hz) for each in record.faults or ()}
         for row in record.threads:
             place = live.get(row.tid)
             if place is None:
@@ -175,7 +177,8 @@ class ProcessThreads:
             cpu, delay = row.cpu_ratio, row.delay_ratio
             cpu_us = (0, 0) if cpu is None else (round(cpu * whole_us), whole_us)
             delay_us = (0, 0) if delay is None else (round(delay * whole_us), whole_us)
-            found.append((place, *cpu_us, *delay_us))
+            faulted = (round(hz * record.window_s) for hz in faults.get(row.tid, ()))
+            found.append((place, *cpu_us, *delay_us, *faulted))
         if record.written_bytes is not None and steps:
             if self._in_burst is not None:  # part of the first was written before
                 much = record.written_bytes >= _MUCH_BYTES
@@ -230,20 +233,23 @@ class ProcessThreads:
         sums, latest = self.use.over(span), self.latest
         if span == LATEST or sums is None or latest is None:
             return latest if span == LATEST else None
-        figures, rows = self._figures.figures(self._windows.counts(span)), []
+        figures, rows, faults = self._figures.figures(self._windows.counts(span)), [], []
         live = {row.tid: at for at, row in enumerate(latest.threads)}
         for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
-            cpu, cpu_of, delay, delay_of = figures.get(place, (0, 0, 0, 0))
+            cpu, cpu_of, delay, delay_of, minor, major = figures.get(place, (0,) * 6)
             share = min(1.0, cpu_of / 1e6 / sums.cpu_of_s) if sums.cpu_of_s else 0.0
             share = 1.0 if row.tid in live else share
             if share >= MOST:  # one that has ended: what a run ends first as it winds down has worked beside its steps
                 ratios = _ratio(cpu, cpu_of, presence * share), _ratio(delay, delay_of, presence * share)
                 rows.append(structs.replace(row, cpu_ratio=ratios[0], delay_ratio=ratios[1]))
+                hz = 1e6 * presence * share / (cpu_of or math.inf)
+                faults.append(ThreadFaults(row.tid, hz * minor, hz * major))
         return structs.replace(
             latest,
             window_s=sums.seconds,
             cpu_ratio=presence * cpu_ratio if (cpu_ratio := sums.ratio("cpu")) is not None else None,
             threads=rows,
+            faults=faults if latest.faults is not None else None,
             ended_cpu_s=presence * sums.childrens_s,
         )
 
@@ -266,9 +272,8 @@ class ProcessThreads:
 
     def written(self, span: Span = EVER) -> tuple[int | None, int]:
         """Bursts of writing since the first steps, or None if they are too close to be separated; and their bytes."""
-        windows, of_bursts, bursts, burst_bytes = self._figures.figures(self._windows.counts(span)).get(
-            _WRITES, (0, 0, 0, 0)
-        )
+        figures = self._figures.figures(self._windows.counts(span)).get(_WRITES, (0,) * 6)
+        windows, of_bursts, bursts, burst_bytes, *_ = figures
         return bursts if 2 * of_bursts <= windows else None, burst_bytes
 
     def disk_ratio(self, span: Span) -> float | None:
@@ -322,6 +327,7 @@ def thread_rows(
     """The threads of one process; its intra-op pool is one row. ``cores``: of its node; ``name_of`` a worker."""
     pid, trains = figures.pid, process is not None and process.torch is not None
     pool = intra_op_pool(figures, sampled, cores) if trains else frozenset()
+    faults = {each.tid: each for each in figures.faults} if figures.faults is not None else None
     rows: dict[int | None, list[ThreadRow]] = {}
     for thread in figures.threads:
         tid, name, is_one = thread.tid, sampled.threads.name_of(thread.tid), thread.count == 1
@@ -338,6 +344,7 @@ def thread_rows(
             count=thread.count,
             gil_ratio=gil_ratio(tid) if is_one else None,
             native=native.get(tid, NativeUse()),
+            faults=faults.get(tid, ThreadFaults(tid, 0.0, 0.0)) if faults is not None else None,
             rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
         )
         rows.setdefault(None if tid in pool else tid, []).append(row)
@@ -349,6 +356,8 @@ def folded(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
     if len(rows) == 1:
         return rows[0]
     cpu = [row.cpu_ratio for row in rows if row.cpu_ratio is not None]
+    known = [row.faults for row in rows if row.faults is not None]
+    faults = ThreadFaults(rows[0].tid, sum(each.minor_hz for each in known), sum(each.major_hz for each in known))
     return structs.replace(
         rows[0],
         role=role or rows[0].role,
@@ -359,6 +368,7 @@ def folded(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
         count=sum(row.count for row in rows),
         gil_ratio=None,
         native=NativeUse.joined(row.native for row in rows),
+        faults=faults if known else None,
     )
 
 

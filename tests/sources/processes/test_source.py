@@ -213,7 +213,7 @@ class Meter:
 
     def __init__(self):
         self.process = Stat("python", "S", 1, 0, 0, 2, 5, 1 << 20)
-        self.reads = 0
+        self.reads, self.faults = 0, []
 
     def read_process(self):
         pass

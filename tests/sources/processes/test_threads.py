@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
@@ -94,6 +95,18 @@ def test_threads_that_have_ended_are_told_once(waiting: list[tuple[threading.Thr
     meter.read()
     assert meter.end_window(1.0)[3] == [tid]
     assert meter.end_window(1.0)[3] == []
+
+
+def test_page_faults_are_counted_for_the_thread_that_touches_memory(
+    waiting: list[tuple[threading.Thread, threading.Event]],
+) -> None:
+    meter, block = settled(), mmap.mmap(-1, 256 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.madvise(mmap.MADV_NOHUGEPAGE)
+    block.write(bytes(len(block)))
+    meter.read()
+    meter.end_window(0.5)
+    assert meter.faults[0].tid == os.getpid() and meter.faults[0].minor_hz >= 2 * 256
+    assert {thread.native_id for thread, _ in waiting}.isdisjoint(each.tid for each in meter.faults)
 
 
 #: Each child computes for the CPU time given, one after the other.

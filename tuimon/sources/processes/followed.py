@@ -15,7 +15,7 @@ from tuimon.bounds import MANY_HELD
 from tuimon.proc import procfs
 from tuimon.proc.procfs import Stat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
-from tuimon.records import Process, ThreadCpu, Threads, ThreadState
+from tuimon.records import Process, ThreadCpu, ThreadFaults, Threads, ThreadState
 from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
 from tuimon.threshold import TRACE
 
@@ -46,6 +46,8 @@ class _Thread(Struct):
     delay_ns: int | None  # None: the kernel does not count it
     begin_cpu_ns: int | None  # None: not known yet
     begin_delay_ns: int
+    faults: tuple[int, int]  # minor and major
+    begin_faults: tuple[int, int]
     slept: int = 0  # through so many reads
 
 
@@ -66,6 +68,7 @@ class ThreadMeter:
         self._ended_ns = 0  # CPU of the process that is in none of its threads
         self._begun = False
         self._vanished: list[int] = []  # threads that have ended in this window
+        self.faults: list[ThreadFaults] = []  # in the window that ended last
 
     def close(self) -> None:
         """Hold nothing open any more."""
@@ -82,9 +85,9 @@ class ThreadMeter:
         self._reads += 1
         idle = (tid for tid, thread in self._threads.items() if thread.slept >= _RESTS_AFTER and tid != self._pid)
         resting = [tid for tid in idle if (tid + self._reads) % _RESTING_READS != 0]  # not read this time
-        read = [self._read_thread(tid, self.process) for tid in self._threads.keys() - resting]
+        read = [self._read_thread(tid) for tid in self._threads.keys() - resting]
         if self._unexplained_ns() - self._ended_ns > _UNEXPLAINED_NS:
-            read += [self._read_thread(tid, self.process) for tid in resting]
+            read += [self._read_thread(tid) for tid in resting]
             self._ended_ns = self._unexplained_ns()
         if len(self._threads) == self.process.threads and all(read):  # the same threads as before: no need to list them
             return
@@ -93,7 +96,7 @@ class ThreadMeter:
             del self._threads[tid]
             self._vanished.append(tid)
         for tid in sorted(tids - self._threads.keys()):
-            self._read_thread(tid, self.process)
+            self._read_thread(tid)
         self._ended_ns = self._unexplained_ns()
         if not tids:
             self.process = None
@@ -103,7 +106,7 @@ class ThreadMeter:
         used_s = self.process.cpu_s if self.process is not None else 0.0
         return round(used_s * 1e9) - sum(thread.cpu_ns for thread in self._threads.values())
 
-    def _read_thread(self, tid: int, process: procfs.Stat) -> bool:
+    def _read_thread(self, tid: int) -> bool:
         """Read one; False when it has ended."""
         before = self._threads.get(tid)
         sched = procfs.read_schedstat(self._pid, tid)
@@ -112,19 +115,17 @@ class ThreadMeter:
             before.delay_ns = sched.delay_ns
             before.slept += before.state == "S"
             return True
-        if tid == self._pid and sched:
-            name, state, cpu_ns = process.name, process.state, sched.cpu_ns
-        else:
-            stat = procfs.read_thread_stat(self._pid, tid)
-            if stat is None:
-                return False
-            name, state, cpu_ns = stat.name, stat.state, sched.cpu_ns if sched else stat.cpu_ticks * _NS_PER_TICK
-        delay_ns = sched.delay_ns if sched else None
+        stat = procfs.read_thread_stat(self._pid, tid)
+        if stat is None:
+            return False
+        cpu_ns = sched.cpu_ns if sched else stat.cpu_ticks * _NS_PER_TICK
+        delay_ns, faults = sched.delay_ns if sched else None, (stat.minor_faults, stat.major_faults)
         if before is None:
             # in a process that we know, a new thread began within this window: from zero
-            before = _Thread(name, state, cpu_ns, delay_ns, 0 if self._begun else None, 0)
+            begin_cpu_ns = 0 if self._begun else None
+            before = _Thread(stat.name, stat.state, cpu_ns, delay_ns, begin_cpu_ns, 0, faults, (0, 0))
             self._threads[tid] = before
-        before.name, before.state = name, state
+        before.name, before.state, before.faults = stat.name, stat.state, faults
         before.cpu_ns, before.delay_ns, before.slept = cpu_ns, delay_ns, 0
         return True
 
@@ -133,7 +134,7 @@ class ThreadMeter:
 
         And the latest threads that have ended meanwhile.
         """
-        rows, window_ns = list[ThreadCpu](), window_s * 1e9
+        rows, window_ns, found = list[ThreadCpu](), window_s * 1e9, dict[int, ThreadFaults]()
         for tid, thread in self._threads.items():
             cpu_ratio = delay_ratio = None
             if thread.begin_cpu_ns is not None:
@@ -142,14 +143,19 @@ class ThreadMeter:
                     delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
             state = STATES.get(thread.state, "waiting")
             rows.append(ThreadCpu(tid, thread.name, cpu_ratio, state, delay_ratio))
+            if thread.begin_cpu_ns is not None and thread.faults != thread.begin_faults:
+                hz = ((now - then) / window_s for now, then in zip(thread.faults, thread.begin_faults, strict=True))
+                found[tid] = ThreadFaults(tid, *(round(each, 1) for each in hz))
         ratios = [row.cpu_ratio for row in rows]
         known = [ratio for ratio in ratios if ratio is not None]
         complete = len(known) == len(ratios) and not self._vanished and bool(ratios)
         for thread in self._threads.values():
             thread.begin_cpu_ns, thread.begin_delay_ns = thread.cpu_ns, thread.delay_ns or 0
+            thread.begin_faults = thread.faults
         self._begun = True
         ended, self._vanished = self._vanished[-_ENDED:], []
         listed, folded = list_rows(rows, self._pid)
+        self.faults = [found[row.tid] for row in listed if row.tid in found]
         return listed, folded, round(sum(known), 3) if complete else None, ended
 
 
@@ -345,6 +351,7 @@ class Followed(Struct):
             written_to=written_to,
             open_files=open_files(pid) if self.facts.is_python else None,
             threads=rows,
+            faults=self.meter.faults,
             folded=folded,
             ended=tuple(ended),
             ended_cpu_s=self.children.pass_unreported(),

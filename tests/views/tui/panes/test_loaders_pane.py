@@ -13,7 +13,7 @@ from tests.views.playback import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.native_code import NativeUse
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice, ThreadFaults
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.report.report import parts_of
@@ -238,6 +238,14 @@ def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
     assert cells(row_line(columns, rows[1])) == cells(row_line(columns, rows[0])) == 120
     assert "gil" not in [column.name for column in thread_columns(rows, 80)]
     assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])
+
+
+@pytest.mark.parametrize(("major", "end"), [(0.2, "pages of memory a second"), (31.0, "a second, 31 read from a disk")])
+def test_a_thread_s_page_faults_are_in_its_sheet(major, end):
+    shown = [text_of(each) for each in thread_lines(replace(MAIN_ROW, faults=ThreadFaults(7, 52e3, major)), [], 100)]
+    (faults,) = (each for each in shown if each.startswith("faults"))
+    assert "52,000 new pages" in faults and faults.rstrip().endswith(end)
+    assert not any(text_of(each).startswith("faults") for each in thread_lines(MAIN_ROW, [], 100))
 
 
 def test_what_a_thread_runs_below_python_stands_where_it_has_no_line_and_by_phase_in_its_sheet():

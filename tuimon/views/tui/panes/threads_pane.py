@@ -142,6 +142,9 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
     ]
     if row.gil_ratio is not None:
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
+    if row.faults is not None:
+        waited = f", {row.faults.major_hz:,.0f} read from a disk" if row.faults.major_hz >= 1 else ""
+        facts.append(("faults", f"{row.faults.minor_hz:,.0f} new pages of memory a second{waited}"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
     lines += _native_lines(row.native, width) if row.native else []
     if row.place is None:
