@@ -30,6 +30,8 @@ class Library(NamedTuple):
 #: Code outside libraries: the kernel at work for the thread; code that oneDNN and MKL make for torch's operations
 #: on the CPU, mapped from no file; addresses in nothing known, and samples that found the kernel's ring full.
 KERNEL, GENERATED, UNKNOWN = "kernel", "generated kernels", "unknown"
+#: Libraries that replace glibc's malloc.
+ALLOCATOR = "memory allocator"
 #: Libraries that generate code as well: if one is loaded, generated code in that process is its own.
 NUMBA = "numba"
 #: The first that matches counts.
@@ -81,7 +83,7 @@ LIBRARIES: tuple[Library, ...] = (
     Library("scikit-image", "arrays", r"/skimage/"),
     Library("NumPy", "arrays", r"/numpy(\.libs)?/"),
     Library("torch", "torch", r"/torch/|/lib(torch|c10)[_.]"),
-    Library("memory allocator", "memory", r"/lib(jemalloc|tcmalloc|mimalloc)"),
+    Library(ALLOCATOR, "memory", r"/lib(jemalloc|tcmalloc|mimalloc)"),
     Library("interpreter", "python", r"/(lib)?python\d?(\.\d+)?t?(d?$|\.so|-)|/lib-dynload/"),
     Library("libm", "math", r"/libm[-.]"),
     Library("libc", "memory", r"/(libc|libpthread|ld-linux\S*|libstdc\+\+|libgcc_s)[-.]|^\[vdso\]$|/ld-musl"),

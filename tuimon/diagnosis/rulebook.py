@@ -187,7 +187,7 @@ RULES: tuple[Rule, ...] = (
         "Computes on the CPU",
         (STEPS,),
         rank="in_order",
-        causes=("python", "padding", "repeated_backward", "unused_gradients"),
+        causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients"),
         takes=lambda cell, finding: (
             computes(cell)
             and finding.cause != "python"

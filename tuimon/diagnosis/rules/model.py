@@ -18,12 +18,13 @@ from tuimon.diagnosis.rules.unclaimed import against_order, is_in_order, pass_in
 from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
-from tuimon.native_code import CodeKind
+from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES
 from tuimon.session.phase_table import PhaseTable
+from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE, Threshold
 
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -153,7 +154,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     python = python_in_model(evidence, evidence.phases)
     if _runs(evidence) < MOST:
         return python
-    return leading(filter(None, (python, *needless_work(evidence))))
+    return leading(filter(None, (python, page_faults(evidence), *needless_work(evidence))))
 
 
 def _to_gpu(evidence: Evidence) -> str | None:
@@ -165,6 +166,51 @@ def _to_gpu(evidence: Evidence) -> str | None:
     return (
         f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
         " torch must be a build with CUDA"
+    )
+
+
+PAGE_FAULT_US = Threshold(
+    1.5,
+    "CPU time of a page fault in the kernel, in us, with clearing the page and taking it back",
+    "measured in bench/page_faults.py: 1.5 to 1.7 on a virtual machine, 32 to 200 for a huge page, which is as large as"
+    " 512",
+)
+#: Lines that map memory themselves, or give it back: no setting of malloc concerns that memory.
+_MAPS = re.compile(r"\b(?:mmap|madvise|memmap)\b")
+
+
+def page_faults(evidence: Evidence) -> Finding | None:
+    """Passes in which the kernel hands out memory that was just given back to it; the faults explain its CPU time.
+
+    glibc gives large blocks back as soon as they are freed, and clears them at the next first touch (mallopt(3)).
+    Faults are counted in all phases. So kernel time that they leave unexplained may all lie in the passes.
+    """
+    rows, native = evidence.computing, evidence.native_in(*PASSES)
+    whole, cpu = NativeUse.joined(row.native for row in rows), sum(row.cpu_ratio or 0.0 for row in rows)
+    hz = sum(row.faults.minor_hz for row in rows if row.faults is not None)
+    if not native or not cpu or not hz or ALLOCATOR in whole.by_library():
+        return None
+    faulting = hz * PAGE_FAULT_US / 1e6 / cpu
+    kernel = native.share("kernel") or 0.0
+    other = max(0.0, (whole.share("kernel") or 0.0) - faulting) * whole.total() / native.total()
+    maps = evidence.samples.where(phase=PASSES).part(lambda node: any(_MAPS.search(each.text) for each in node.frames))
+    step = of_step(evidence)
+    computes = step.computing.share + step.where(PASSES, via="core").share
+    error = sampling_error(kernel, native.total())
+    share = Interval((kernel - other - error) * computes, kernel * computes)
+    if other > (1.0 - MOST) * kernel or maps or not is_sure(evidence, share.low):
+        return None
+    action = (
+        "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory that is freed"
+        " is then kept for the next step, and the process holds the most that it has ever used"
+    )
+    return verdict(
+        f"{percent(share.middle)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
+        without_cost(evidence, action, share).without_upper_end,
+        cause="page_faults",
+        share=share.high,
+        at=evidence.hottest_in("forward"),
+        evidence={"faults_hz": hz, "kernel_share": kernel, "step_ms": evidence.phases.mean_ms},
     )
 
 

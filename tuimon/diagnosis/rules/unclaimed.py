@@ -41,8 +41,8 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 
 
 #: Work below Python that is not the model's, by kind of library: the least part of the CPU time in the passes, its
-#: name, and the advice. Every model spends some time in the kernel. In one training, glibc's settings (mallopt(3))
-#: reduced the kernel's part from 60 % to 1 %, and steps from 270 to 91 ms.
+#: name, and the advice. Every model spends some time in the kernel, most of it on page faults, which have a cause of
+#: their own.
 _BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
     (
         "pool",
@@ -53,8 +53,8 @@ _BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
     (
         "kernel",
         LARGE,
-        "the kernel, as when large tensors get fresh memory in each step",
-        "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc: freed memory is then kept",
+        "the kernel, for other work than new memory",
+        "see which calls take it: strace -c -f -p PID",
     ),
 )
 
