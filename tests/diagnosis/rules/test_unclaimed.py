@@ -31,6 +31,7 @@ LINES = frames(
     ("model.py", 25, "forward", "return (error + F.softplus(error)).mean()", True),  # 40
     ("model.py", 26, "forward", "return F.conv2d(x, self.kernel)", True),
     ("model.py", 27, "forward", "hx = self.cell(inputs[:, step, :], hx)", True),
+    ("/lib/site-packages/torch_geometric/utils/_coalesce.py", 90, "coalesce"),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -103,6 +104,7 @@ def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_li
     ("inside", "samples", "line"),
     [
         ([40], 21, "21 % in forward() model.py:25"),
+        ([40, 43], 21, "21 % in forward() model.py:25"),  # in another package
         ([40], 19, None),  # less than half of forward
         ([40, 33], 40, None),  # a call of torch's that has frames of its own
         ([41], 40, None),  # a product

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import loop_over_data
@@ -62,12 +63,15 @@ _BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
 def _heavy_line(evidence: Evidence) -> HotLine | None:
     """The user's function whose own operations are most of forward, at its hottest line; the share is of the step.
 
-    Calls of modules, matrix products and waits do not count. Backward does not show which function it belongs to.
+    What it calls of packages other than torch counts as its own; calls of modules, matrix products and waits do not.
+    Backward does not show which function it belongs to.
     """
     samples = evidence.samples.where(phase="forward").whole
 
     def is_own(node: StackNode) -> bool:
-        return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.text)
+        line = node.user_line
+        is_torchs = any(not is_library_file(frame.file) for frame in node.called)
+        return line is not None and not is_torchs and node.activity not in WAITS and not multiplies("", line.text)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST:
