@@ -395,5 +395,6 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     update = model.own_part(Interval.around(unfused, unfused * unsure))
     fused = model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
     if not fused.estimated_speedup:
-        return [less]
-    return [less, fused] if is_longest else [fused, less]
+        return [less.without_upper_end if is_longest else less]
+    # sparse gradients shorten backward, too, which otherwise fills dense ones
+    return [less.without_upper_end, fused] if is_longest else [fused, less]
