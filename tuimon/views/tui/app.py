@@ -23,7 +23,6 @@ from tuimon.session.ranks import which_training
 from tuimon.views.format import plain
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.board import PANES, Board, Pacing
-from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -173,7 +172,8 @@ class TuimonApp(TerminalApp[Leave]):
 
     def _show(self) -> None:
         header = self.monitor.session.header
-        Canvas.host = header.host if header is not None and Canvas.characters != "ascii" else None
+        if header is not None and self.terminal.glyphs != "ascii":
+            self.terminal = self.terminal._replace(host=header.host)
         self.board.title_line.followed = self.monitor.is_followed(time.time())
         self.board.verdict.measuring_s = self.monitor.measuring_s(time.time())
         self.board.title_line.read_ratio = self.monitor.read_ratio

@@ -20,7 +20,7 @@ from textual.events import TextSelected
 from textual.message import Message
 
 from tuimon.views.tui.drawing import palette
-from tuimon.views.tui.drawing.canvas import Canvas, Glyphs, glyphs_of
+from tuimon.views.tui.drawing.canvas import Glyphs, Terminal, glyphs_of
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -294,8 +294,7 @@ class TerminalApp(App[ReturnType]):
             glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
             few = self.console.color_system == "standard"
             capabilities = Capabilities("none" if mono else "16" if few else "many", glyphs)
-        Canvas.mono = mono
-        Canvas.characters = capabilities.glyphs
+        self.terminal = Terminal(capabilities.glyphs, mono)
         self._dark, self._light = palette.THEMES_16 if capabilities.colours == "16" else palette.THEMES
         self.register_theme(self._dark)
         self.register_theme(self._light)

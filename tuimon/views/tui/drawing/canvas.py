@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 from urllib.parse import quote
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
@@ -70,13 +71,31 @@ def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
     return "braille" if is_utf8 and environ.get("TERM", "") not in _NO_UNICODE_TERMS else "ascii"
 
 
+class Terminal(NamedTuple):
+    """The looks of an app: the glyphs of its terminal, whether it has no colours, whose files it may open, if any."""
+
+    glyphs: Glyphs = "braille"
+    is_mono: bool = False
+    host: str | None = None
+
+    def text(self, span: Span) -> str:
+        """The characters that this terminal can show."""
+        if self.glyphs == "braille":
+            return span.text
+        return span.text.translate(_BLOCKS) if self.glyphs == "blocks" else ascii_only(span.text)
+
+    def link(self, span: Span) -> Style:
+        """The link (OSC 8) to the line of code that a span names: ``file://host/path#line``; empty without one."""
+        if span.at is None or self.host is None or not span.at[0].startswith("/"):
+            return Style.null()
+        file, line = span.at
+        return Style(link=f"file://{quote(self.host)}{quote(file)}#{line}")
+
+
 class Canvas(Widget):
     """Shows lines of spans through the Line API."""
 
     ALLOW_SELECT = False  # panes change every second; the text of sheets can be selected
-    characters: ClassVar[Glyphs] = "braille"
-    mono: ClassVar[bool] = False  # True: no colours
-    host: ClassVar[str | None] = None  # whose files the terminal may open; None: no links
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -121,7 +140,7 @@ class Canvas(Widget):
         if title == self._title:
             return
         self._title = title
-        self.border_title = content_of([title], self.app.theme_variables)
+        self.border_title = content_of([title], self.app)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -132,8 +151,9 @@ class Canvas(Widget):
         if strip is None or strip.cell_length != self.content_size.width:
             width = self.content_size.width
             spans = clip(self._lines[y], width) if y < len(self._lines) else ()
+            shown = terminal_of(self.app)
             segments = [
-                Segment(shown_text(span.text), self._style(span.role) + link_to(span)) for span in spans if span.text
+                Segment(shown.text(span), self._style(span.role) + shown.link(span)) for span in spans if span.text
             ]
             fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
             strip = Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
@@ -151,34 +171,26 @@ class Canvas(Widget):
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)
         if style is None:
-            style = self.rich_style + style_of(role, self.app.theme_variables, mono=self.mono)
+            style = self.rich_style + style_of(role, self.app.theme_variables, mono=terminal_of(self.app).is_mono)
             self._styles[role] = style
         return style
 
 
-def shown_text(text: str) -> str:
-    """``text`` as this terminal can show it."""
-    if Canvas.characters == "braille":
-        return text
-    return text.translate(_BLOCKS) if Canvas.characters == "blocks" else ascii_only(text)
+def terminal_of(app: App[Any]) -> Terminal:  # Any: whatever the app returns
+    """The looks of a tuimon app."""
+    looks: Terminal = cast(Any, app).terminal  # of a TerminalApp, on which drawing does not depend
+    return looks
 
 
-def link_to(span: Span) -> Style:
-    """The link (OSC 8) to the line of code that a span names: ``file://host/path#line``; empty without one."""
-    if span.at is None or Canvas.host is None or not span.at[0].startswith("/"):
-        return Style.null()
-    file, line = span.at
-    return Style(link=f"file://{quote(Canvas.host)}{quote(file)}#{line}")
-
-
-def content_of(lines: Sequence[Line], variables: Mapping[str, str]) -> Content:
+def content_of(lines: Sequence[Line], app: App[Any]) -> Content:  # Any: whatever the app returns
     """Lines as Textual's own widgets and titles show them, one below the other."""
+    shown, variables = terminal_of(app), app.theme_variables
     looks = {(span.role, span.at): span for row in lines for span in row}
     styles = {
-        look: ContentStyle.from_rich_style(style_of(span.role, variables, mono=Canvas.mono) + link_to(span))
+        look: ContentStyle.from_rich_style(style_of(span.role, variables, mono=shown.is_mono) + shown.link(span))
         for look, span in looks.items()
     }
-    rows = [Content.assemble(*((shown_text(span.text), styles[span.role, span.at]) for span in row)) for row in lines]
+    rows = [Content.assemble(*((shown.text(span), styles[span.role, span.at]) for span in row)) for row in lines]
     return Content("\n").join(rows)
 
 

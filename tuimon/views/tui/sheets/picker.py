@@ -86,7 +86,7 @@ class Picker(TerminalApp[int]):
         self.list.action_first()
 
     def _drawn(self, row: Line) -> Content:
-        return content_of([row], self.theme_variables)
+        return content_of([row], self)
 
     def on_key(self, event: Key) -> None:
         """Add printable keys to the filter's text."""

@@ -47,7 +47,7 @@ class SheetText(Widget):
         return len(self.lines)
 
     def render(self) -> Content:
-        return content_of(self.lines, self.app.theme_variables)
+        return content_of(self.lines, self.app)
 
     def update(self) -> None:
         """Build the lines again; they are placed and painted again only if they changed."""
@@ -89,7 +89,7 @@ class Overlay(ModalScreen[ScreenResultType]):
 
     def compose(self) -> ComposeResult:
         title = (Span(self._heading, "text bold"), Span(" · Esc closes", "dim"))
-        self.body.border_title = content_of([title], self.app.theme_variables)
+        self.body.border_title = content_of([title], self.app)
         yield self.body
 
     def update(self) -> None:
