@@ -10,7 +10,7 @@ from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
 from tuimon.views.scale import Axis
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
-from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_line, strips, training_lines
+from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_line, strips, training_columns
 
 PHASES = {"data": 0.1, "forward": 0.3, "backward": 0.6}
 ROW = RankRow(
@@ -163,8 +163,8 @@ def test_every_line_of_a_training_fits_its_width(width):
     lost = replace(ROW, state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
     of = {"command": ("python", "train.py")}
     rows = [TrainingRow(**asdict(row), number=n, ranks=n, in_focus=n == 1, **of) for n, row in ((1, ROW), (2, lost))]
-    head, lines = training_lines(rows, width)
-    assert {cells(line) for line in (head, *lines)} == {width}
+    columns = training_columns(rows, width)
+    assert {cells(line) for line in (head_line(columns), *(row_line(columns, row) for row in rows))} == {width}
 
 
 # -- lateness over time: cells from windows of ranks

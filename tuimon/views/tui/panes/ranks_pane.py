@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
@@ -22,9 +23,7 @@ from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
     Span,
-    cells,
     clip,
-    column,
     columns_of,
     head_line,
     justified,
@@ -32,7 +31,6 @@ from tuimon.views.tui.drawing.lines import (
     padded,
     row_line,
     that_fit,
-    with_cursor,
 )
 from tuimon.views.tui.drawing.moving import MovingPane, Rows, scrolled
 from tuimon.views.words import started_program
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.views.report.report import Parts
 
-Sort = str
 #: The text and colour of each state that needs attention, the worst first.
 _STATES = {
     "lost": ("lost", "critical"),
@@ -52,7 +49,7 @@ _STATES = {
     "ended": ("", "dim"),  # the run is over, for all ranks
 }
 _ORDER = {state: order for order, state in enumerate(_STATES)}
-_SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
+_SORTS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
     "late": lambda row: (_ORDER[row.state], -round((row.late_ratio or 0.0) / 0.05), row.rank),
     "rank": lambda row: (row.rank,),
     "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
@@ -66,7 +63,7 @@ _LEAST_TRAININGS = 3
 OWN, WAIT = "█", "░"
 #: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
 LATE, VERY_LATE = 0.1, 0.3
-_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
+_RANK, _LATE, _WAIT, _STATE = 5, 10, 7, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
 #: Cells of a training's command, and of the line that its first rank is at.
 _LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
@@ -79,6 +76,7 @@ _CALM, _GAP = Span("▁", "track"), Span(" ")
 
 #: How late each rank was in each slot of the time axis, as a share of the step, by pid; None if no step ended.
 Strips = dict[int, tuple[float | None, ...]]
+Row = TypeVar("Row", bound=RankRow)
 
 
 def rank_columns(
@@ -92,18 +90,12 @@ def rank_columns(
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
     bars = 1 if late is None else 2
     room = width - _RANK - _LATE - wait - bars * (GAP + _LEAST_BAR) - _LEAST_PLACE
-    hosts = {row.host for row in rows}
-    wanted = {
-        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
-        "node": (GAP + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
-        "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
-        "step": _STEP * (bars > 1),
-        "memory": _MEMORY * (bars > 1),
-    }
+    wanted = _wanted(rows)
+    if late is None:
+        wanted |= {"step": 0, "memory": 0}
     shown, room = that_fit(wanted, room)
     more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
-    bar = _LEAST_BAR + more
-    course = late or {}
+    bar, course = _LEAST_BAR + more, late or {}
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
 
     def lateness(row: RankRow) -> tuple[str, str]:
@@ -114,27 +106,66 @@ def rank_columns(
     def rank(row: RankRow) -> tuple[str, str]:
         return (f"▸{row.rank}", "key bold") if row.pid == focus else (str(row.rank), _loud(row, "text"))
 
+    def waits(row: RankRow) -> tuple[str, str]:
+        text = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
+        return text, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
+
+    parts = f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step"
     return columns_of(
         Column("rank", _RANK, rank, ">"),
         Column("late", _LATE, lateness, ">", GAP),
+        Column(parts, bar, lambda row: _bar(row, bar, longest_ms)),
+        Column("wait", wait, waits, ">"),
+        *_shared(rows, shown),
         Column(
-            f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step",
-            bar,
-            lambda row: _bar(row, bar, longest_ms),
-        ),
-        Column("wait", wait, _wait, ">"),
-        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
-        Column("GPU", shown["gpu"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
-        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
-        Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
-        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
-        Column(
-            "  over time",
-            (GAP + bar) * (bars > 1),
-            lambda row: line("  ", *strip_line(course.get(row.pid, ()), bar)),
+            "  over time", (GAP + bar) * (bars > 1), lambda row: line("  ", *strip_line(course.get(row.pid, ()), bar))
         ),
         Column("  at", max(_LEAST_PLACE + room - bars * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
+
+
+def training_columns(rows: Sequence[TrainingRow], width: int) -> list[Column[TrainingRow]]:
+    """The columns of trainings side by side that fit."""
+    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
+    more = {"ranks": 7 * any(row.ranks > 1 for row in rows), "pid": 9, "steps": 10}
+    shown, room = that_fit(_wanted(rows) | more, room)
+    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
+    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
+
+    def number(row: TrainingRow) -> tuple[str, str]:
+        return (f"▸{row.number}", "key bold") if row.in_focus else (str(row.number), "text")
+
+    return columns_of(
+        Column("", _RANK, number, ">", 2),
+        Column("training", command, lambda row: (started_program(row.command), "text")),
+        Column("pid", shown["pid"], lambda row: (str(own_id(row.pid)), "text"), ">"),
+        Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
+        Column("steps", shown["steps"], lambda row: (str(row.steps), "text"), ">"),
+        *_shared(rows, shown),
+        Column("  at", rest + GAP, lambda row: (f"  {place_text(row)}", "dim")),
+    )
+
+
+def _wanted(rows: Sequence[RankRow]) -> dict[str, int]:
+    """The widths of the columns that ranks and trainings share, the most important first; 0 if no row needs one."""
+    hosts = {row.host or "" for row in rows}
+    return {
+        "state": _STATE * any(state_span(row).text for row in rows),
+        "node": (GAP + min(_MOST_NODE, max(map(cell_len, hosts), default=0))) * (len(hosts) > 1),
+        "GPU": 6 * any(row.gpu_ratio is not None for row in rows),
+        "step": 10,
+        "memory": 9,
+    }
+
+
+def _shared(_rows: Sequence[Row], shown: dict[str, int]) -> list[Column[Row]]:
+    return [
+        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
+        Column("GPU", shown["GPU"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
+        Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
+        Column("  state", shown["state"], lambda row: (f"  {state_span(row).text}", state_span(row).role)),
+    ]
 
 
 def by_lateness(rows: Sequence[RankRow]) -> list[RankRow]:
@@ -153,11 +184,6 @@ def _loud(row: RankRow, calm: str) -> str:
     return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
 
 
-def _wait(row: RankRow) -> tuple[str, str]:
-    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
-    return wait, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
-
-
 def state_span(row: RankRow) -> Span:
     """The state, if something is out of order."""
     text, role = _STATES[row.state]
@@ -165,63 +191,23 @@ def state_span(row: RankRow) -> Span:
         text, role = f"{row.behind} behind", "warning"
     elif row.state == "training" and row.restarts:
         text = f"restarted {row.restarts}×" if row.restarts > 1 else "restarted"
-    return Span(column(text, _STATE - GAP), role)
+    return Span(text, role)
 
 
 def place_text(row: RankRow) -> str:
     """The line that a rank is at; empty if it is unknown."""
-    if row.place is None:
-        return ""
-    return plain(f"{code_place(row.place)} {row.place.source or row.place.function}")
+    return plain(f"{code_place(row.place)} {row.place.source or row.place.function}") if row.place is not None else ""
 
 
 def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
     """The step, its length relative to the longest: each phase's own part solid, its waits hatched."""
     if not row.phases or not row.step_ms or longest_ms <= 0:
         return (Span(" " * width),)
-    scale, waits = row.step_ms / longest_ms, row.waits
-    parts = []
+    scale, parts = row.step_ms / longest_ms, []
     for name, share in row.phases.items():
-        wait = min(waits.get(name, 0.0), share)
+        wait = min(row.waits.get(name, 0.0), share)
         parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
-    spans = layers([part for part in parts if part[0] * width >= 0.5], width)
-    return (*spans, Span(" " * (width - cells(spans))))
-
-
-def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
-    """The names of the columns, and a line for each training; the least important columns are dropped first."""
-    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
-    wanted = {
-        "step": _STEP,
-        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
-        "ranks": 7 * any(row.ranks > 1 for row in rows),
-        "GPU": _GPU * any(row.gpu_ratio is not None for row in rows),
-        "pid": 9,
-        "memory": 10,
-        "steps": 10,
-    }
-    shown, room = that_fit(wanted, room)
-    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
-    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
-    columns: list[Column[TrainingRow]] = columns_of(
-        Column(
-            "",
-            _RANK,
-            lambda row: (f"{'▸' * row.in_focus}{row.number}", "key bold" if row.in_focus else "text"),
-            ">",
-            2,
-        ),
-        Column("training", command, lambda row: (started_program(row.command), "text")),
-        Column("pid", shown["pid"], lambda row: (str(own_id(row.pid)), "text"), ">"),
-        Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
-        Column("steps", shown["steps"], lambda row: (str(row.steps), "text"), ">"),
-        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
-        Column("GPU", shown["GPU"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
-        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "text"), ">"),
-        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
-        Column("  at", rest + GAP, lambda row: (f"  {place_text(row)}", "dim")),
-    )
-    return head_line(columns), [row_line(columns, row) for row in rows]
+    return layers([part for part in parts if part[0] * width >= 0.5], width)
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], axis: Axis, *, ended: bool = False) -> Strips:
@@ -264,15 +250,16 @@ def _own(row: RankRow, history: Sequence[StepStretch], axis: Axis) -> tuple[floa
 
 def strip_line(late: Sequence[float | None], width: int) -> Line:
     """A rank's cells, in all of the width; neighbours that look alike are one span."""
-    spans: list[Span] = []
-    for value in spread(late, width, mean):
-        level = next((Span(glyph, role) for least, glyph, role in _LEVELS if (value or 0.0) >= least), _CALM)
-        cell = _GAP if value is None else level
-        if spans and spans[-1].role == cell.role:
-            spans[-1] = Span(spans[-1].text + cell.text, cell.role)
-        else:
-            spans.append(cell)
-    return tuple(spans)
+
+    values: list[float | None] = spread(late, width, mean)
+
+    def cell(value: float | None) -> Span:
+        if value is None:
+            return _GAP
+        return next((Span(glyph, role) for least, glyph, role in _LEVELS if value >= least), _CALM)
+
+    runs = ((span, len(list(alike))) for span, alike in groupby(map(cell, values)))
+    return tuple(Span(span.text * length, span.role) for span, length in runs)
 
 
 class RanksState(NamedTuple):
@@ -304,7 +291,7 @@ class RanksPane(MovingPane[RanksState]):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._sort: Sort = "late"
+        self._sort = "late"
         self._rows: Rows[RankRow] = Rows(lambda row: row.pid)
         self._top = 0  # the first rank in view
 
@@ -315,70 +302,63 @@ class RanksPane(MovingPane[RanksState]):
 
     def collect(self, now: Parts, findings: Sequence[Finding]) -> RanksState:
         """All ranks of the training in focus, and the run's other trainings; at the end over the whole run."""
-        verdict = bool(findings) and findings[0].rule == "straggler_rank"
-        view, session = now.view, now.session
-        ranks, trainings = compared_ranks(view), training_rows(session)
+        session, ranks, trainings = now.session, compared_ranks(now.view), training_rows(now.session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
         return RanksState(
-            tuple(with_utilisation(view, ranks)),
+            tuple(with_utilisation(now.view, ranks)),
             session.trainer(),
-            verdict,
+            bool(findings) and findings[0].rule == "straggler_rank",
             now.axis,
             session.exit is not None,
-            tuple(with_utilisation(view, listed)),
+            tuple(with_utilisation(now.view, listed)),
         )
-
-    def sorted_rows(self) -> list[RankRow]:
-        """The ranks in the order shown."""
-        return sorted(self.state.rows, key=_SORTS[self._sort]) if self.state is not None else []
 
     def draw(self, state: RanksState, width: int, height: int) -> list[Line]:
         """The ranks, and below them the run's other trainings."""
-        self._rows.rows = (*self.sorted_rows(), *state.trainings)
-        if not state.rows:
-            alone = [line(("one process trains here: there are no ranks to compare", "dim"))]
-            return padded(self._trainings(state, width, height) or alone, height)
-        others = self._trainings(state, width, height // _TRAININGS_PART)
+        ranks = sorted(state.rows, key=_SORTS[self._sort])
+        self._rows.rows = (*ranks, *state.trainings)
+        if not ranks and not state.trainings:
+            return [line(("one process trains here: there are no ranks to compare", "dim"))]
+        others = self._trainings(state, width, height // _TRAININGS_PART if ranks else height)
+        if not ranks:
+            return others
         gap: list[Line] = [()] if others else []
-        return [*self._ranks(state, width, height - len(others) - len(gap)), *gap, *others]
+        above, at = _summary(state, width), self._rows.index
+        room = max(height - len(others) - len(gap) - len(above) - 1, 1)  # below the names of the columns
+        self._top = scrolled(self._top, min(at, len(ranks) - 1), len(ranks), room)
+        shown = ranks[self._top : self._top + room]
+        columns = rank_columns(ranks, width, state.focus, strips(ranks, shown, state.axis, ended=state.ended))
+        table = [head_line(columns, self._sort), *self._table_rows(columns, shown, self._top)]
+        return [*padded([*above, *table], len(above) + 1 + room), *gap, *others]
 
     def _trainings(self, state: RanksState, width: int, height: int) -> list[Line]:
         """A line for each training, as many as fit; empty if there is only one."""
-        if not state.trainings or height < _LEAST_TRAININGS:
+        number, before = len(state.trainings), len(state.rows)
+        if not number or height < _LEAST_TRAININGS:
             return []
-        number, at = len(state.trainings), self._rows.index - len(state.rows)
-        head, drawn = training_lines(state.trainings, width)
-        if at >= 0 and self.has_focus:
-            drawn[at] = with_cursor(drawn[at])
-        top = scrolled(0, max(at, 0), number, height - 2)
+        columns = training_columns(state.trainings, width)
+        top = scrolled(0, max(self._rows.index - before, 0), number, height - 2)
         title = line((f"{number} trainings side by side", "text bold"), (": none waits for another", "text"))
-        if state.rows:
+        if before:
             title = line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
-        return [title, head, *drawn[top : top + height - 2]]
+        shown = state.trainings[top : top + height - 2]
+        return [title, head_line(columns), *self._table_rows(columns, shown, before + top)]
 
-    def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
-        """The late rank, and the rows around the cursor."""
-        above, rows, at = _summary(state, width), self.sorted_rows(), self._rows.index
-        room = max(height - len(above) - 1, 1)  # below the names of the columns
-        self._top = scrolled(self._top, min(at, len(rows) - 1), len(rows), room)
-        shown = rows[self._top : self._top + room]
-        columns = rank_columns(rows, width, state.focus, strips(rows, shown, state.axis, ended=state.ended))
-        drawn = [row_line(columns, r, cursor=self.has_focus and y == at) for y, r in enumerate(shown, self._top)]
-        return padded([*above, head_line(columns, self._sort), *drawn], height)
+    def _table_rows(self, columns: Sequence[Column[Row]], rows: Sequence[Row], first: int) -> list[Line]:
+        """Rows of a table, of which the first has this number among all rows."""
+        at = self._rows.index if self.has_focus else -1
+        return [row_line(columns, row, cursor=number == at) for number, row in enumerate(rows, first)]
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """The number of ranks, the time that their figures cover, and the key that leaves."""
         span = "whole run" if state.ended else "last 30 s"
         if not state.rows:
-            return (Span("Trainings", "text bold"), Span(f" · {span} · Esc closes", "dim"))
+            return line(("Trainings", "text bold"), (f" · {span} · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
         gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
         nodes = f" on {hosts} nodes" if hosts > 1 else ""
-        return (
-            Span("Ranks", "text bold"),
-            Span(f" · {live}{nodes}{gone} · {span} · by {self._sort} · Esc closes", "dim"),
-        )
+        return line(("Ranks", "text bold"), (f" · {live}{nodes}{gone} · {span} · by {self._sort} · Esc closes", "dim"))
 
     # -- keys
 
@@ -400,7 +380,7 @@ class RanksPane(MovingPane[RanksState]):
 
 def _summary(state: RanksState, width: int) -> list[Line]:
     """The legend; and the late rank, unless the verdict above names it."""
-    phases: Mapping[str, float] = next((row.phases for row in state.rows if row.phases), {})
+    phases = next((row.phases for row in state.rows if row.phases), {})
     left = [Span(f"{OWN} {name}  ", name) for name in phases]
     if any(row.wait_ratio is not None for row in state.rows):
         left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
@@ -408,11 +388,10 @@ def _summary(state: RanksState, width: int) -> list[Line]:
     legend = justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
     if state.verdict:
         return [legend]
-    known = [row for row in state.rows if row.late_ratio is not None]
-    late = max(known, key=lambda row: row.late_ratio or 0.0, default=None)
-    if late is None:
+    late = max(state.rows, key=lambda row: row.late_ratio if row.late_ratio is not None else -1.0)
+    if late.late_ratio is None:
         return [line(("No rank has made a step yet.", "dim"))]
-    if (late.late_ratio or 0.0) < LATE:
+    if late.late_ratio < LATE:
         calm = line(("Nobody is late", "benign bold"), (": the ranks' own work takes about the same time.", "text"))
         return [calm, legend]
     return [line((f"Rank {late.rank} may be late: its own work takes longer than the others'.", "warning")), legend]
