@@ -18,7 +18,7 @@ from tuimon.errors import CannotInject
 from tuimon.new_files import create_private
 from tuimon.records import Exit, Notice, Place
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, WantedRows, lay_out
+from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, lay_out
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.hand_off import editor_command
@@ -415,12 +415,11 @@ async def test_not_for_a_run_of_our_own():
         assert not isinstance(app.screen, InjectDialog)
 
 
-NO_GPU = WantedRows(12, 9, 0, frozenset({"gpu"}))
-NO_OUTPUT = WantedRows(12, 9, 5, frozenset({"output"}))
-NEITHER = WantedRows(12, 9, 0, frozenset({"gpu", "output"}))
-ONE_GPU = WantedRows(12, 9, 5)
-RANKS = NEITHER._replace(ranks=10)
-LOADERS = WantedRows(30, 300, 40, loaders=80)
+ONE_GPU = {"verdict": 3, "step": 12, "threads": 10, "gpu": 5, "output": 8, "loaders": 1, "ranks": 0}
+NO_GPU, NO_OUTPUT, NEITHER = ONE_GPU | {"gpu": 0}, ONE_GPU | {"output": 0}, ONE_GPU | {"gpu": 0, "output": 0}
+RANKS = NEITHER | {"ranks": 10}
+MANY = ONE_GPU | {"step": 30, "threads": 301, "gpu": 40}
+LOADERS = MANY | {"loaders": 80}
 
 
 def test_a_normal_screen():
@@ -450,13 +449,13 @@ def test_too_small():
     assert set(lay_out(39, 24, ALL, ONE_GPU)) == set(lay_out(80, 9, ALL, ONE_GPU)) == {"small"}
 
 
-@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, NO_OUTPUT, NEITHER, WantedRows(30, 300, 40), LOADERS, RANKS])
+@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, NO_OUTPUT, NEITHER, MANY, LOADERS, RANKS])
 @pytest.mark.parametrize("width", [MIN_WIDTH, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [MIN_HEIGHT, 13, 14, 18, 24, 40, 60, 100])
 def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):
     for count in range(6):
         for hidden in itertools.combinations(sorted(ALL), count):
-            panes = ALL - set(hidden) | ({"loaders"} if wanted.loaders else set())
+            panes = ALL - set(hidden) | ({"loaders"} if wanted is not ONE_GPU else set())
             boxes = lay_out(width, height, panes, wanted)
             for box in boxes.values():
                 assert box.width > 0 and box.height > 0

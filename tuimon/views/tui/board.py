@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,11 +21,11 @@ from tuimon.views.format import advice, percent, size
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import Line, cells, justified, line
-from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted
-from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
+from tuimon.views.tui.panes.gpu_pane import GpuPane
+from tuimon.views.tui.panes.loaders_pane import LoadersPane
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.ranks_pane import RanksPane
-from tuimon.views.tui.panes.step_pane import StepPane, phase_rows_wanted, rank_rows_wanted
+from tuimon.views.tui.panes.step_pane import StepPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
 from tuimon.views.tui.panes.verdict_pane import ROWS, VerdictPane
@@ -52,16 +53,9 @@ class Box(NamedTuple):
     height: int
 
 
-class WantedRows(NamedTuple):
-    """The rows of content that each pane could fill; ``lines``: the panes that show only one line with a reason."""
-
-    step: int
-    threads: int
-    gpu: int
-    lines: frozenset[str] = frozenset()
-    loaders: int = 1
-    verdict: int = 3
-    ranks: int = 0  # of the Step pane, down to those of the ranks
+#: Rows of content that each pane could fill, by name; 0 of one that shows only a line with a reason. ``ranks``: of the
+#: Step pane, down to those of the ranks.
+WantedRows = Mapping[str, int]
 
 
 def lay_out(
@@ -73,7 +67,7 @@ def lay_out(
     boxes = {"title": Box(0, 0, width, 1)}
     top = 1
     if "verdict" in shown:
-        rows = wanted.verdict if height >= _ROOM_TO_WRAP else min(wanted.verdict, ROWS)
+        rows = wanted["verdict"] if height >= _ROOM_TO_WRAP else min(wanted["verdict"], ROWS)
         boxes["verdict"] = Box(0, top, width, rows)
         top += rows
     bottom = height
@@ -100,7 +94,7 @@ def right_width(width: int) -> int:
 
 def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """Two columns; a right-hand pane with only one line to show stands below them, as wide as the screen."""
-    single = [name for name in ("gpu", "output") if name in panes and name in wanted.lines]
+    single = [name for name in ("gpu", "output") if name in panes and not wanted[name]]
     others = panes - set(single)
     if not others or not single:
         return _columns(body, panes, wanted)
@@ -120,13 +114,13 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
     right = [name for name in ("gpu", "output") if name in panes]
     upper, below = body.height, {}
     if "loaders" in panes:
-        below["loaders"] = min(wanted.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
+        below["loaders"] = min(wanted["loaders"] + _FRAME, max(_LEAST["loaders"], body.height // 3))
         upper -= below["loaders"]
     if "threads" in panes:
         below["threads"] = upper
         if right or "step" in panes:  # as many as they fill, in steps of four so that panes seldom move
-            rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
-            least = max(_LEAST["step"], min(wanted.step + _FRAME, upper // 2))
+            rows = -(-(wanted["threads"] - 1) // 4) * 4 + _FRAME + 1
+            least = max(_LEAST["step"], min(wanted["step"] + _FRAME, upper // 2))
             below["threads"] = max(_LEAST["threads"], upper - max(least, _UPPER_MOST), min(rows, upper - least))
         upper -= below["threads"]
     boxes, column = {}, body._replace(height=upper)
@@ -146,14 +140,14 @@ def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[
         return {name: column for name in names if column.height > 0}
     # the rows that the GPUs fill, two thirds at most, so that the output keeps its room
     most = max(column.height * 2 // 3, _LEAST["gpu"])
-    rows = max(min(wanted.gpu + _FRAME, most, column.height - _LEAST["output"]), 0)
+    rows = max(min(wanted["gpu"] + _FRAME, most, column.height - _LEAST["output"]), 0)
     above, below = column._replace(height=rows), column._replace(y=column.y + rows, height=column.height - rows)
     return {name: box for name, box in zip(names, (above, below), strict=True) if box.height > 0}
 
 
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """One column: each pane gets its least rows by importance, then the rest goes to panes that can fill it."""
-    least = _LEAST | dict.fromkeys(wanted.lines, 1)
+    least = {name: rows if wanted[name] else 1 for name, rows in _LEAST.items()}
     room = body.height
     heights: dict[str, int] = {}
     for name in IMPORTANCE:
@@ -161,7 +155,7 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
             heights[name] = min(least[name], room)
             room -= heights[name]
     if "step" in heights:  # first of all, the ranks that hold the others up
-        more = min(room, max(0, wanted.ranks + _FRAME - heights["step"]))
+        more = min(room, max(0, wanted["ranks"] + _FRAME - heights["step"]))
         heights["step"] += more
         room -= more
     _share_out(room, heights, wanted)
@@ -176,16 +170,9 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
 
 def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
     """Add the rows that are left, one at a time: to panes that can fill more, then to the last one."""
-    most = {
-        "step": wanted.step + _FRAME,
-        "threads": wanted.threads + _FRAME + 1,
-        "gpu": wanted.gpu + _FRAME,
-        "loaders": wanted.loaders + _FRAME,
-        **dict.fromkeys(wanted.lines, 1),
-    }
     while room > 0:
-        hungry = [name for name in heights if heights[name] < most.get(name, 10)]
-        hungry = hungry or [name for name in heights if name not in wanted.lines][-1:]
+        hungry = [name for name in heights if wanted[name] and heights[name] < wanted[name] + _FRAME]
+        hungry = hungry or [name for name in heights if wanted[name]][-1:]
         if not hungry:
             return
         for name in hungry[:room]:
@@ -310,9 +297,7 @@ class Board(Widget):
         self._before: Widget | None = None  # the focus before a pane was zoomed
         self._shown = set(PANES)
         self._loaders_chosen: bool | None = None  # True or False once its key has shown or hidden them
-        self._most_threads = 0
-        self._most_loaders = 1
-        self._most_gpu: dict[int, int] = {}  # most rows wanted so far, by the pane's inner width
+        self._most = Counter[tuple[str, int]]()  # rows wanted so far, by pane and its inner width
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
@@ -367,7 +352,7 @@ class Board(Widget):
                 widget.styles.offset = (box.x, box.y)
                 widget.styles.width, widget.styles.height = box.width, box.height
         for pane in (self.gpu, self.output):
-            is_line = (pane.id or "") in wanted.lines
+            is_line = not wanted[pane.id or ""]
             pane.set_class(is_line, "-line")
             pane.can_focus = not is_line  # alone on the screen it would leave that empty
 
@@ -422,21 +407,9 @@ class Board(Widget):
         self.place_panes()
 
     def _wanted_rows(self, size: Size) -> WantedRows:
-        gpu = self.gpu.state
-        # Threads come and go: the table grows with them but does not shrink, so that the panes seldom move.
-        self._most_threads = max(self._most_threads, len(self.threads.shown()))
-        rows = loader_rows_wanted(self.loaders.state) if self.loaders.state else 1
-        self._most_loaders = max(self._most_loaders, rows)
-        inner_width = right_width(size.width) - _FRAME_COLUMNS
-        gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.views else 0
-        # Like the threads: a cause or a process that comes and goes does not move the panes below.
-        self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
-        return WantedRows(
-            step=phase_rows_wanted(self.step.state),
-            threads=self._most_threads,
-            gpu=self._most_gpu[inner_width],
-            lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),
-            loaders=self._most_loaders,
-            verdict=self.verdict.rows_wanted(size.width),
-            ranks=rank_rows_wanted(self.step.state),
-        )
+        inner_width, most = right_width(size.width) - _FRAME_COLUMNS, size.height * 3 // 5
+        wanted = {pane.id or "": pane.rows_wanted(inner_width, most) for pane in self.panes if pane.id in PANES}
+        wanted |= {"verdict": self.verdict.rows_wanted(size.width, most), "ranks": self.step.rank_rows()}
+        for name in ("threads", "loaders", "gpu"):  # what comes and goes there does not move the panes
+            wanted[name] = self._most[name, inner_width] = max(wanted[name], self._most[name, inner_width])
+        return wanted

@@ -220,6 +220,10 @@ class Pane(Canvas, Generic[State], can_focus=True):
         """The content's lines."""
         raise NotImplementedError
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        """Rows of content that it could fill well in this width, if possible at most so many; 0: it has only a line."""
+        return 8
+
     def heading(self, state: State) -> tuple[Span, ...]:
         """The text in the border."""
         return ()

@@ -97,6 +97,9 @@ class GpuPane(Pane[GpuState]):
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
         return gpus_lines(state, width, height)
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        return gpu_rows_wanted(self.state, width, most) if self.state is not None and self.state.views else 0
+
     def heading(self, state: GpuState) -> tuple[Span, ...]:
         """The name of a single GPU, or the number of GPUs; and the time that the means cover."""
         front = [view.gpu for view in state.front]

@@ -64,14 +64,13 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
         return loaders_lines(state, width, height)
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        workers = [min(len(_worker_rows(row)), _WORKERS_WANTED) for row in self.state or ()]
+        return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
+
     def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
         return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
-
-
-def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
-    workers = [min(len(_worker_rows(row)), _WORKERS_WANTED) for row in loaders]
-    return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
 
 
 def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:

@@ -241,6 +241,9 @@ class OutputPane(MovingPane[OutputState]):
             rows = [line(("nothing printed yet", "dim"))]
         return [*rows, *[()] * (room - len(rows)), *notes]
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        return super().rows_wanted(width, most) if self.tail is not None else 0
+
     def heading(self, state: OutputState) -> tuple[Span, ...]:
         """The title, with how far it is scrolled back and how much was left out."""
         spans = [Span("3 ", "key"), Span("Output", "text bold")]

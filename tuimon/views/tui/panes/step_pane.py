@@ -220,6 +220,18 @@ class StepPane(Pane[StepState]):
     def draw(self, state: StepState, width: int, height: int) -> list[Line]:
         return phases_lines(state, width, height)
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        if self.state is None or not self.state.table:
+            return 12
+        state = self.state
+        gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.phases)
+        ranks = len(state.ranks) + 2 * bool(state.ranks)
+        return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
+
+    def rank_rows(self) -> int:
+        """Rows of the phases and of the ranks below them; 0 without ranks."""
+        return len(self.state.phases) + 1 + len(self.state.ranks) if self.state is not None and self.state.ranks else 0
+
     def heading(self, state: StepState) -> tuple[Span, ...]:
         """The time and the number of steps that the table covers."""
         table = state.table
@@ -240,21 +252,6 @@ class StepPane(Pane[StepState]):
         if hidden:
             about += f" · +{hidden} ranges (z)"
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
-
-
-def phase_rows_wanted(state: StepState | None) -> int:
-    """Rows of content that the pane could fill well."""
-    if state is None or not state.table:
-        return 12
-    gpu = 2 * any(row.gpu_ms_per_step is not None for row in state.phases)
-    ranks = len(state.ranks) + 2 * bool(state.ranks)
-    return len(state.table.rows) + min(len(state.table.ranges), 12) + 7 + gpu + ranks
-
-
-def rank_rows_wanted(state: StepState | None) -> int:
-    """Rows of the phases and of the ranks below them; 0 without ranks."""
-    ranks = len(state.ranks) if state is not None else 0
-    return len(state.phases) + 1 + ranks if state is not None and ranks else 0
 
 
 def phases_lines(state: StepState, width: int, height: int) -> list[Line]:

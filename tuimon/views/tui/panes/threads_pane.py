@@ -253,6 +253,9 @@ class ThreadsPane(MovingPane[ThreadsState]):
             lines.append(no_match if is_filtered else line(("no thread seen yet", "dim")))
         return [*padded(lines, max(height - len(notes), len(lines))), *notes]
 
+    def rows_wanted(self, width: int, most: int) -> int:
+        return len(self.shown()) + 1
+
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
         """The number of threads, the number that pass the filter, and their order."""
         total = sum(row.count for row in state.rows)

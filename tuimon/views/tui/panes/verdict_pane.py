@@ -94,8 +94,7 @@ class VerdictPane(Pane[Verdict]):
         rows = verdict_lines(state, width, wraps=wraps)[:height]
         return [(Span("▸", "key bold"), *rows[0][1:]), *rows[1:]] if self.has_focus else rows
 
-    def rows_wanted(self, width: int) -> int:
-        """The number of rows that the verdict takes on a screen of this width."""
+    def rows_wanted(self, width: int, most: int) -> int:
         return len(verdict_lines(self.state, width)) if self.state is not None else ROWS
 
     async def on_click(self) -> None:
