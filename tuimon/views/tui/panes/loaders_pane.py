@@ -44,7 +44,7 @@ _WORKERS_WANTED = 8
 #: Shortest wait for an epoch's first batch that is shown.
 _START_SHOWN_S = 0.1
 
-_MAKING, _CPU, _TIME = 7, 6, 10
+_MAKING, _CPU, _TIME, _LEAST_CHART = 7, 6, 10, 15
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
 
@@ -56,7 +56,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         found = []
         for row in with_work(now.own):
             # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
-            idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
+            idle_s = float(int(row.idle_s)) if row.idle_s > _IDLE_S else 0.0
             ready = on_axis(row.ready_spans, row.ready_history, now.axis, mean)
             found.append(row._replace(idle_s=idle_s, ready_history=ready, ready_spans=()))
         return tuple(found)
@@ -69,8 +69,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
 
     def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
-        spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
-        return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
+        return line(("6 ", "key"), ("Loaders", "text bold"), (f" · {len(state)}" if state else "", "dim"))
 
 
 def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:
@@ -79,37 +78,30 @@ def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list
         return [
             line(("No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers.", "dim"))
         ]
-    purposes = Counter(_purpose(loader) for loader in loaders)
-    numbered = [purposes[_purpose(loader)] > 1 for loader in loaders]
+    alike = Counter(loader.latest.role == "eval" for loader in loaders)  # these are told apart by their numbers
+    heads = [_head(loader, width, numbered=alike[loader.latest.role == "eval"] > 1) for loader in loaders]
     if len(loaders) > height:
-        heads = [_head(loader, width, numbered=numbered[i]) for i, loader in enumerate(loaders[: height - 1])]
-        return [*heads, line((f"+{len(loaders) - len(heads)} more loaders (z)", "dim"))]
+        return [*heads[: height - 1], line((f"+{len(loaders) - height + 1} more loaders (z)", "dim"))]
     lines: list[Line] = []
-    for number, loader in enumerate(loaders):
-        after = len(loaders) - number - 1
-        lines += loader_lines(loader, width, height - len(lines) - after, numbered=numbered[number])
+    for after, head, loader in zip(range(len(loaders) - 1, -1, -1), heads, loaders, strict=True):
+        lines += [head, *_below(loader, width, height - len(lines) - after - 1)]
     return lines
 
 
-def loader_lines(loader: LoaderRow, width: int, height: int, *, numbered: bool) -> list[Line]:
-    lines = [_head(loader, width, numbered=numbered)]
-    if height < 2:
-        return lines
-    lines.append(_flow(loader, width))
-    room = height - len(lines)
-    rows = _worker_rows(loader)
+def _below(loader: LoaderRow, width: int, height: int) -> list[Line]:
+    """The flow of a loader's batches, and its workers: those that do not fit as one."""
+    if height < 1:
+        return []
+    flow, rows, room = [_flow(loader, width)], _worker_rows(loader), height - 1
     if room < 1 or not rows:
-        return lines
+        return flow
     columns = worker_columns(rows, width)
-    if room >= 2:
-        lines.append(head_line(columns))
-        room -= 1
-    fits = rows if len(rows) <= room else rows[: room - 1]
-    lines += [row_line(columns, worker) for worker in fits]
-    others = rows[len(fits) :]
-    if others:
-        lines.append(row_line(columns, mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}")))
-    return lines
+    heads = [head_line(columns)] if room >= 2 else []
+    room -= len(heads)
+    if len(rows) > room:
+        others = rows[room - 1 :]
+        rows = (*rows[: room - 1], mean_worker(others, f"{len(others)} {'more' if room > 1 else 'workers'}"))
+    return [*flow, *heads, *(row_line(columns, row) for row in rows)]
 
 
 def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
@@ -117,50 +109,33 @@ def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
     return () if loader.latest.role == "eval" and not loader.facts.workers else loader.worker_rows
 
 
-def _is_idle(loader: LoaderRow) -> bool:
-    return loader.idle_s > _IDLE_S
-
-
-def _purpose(loader: LoaderRow) -> bool:
-    """True if a loader evaluates: loaders with the same purpose are distinguished by their number."""
-    return loader.latest.role == "eval"
-
-
 def _head(loader: LoaderRow, width: int, *, numbered: bool) -> Line:
     """``train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned``; numbered: ``train loader 0``."""
-    name, made = f"{loader.latest.role} loader" if loader.latest.role else "loader", loader.facts
-    name += f" {loader.latest.number}" * numbered
-    workers = {0: "no workers", 1: "1 worker"}.get(made.workers, f"{made.workers} workers")
-    facts = [plain(made.dataset), workers]
-    if made.prefetch and made.workers:
-        facts.append(f"prefetch {made.prefetch}")
-    if made.batch_size is not None:
-        facts.append(f"batch {made.batch_size}")
+    made, is_idle = loader.facts, loader.idle_s > _IDLE_S
+    name = f"{loader.latest.role or ''} loader".strip() + f" {loader.latest.number}" * numbered
+    facts = [plain(made.dataset), {0: "no workers", 1: "1 worker"}.get(made.workers, f"{made.workers} workers")]
+    facts += [f"prefetch {made.prefetch}"] if made.prefetch and made.workers else []
+    facts += [f"batch {made.batch_size}"] if made.batch_size is not None else []
     facts += [plain(made.context)] if made.context else []
-    facts += ["iterable"] if made.kind == "iterable" else []
-    facts += ["pinned"] if made.pin_memory else []
-    facts += ["persistent"] if made.persistent else []
-    idle = _is_idle(loader)
-    spans: list[Span] = [Span(name, "dim" if idle else "data bold")]
-    for number, fact in enumerate(facts):
-        spans += [Span(" · ", "faint"), Span(fact, "dim" if idle or number else "text")]
-    right = [Span(f"idle for {duration(loader.idle_s)}", "dim")] if idle else []
-    return justified(spans, right, width)
+    kinds = {"iterable": made.kind == "iterable", "pinned": made.pin_memory, "persistent": made.persistent}
+    facts += [kind for kind, is_so in kinds.items() if is_so]
+    first, *rest = facts
+    parts = [(name, "dim" if is_idle else "data bold"), (first, "dim" if is_idle else "text")]
+    spans = chained([line(part) for part in (*parts, *((fact, "dim") for fact in rest))], Span(" · ", "faint"))
+    return justified(spans, line((f"idle for {duration(loader.idle_s)}", "dim")) if is_idle else (), width)
 
 
 def _flow(loader: LoaderRow, width: int) -> Line:
     """Ready batches over time and now, and the cost of a fetch to the trainer; parts that do not fit are left out."""
-    now = ABSENT if loader.latest.ready_last is None else str(loader.latest.ready_last)
-    most = ABSENT if loader.ready_most is None else str(loader.ready_most)
-    ready = line((column("ready", NAME), "dim"), (f" {now} of {most}", "warning" if _is_starved(loader) else "strong"))
-    head = ready if loader.facts.workers else ()
-    costs = chained(_costs(loader), Span("   "), width - cells(head) - (15 if head else 0))
-    if not head:
-        return costs
+    if not loader.facts.workers:
+        return chained(_costs(loader), Span("   "), width)
+    now, most = (ABSENT if each is None else str(each) for each in (loader.latest.ready_last, loader.ready_most))
+    name, figure = line((column("ready", NAME), "dim"), (f" {now} of {most}", _ready_role(loader, "strong")))
+    costs = chained(_costs(loader), Span("   "), width - cells((name, figure)) - _LEAST_CHART)
     costs = (Span("   "), *costs) if costs else ()
-    plot_width = width - cells(head) - cells(costs)
+    plot_width = width - cells((name, figure, *costs))
     plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]
-    return (head[0], *plot, *head[1:], *costs)
+    return (name, *plot, figure, *costs)
 
 
 def _costs(loader: LoaderRow) -> list[Line]:
@@ -174,13 +149,13 @@ def _costs(loader: LoaderRow) -> list[Line]:
     if loader.latest.waits_for_s is not None and loader.latest.waits_for_s >= 1:
         costs.insert(0, line((f"waiting for {duration(loader.latest.waits_for_s)}", "warning")))
     if loader.facts.workers:
-        none = f"none ready {percent(loader.ready_none_ratio)}"
-        costs.append(line((none, "warning" if _is_starved(loader) else "dim")))
+        costs.append(line((f"none ready {percent(loader.ready_none_ratio)}", _ready_role(loader, "dim"))))
     return costs
 
 
-def _is_starved(loader: LoaderRow) -> bool:
-    return loader.ready_none_ratio is not None and loader.ready_none_ratio >= MOST
+def _ready_role(loader: LoaderRow, calm: str) -> str:
+    """A warning if most fetches find no batch ready."""
+    return "warning" if (loader.ready_none_ratio or 0.0) >= MOST else calm
 
 
 def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:
@@ -195,9 +170,15 @@ def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[L
     width -= cpu
     gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
     rest = max(width - NAME - _MAKING - gauge - 2 - times * _TIME - 2, 0)
-    known = [row.hot.place for row in rows if row.hot]
-    spot = places_width(known, min(max(30, rest // 2), rest))
+    spot = places_width((row.hot.place for row in rows if row.hot), min(max(30, rest // 2), rest))
     spot = max(spot, min(14, rest))
+
+    def time(name: str, field: str, role: str = "dim") -> Column[LoaderWorkerRow]:
+        def text(row: LoaderWorkerRow) -> tuple[str, str]:
+            return ms(getattr(row, field)), "text" if getattr(row, field) else "dim"
+
+        return Column(name, _TIME, text, ">", role=role)
+
     return columns_of(
         Column("", name, lambda row: (row.name, "faint" if row.ended else "text")),
         Column(
@@ -206,19 +187,13 @@ def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[L
         Column("CPU", cpu, lambda row: (percent(row.cpu_ratio), "dim"), ">"),
         Column("", gauge + 3, lambda row: line("  ", *_gauge(row, gauge), " ")),
         *(
-            [
-                Column("items", _TIME, lambda row: _time(row.items_ms), ">", role=_ITEMS),
-                Column("collate", _TIME, lambda row: _time(row.collate_ms), ">", role=_COLLATE),
-                Column("waiting", _TIME, lambda row: _time(row.wait_ms), ">"),
-                Column("hand over", _TIME, lambda row: _time(row.hand_over_ms), ">"),
-            ][:times]
-        ),
+            time("items", "items_ms", _ITEMS),
+            time("collate", "collate_ms", _COLLATE),
+            time("waiting", "wait_ms"),
+            time("hand over", "hand_over_ms"),
+        )[:times],
         Column("  hottest line", rest + 2, lambda row: line("  ", *_doing(row, spot, max(rest - spot, 0)))),
     )
-
-
-def _time(value_ms: float | None) -> tuple[str, str]:
-    return ms(value_ms), "text" if value_ms else "dim"
 
 
 def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
@@ -233,26 +208,20 @@ def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
 
 def _waits_for(worker: LoaderWorkerRow) -> str:
     """``waits for the trainer``; empty for a worker that is mostly busy, and for the training process itself."""
-    items, collate, wait, hand_over = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
-    if worker.ended or items is None or collate is None or wait is None or hand_over is None:
+    times = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
+    known = [time_ms for time_ms in times if time_ms is not None]
+    if worker.ended or len(known) < len(times):
         return ""
-    span = items + collate + wait + hand_over
-    if wait > MOST * span:
-        return "waits for the trainer"
-    return "hands its batches over" if hand_over > MOST * span else ""
+    *_, wait, hand_over = (time_ms > MOST * sum(known) for time_ms in known)
+    return "waits for the trainer" if wait else "hands its batches over" if hand_over else ""
 
 
-def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
+def _gauge(worker: LoaderWorkerRow, width: int) -> Line:
     """Items, collate and waiting as parts of one bar."""
-    busy = worker.busy_ratio or 0.0
+    busy, items_ms, collate_ms = worker.busy_ratio or 0.0, worker.items_ms or 0.0, worker.collate_ms or 0.0
     filled = min(max(round(busy * width), 1 if busy else 0), width)
-    items_ms, collate_ms = worker.items_ms or 0.0, worker.collate_ms or 0.0
     collate = round(filled * collate_ms / (items_ms + collate_ms)) if collate_ms else 0
-    return (
-        Span("━" * (filled - collate), _ITEMS),
-        Span("━" * collate, _COLLATE),
-        Span("─" * (width - filled), "track"),
-    )
+    return line(("━" * (filled - collate), _ITEMS), ("━" * collate, _COLLATE), ("─" * (width - filled), "track"))
 
 
 _MEANS = ("busy_ratio", "batches_per_s", "items_ms", "collate_ms", "wait_ms", "hand_over_ms", "cpu_ratio")
