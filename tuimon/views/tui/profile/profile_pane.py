@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -40,22 +41,25 @@ class Scope(NamedTuple):
     role: str  # of the thread, for the user: "main", "worker 0"
     level: ScopeLevel = "thread"
 
-    @property
-    def kind(self) -> str:
-        """The role without its number: ``worker``."""
-        return role_kind(self.role)
+    @classmethod
+    def of(cls, row: ThreadRow | None, session: Session) -> Scope:
+        """This thread; without one, the training thread."""
+        if row is not None:
+            return cls(row.pid, row.tid, row.role or row.name)
+        pid = session.trainer()
+        tid = session.stacks[pid].tid
+        return cls(pid, tid, "main" if tid == pid else "training")
 
     def threads(self, session: Session) -> list[tuple[int, int]]:
         """(pid, tid) of the selected threads."""
-        match self.level:
-            case "thread":
-                return [(self.pid, self.tid)]
-            case "process":
-                return _sampled(session, [self.pid])
-            case "role":
-                return [(row.pid, row.tid) for row in session.shown().threads() if row.kind == self.kind]
-            case "run":
-                return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
+        view, pids = session.shown(), [self.pid]
+        if self.level == "thread":
+            return [(self.pid, self.tid)]
+        if self.level == "role":
+            return [(row.pid, row.tid) for row in view.threads() if row.kind == role_kind(self.role)]
+        if self.level == "run":
+            pids = [process.pid for process in session.processes()] or pids
+        return [(pid, tid) for pid in pids for tid in view.of(pid).sampled_tids(now=True)]
 
     def samples(self, session: Session) -> Samples:
         """The selected threads' samples; outside the training processes the phase is "none"."""
@@ -65,14 +69,25 @@ class Scope(NamedTuple):
             found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
         return Samples.joined(found)
 
+    def wider(self, session: Session) -> Scope:
+        """The next level that can select more; after the last one, the thread again."""
+        alone: set[ScopeLevel] = {"role"} if len(self._replace(level="role").threads(session)) < 2 else set()
+        alone |= {"run"} if len(session.processes()) < 2 else set()
+        levels = [level for level in SCOPE_LEVELS if level not in alone or level == self.level]
+        return self._replace(level=levels[(levels.index(self.level) + 1) % len(levels)])
 
-def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
-    """The number of threads that share the role of the scope's thread."""
-    return sum(1 for row in rows if row.kind == scope.kind)
-
-
-def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    return [(pid, tid) for pid in pids for tid in session.shown().of(pid).sampled_tids(now=True)]
+    def text(self, session: Session) -> str:
+        """The owner of the samples: ``main · pid 4242``, ``all 4 worker threads``, ``process 4242``."""
+        match self.level:
+            case "thread":
+                is_main = self.tid == self.pid
+                return f"{self.role} · {'pid' if is_main else 'tid'} {own_id(self.pid if is_main else self.tid)}"
+            case "role":
+                return f"all {len(self.threads(session))} {role_kind(self.role)} threads"
+            case "process":
+                return f"process {own_id(self.pid)}"
+            case "run":
+                return "the whole run"
 
 
 #: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.
@@ -88,13 +103,13 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     rows = session.shown().threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.stacks[pid].tid)]
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
-    most, blamed_row = 0, None
-    for row in (*training, *workers):
-        lines = Scope(row.pid, row.tid, row.role).samples(session).table().lines
-        passed = sum(each.total for each in lines if each.place[:2] == where[:2])
-        if passed > most:
-            most, blamed_row = passed, row
-    return (blamed_row, where) if blamed_row is not None else None
+
+    def passed(row: ThreadRow) -> int:
+        lines = Scope.of(row, session).samples(session).table().lines
+        return sum(each.total for each in lines if each.place[:2] == where[:2])
+
+    most, row = max(((passed(row), row) for row in (*training, *workers)), key=itemgetter(0), default=(0, None))
+    return (row, where) if row is not None and most else None
 
 
 #: Costly work is due again after this many times its CPU time, so that it takes at most 4 % of a core.
@@ -102,10 +117,7 @@ _REST_FACTOR = 25
 #: CPU time from which work counts as costly.
 _REST_ABOVE_S = 0.02
 Mode = Literal["lines", "tree"]
-MODES: tuple[tuple[str, Mode, str], ...] = (
-    ("h", "lines", "Hot lines"),
-    ("c", "tree", "Call tree"),
-)
+MODES: dict[Mode, str] = {"lines": "h Hot lines", "tree": "c Call tree"}
 #: The phases that the samples of a training thread always divide into; evaluation where there is any.
 FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "eval"))
 
@@ -119,11 +131,12 @@ def filters(samples: Samples) -> tuple[str | None, ...]:
 def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
     """The names of the two views, the current one marked; at the right the threads and the number of their samples."""
     spans: list[Span] = []
-    for key, name, title in MODES:
-        if name == mode:
-            spans += [Span(f" {key} {title} ", "key badge"), Span(" ")]
-        else:
-            spans += [Span(f" {key}", "key bold"), Span(f" {title} ", "dim"), Span(" ")]
+    for name, title in MODES.items():
+        key, words = title.split(" ", 1)
+        tab = (
+            line((f" {title} ", "key badge")) if name == mode else line((f" {key}", "key bold"), (f" {words} ", "dim"))
+        )
+        spans += [*tab, Span(" ")]
     many = line((f"  {count(samples)} samples", "dim")) if width >= 90 else ()
     right = (Span("t ", "key bold"), Span(plain(who), "strong"), *many)
     return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
@@ -157,34 +170,17 @@ def _choice(samples: Samples, name: str | None, part: str | None, *, tight: bool
     return [Span(f" {text}", role), Span(f"{share} ", "dim"), after]
 
 
-def who_text(scope: Scope, alike: int) -> str:
-    """The owner of the samples: ``main (pid 4242)``, ``all 4 workers``, ``process 4242``, ``the whole run``."""
-    match scope.level:
-        case "thread":
-            where = f"pid {own_id(scope.pid)}" if scope.tid == scope.pid else f"tid {own_id(scope.tid)}"
-            return f"{scope.role} · {where}"
-        case "role":
-            return f"all {alike} {scope.kind} threads"
-        case "process":
-            return f"process {own_id(scope.pid)}"
-        case "run":
-            return "the whole run"
-
-
 def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
     """The reason why there is nothing to show, and a key to press."""
-    if samples.total and phase is not None and not any(name != "none" for name in samples.phases):
+    if not samples.total or phase is None:
+        why = "a thread without Python, one that sleeps all the time, or one not sampled yet"
+        whole = line("press ", ("t", "key bold"), " to see the whole process")
+        return [(), line(("no stack samples", "text")), line((why, "dim")), whole]
+    if all(name == "none" for name in samples.phases):
         why = "only the training threads have phases: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
-    if samples.total and phase is not None:
-        part = f"the range {plain(phase.removeprefix(RANGE))}" if phase.startswith(RANGE) else phase
-        return [(), line((f"no sample in {part}", "text"))]
-    return [
-        (),
-        line(("no stack samples", "text")),
-        line(("a thread without Python, one that sleeps all the time, or one not sampled yet", "dim")),
-        line("press ", ("t", "key bold"), " to see the whole process"),
-    ]
+    part = f"the range {plain(phase.removeprefix(RANGE))}" if phase.startswith(RANGE) else phase
+    return [(), line((f"no sample in {part}", "text"))]
 
 
 class _DutyCycle:
@@ -264,10 +260,8 @@ class ProfilePane(MovingPane[ProfileState]):
         The cursor goes to the line of ``place``; ``closeup`` reads the code around a line.
         """
         self._code = self._code or CodeAround(self, closeup, partial(self.redraw, force=True))
-        scope = _scope(row, session)
         if self.scope is None or (row is not None and (row.pid, row.tid) != (self.scope.pid, self.scope.tid)):
-            self.scope = scope
-            self.lines_view, self.tree_view = LinesView(), TreeView()
+            self._show(Scope.of(row, session))
         if place is not None:
             self.lines_view.pointed = place
         self.mode = mode
@@ -275,6 +269,9 @@ class ProfilePane(MovingPane[ProfileState]):
             self.redraw(force=True)
         else:
             self._refresh_from(session)
+
+    def _show(self, scope: Scope) -> None:
+        self.scope, self.lines_view, self.tree_view = scope, LinesView(), TreeView()
 
     def _refresh_from(self, session: Session) -> None:
         """Show the newest samples of the scope."""
@@ -291,17 +288,15 @@ class ProfilePane(MovingPane[ProfileState]):
     def collect(self, now: Parts, findings: Sequence[Finding]) -> ProfileState:
         """The samples of the scope; the same as before unless new ones came."""
         self._session = session = now.session
-        scope = self.scope or _scope(None, session)
+        scope = self.scope or Scope.of(None, session)
         pids = {pid for pid, _ in scope.threads(session)}
         made_from = (scope, session.exit, [spot.latest_s for pid, spot in session.stacks.items() if pid in pids])
         if self._samples is None or made_from != self._made_from:
             self._made_from = made_from
             self._samples = scope.samples(session)
         process = session.process(scope.pid)
-        alike = count_same_role(now.view.threads(), scope) if scope.level == "role" else 0
-        return ProfileState(
-            self._samples, who_text(scope, alike), bool(process and process.gpu_uuids), session.exit is not None
-        )
+        on_gpu = bool(process and process.gpu_uuids)
+        return ProfileState(self._samples, scope.text(session), on_gpu, session.exit is not None)
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         above, phase = self._above(state, width), self.phase
@@ -381,16 +376,9 @@ class ProfilePane(MovingPane[ProfileState]):
 
     def action_extent(self) -> None:
         """Change the scope: this thread, all threads of its role, its process, the whole run."""
-        if self.scope is None or self._session is None:
-            return
-        following = SCOPE_LEVELS[(SCOPE_LEVELS.index(self.scope.level) + 1) % len(SCOPE_LEVELS)]
-        if following == "role" and count_same_role(self._session.shown().threads(), self.scope) < 2:
-            following = "process"
-        if following == "run" and len(self._session.processes()) < 2:
-            following = "thread"
-        self.scope = self.scope._replace(level=following)
-        self.lines_view, self.tree_view = LinesView(), TreeView()
-        self._refresh_from(self._session)
+        if self.scope is not None and self._session is not None:
+            self._show(self.scope.wider(self._session))
+            self._refresh_from(self._session)
 
     def on_click(self, event: Click) -> None:
         """A click selects; a second one does what Enter does."""
@@ -399,11 +387,3 @@ class ProfilePane(MovingPane[ProfileState]):
         if self.view.rows.click(int(offset.y) - above - self.view.HEAD_LINES):
             self.action_enter()
         self.redraw(force=True)
-
-
-def _scope(row: ThreadRow | None, session: Session) -> Scope:
-    if row is not None:
-        return Scope(row.pid, row.tid, row.role or row.name)
-    pid = session.trainer()
-    tid = session.stacks[pid].tid
-    return Scope(pid, tid, "main" if tid == pid else "training")
