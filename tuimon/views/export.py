@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TextIO
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tuimon.code_origin import is_agent_file
 from tuimon.node_ids import id_on_node, own_id
@@ -138,97 +138,75 @@ class Selection(Struct, frozen=True):
         return self.from_s <= at_s <= self.until_s
 
 
-class ThreadProfile(Struct):
-    """The samples of one thread: stacks of frames, root first, and how often each was seen.
+class ThreadProfile(NamedTuple):
+    """The samples of one thread: its role and ids for people, and how often each stack of frames, root first, was seen.
 
-    ``of``: rank and node of its process, if there are several: ``rank 3 on node2``; ids are those on its node.
+    The name has rank and node of its process, if there are several: ``rank 3 on node2: main (7/7 python)``.
     """
 
-    pid: int
-    tid: int
-    role: str
     name: str
-    of: str = ""
-    stacks: list[tuple[tuple[Frame, ...], int]] = field(default_factory=list)
+    stacks: Sequence[tuple[Sequence[Frame], int]]
 
 
 def thread_profiles(records: Iterable[Record], selection: Selection) -> list[ThreadProfile]:
-    """The selected samples by thread, trainers' main threads first.
+    """The selected samples by thread, trainers' threads first.
 
     Only samples of training threads lie in phases and ranges: if one is selected, other threads are left out.
     """
-    gathered = _Gathered(records, selection)
-    out = []
-    for (pid, tid), counts in gathered.threads():
-        role = gathered.role(pid, tid)
-        trains = gathered.is_trainer_main(pid, tid)
+    session, gathered, roles = Session(), _Gathered(), dict[_Thread, str]()
+    early: list[Stacks] = []  # before the first step: imports and set-up, in no phase of a marked process
+    for record in records:
+        session.add(record)
+        if isinstance(record, Stacks) and selection.includes_time(record.t - session.start_s):
+            first_s = session.step_stats[record.pid].first_step_s
+            if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
+                early.append(record)
+            else:
+                gathered.merge(record, session)
+        if isinstance(record, Threads):
+            roles |= {(row.pid, row.tid): row.role for row in session.over("recent").of(record.pid).threads}
+    for window in early:
+        if window.pid not in session.step_stats:
+            gathered.merge(window, session)
+    trainers, found = session.trainers(), list[ThreadProfile]()
+    for (pid, tid), counts in sorted(gathered.counts.items(), key=lambda item: (item[0][0] not in trainers, item[0])):
+        trains, name = pid in trainers and tid == session.stacks[pid].tid, gathered.names[pid, tid]
+        role = roles.get((pid, tid), "main" if trains else name or "thread")  # as on the screen, if it is listed there
         if selection.role not in (None, role, role_kind(role)) or (selection.phase is not None and not trains):
             continue
-        title = title_of(gathered.session, pid)
-        profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
-        for node, count in _of_part(counts, selection.phase, gathered.session, pid):
+        stacks = []
+        for node, count in _of_part(counts, selection.phase, session, pid):
             own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without tuimon's hooks
-            profile.stacks.append((own or node.frames, count))
-        if profile.stacks:
-            out.append(profile)
-    return out
-
-
-def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:
-    if part is None:
-        return counts.items()
-    samples = session.stacks[pid].placed(counts)
-    name = part.removeprefix(RANGE)
-    if part in PHASES:
-        found = [sample for sample in samples if sample.phase == part]
-    else:
-        found = [sample for sample in samples if any(name in (at, at.rpartition("/")[2]) for at in sample.ranges)]
-    return ((sample.node, sample.count) for sample in found)
+            stacks.append((own or node.frames, count))
+        if stacks:
+            whose = ": ".join(filter(None, (title_of(session, pid), role)))
+            found.append(ThreadProfile(f"{whose} ({own_id(pid)}/{own_id(tid)} {name})", stacks))
+    return found
 
 
 class _Gathered:
-    """All samples of the selected time, merged by thread and stack."""
+    """Samples merged by thread and stack, and the threads' names."""
 
-    def __init__(self, records: Iterable[Record], selection: Selection) -> None:
-        self.session = Session()
+    def __init__(self) -> None:
         self.names: dict[_Thread, str] = {}
-        self._merged: dict[_Thread, _Counts] = {}
-        self._roles: dict[_Thread, str] = {}
-        early: list[Stacks] = []  # before the first step: imports and set-up, in no phase of a marked process
-        for record in records:
-            self.session.add(record)
-            if isinstance(record, Stacks) and selection.includes_time(record.t - self.session.start_s):
-                first_s = self.session.step_stats[record.pid].first_step_s
-                if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
-                    early.append(record)
-                else:
-                    self._merge(record)
-            if isinstance(record, Threads):
-                rows = self.session.over("recent").of(record.pid).threads
-                self._roles.update({(row.pid, row.tid): row.role for row in rows})
-        for window in early:
-            if window.pid not in self.session.step_stats:
-                self._merge(window)
+        self.counts: dict[_Thread, _Counts] = {}
 
-    def _merge(self, record: Stacks) -> None:
+    def merge(self, record: Stacks, session: Session) -> None:
         for stack in record.stacks:
-            counts = self._merged.setdefault((record.pid, stack.tid), Counter())
-            counts[self.session.trie.node(stack.frames)] += stack.count
+            counts = self.counts.setdefault((record.pid, stack.tid), Counter())
+            counts[session.trie.node(stack.frames)] += stack.count
             self.names[record.pid, stack.tid] = stack.thread
 
-    def threads(self) -> list[tuple[_Thread, _Counts]]:
-        """Each thread's samples, trainers' threads first."""
-        trainers = self.session.trainers()
-        return sorted(self._merged.items(), key=lambda item: (item[0][0] not in trainers, item[0]))
 
-    def is_trainer_main(self, pid: int, tid: int) -> bool:
-        """True if this is the training thread of a trainer."""
-        return pid in self.session.trainers() and tid == self.session.stacks[pid].tid
-
-    def role(self, pid: int, tid: int) -> str:
-        """The role as shown on the screen; the thread's name if no Threads record lists the thread."""
-        unlisted = "main" if self.is_trainer_main(pid, tid) else self.names[pid, tid] or "thread"
-        return self._roles.get((pid, tid), unlisted)
+def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[StackNode, int]]:
+    """The stacks of a phase or a range; all without one."""
+    if part is None:
+        return counts.items()
+    samples, name = session.stacks[pid].placed(counts), part.removeprefix(RANGE)
+    if part in PHASES:
+        return [(sample.node, sample.count) for sample in samples if sample.phase == part]
+    inside = (each for each in samples if any(name in (at, at.rpartition("/")[2]) for at in each.ranges))
+    return [(sample.node, sample.count) for sample in inside]
 
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -238,21 +216,16 @@ def speedscope(
     records: Iterable[Record], selection: Selection, name: str, exporter: str
 ) -> dict[str, Any]:  # Any: JSON
     """The whole file as JSON values. Samples are merged per stack: order within a thread is by weight, not by time."""
-    index: dict[tuple[str, str, int], int] = {}
-    frames: list[dict[str, Any]] = []  # Any: JSON
+    index: dict[tuple[str, str, int], int] = {}  # of each frame in the file's list
 
     def number(frame: Frame) -> int:
-        key = (frame.function, frame.file, frame.line)
-        if key not in index:
-            index[key] = len(frames)
-            frames.append({"name": frame.function, "file": frame.file, "line": frame.line})
-        return index[key]
+        return index.setdefault((frame.function, frame.file, frame.line), len(index))
 
     def profile(thread: ThreadProfile) -> dict[str, Any]:  # Any: JSON
         ordered = sorted(thread.stacks, key=lambda item: -item[1])
         return {
             "type": "sampled",
-            "name": f"{thread.of}{': ' if thread.of else ''}{thread.role} ({thread.pid}/{thread.tid} {thread.name})",
+            "name": thread.name,
             "unit": "none",
             "startValue": 0,
             "endValue": sum(count for _, count in ordered),
@@ -266,18 +239,17 @@ def speedscope(
         "name": name,
         "exporter": exporter,
         "activeProfileIndex": 0,
-        "shared": {"frames": frames},
+        "shared": {"frames": [{"name": name, "file": file, "line": line} for name, file, line in index]},
         "profiles": profiles,
     }
 
 
 def collapsed(records: Iterable[Record], selection: Selection) -> Iterator[str]:
     """One line a stack, threads merged, most samples first."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for thread in thread_profiles(records, selection):
         for stack, count in thread.stacks:
             # ";" separates frames and the last space separates the count
-            line = ";".join(plain(f"{at.function} ({at.file}:{at.line})").replace(";", ":") for at in stack)
-            counts[line] = counts.get(line, 0) + count
+            counts[";".join(plain(f"{at.function} ({at.file}:{at.line})").replace(";", ":") for at in stack)] += count
     for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield f"{line} {count}"
