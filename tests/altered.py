@@ -9,6 +9,8 @@ from msgspec import structs
 
 from tests.recorded_logs import log_path
 from tuimon.records import (
+    CollectiveCount,
+    CollectiveCounts,
     Gpu,
     GpuPhase,
     GpuProcess,
@@ -92,6 +94,22 @@ def stream_idle(ratio: float) -> Alters:
     )
 
 
+def counted(*collectives: CollectiveCount, steps: int = 4) -> Alters:
+    """Torch's flight recorder was read in the first rank, five seconds into the run."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        rank, begun_s = None, None
+        for each in records:
+            yield each
+            rank = each.pid if isinstance(each, Process) and each.rank == 0 else rank
+            begun_s = each.t if begun_s is None else begun_s
+            if rank is not None and each.t - begun_s >= 5.0:
+                yield CollectiveCounts(t=each.t, pid=rank, steps=steps, collectives=[*collectives], pause_ms=10.0)
+                rank = None
+
+    return alters
+
+
 def below_python(**shares: int) -> Alters:
     """What training threads run, in percent of their samples; libraries by their names, of which ``_`` is a space."""
     rows = [(name.replace("_", " "), "backward", samples) for name, samples in shares.items()]
@@ -156,6 +174,8 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "copies_over_c2c": (COPYING, (UNCOUNTED, gpus(c2c=True))),
     "few_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=5, pcie_width=16))),
     "slow_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=1, pcie_width=2))),
+    "counted_collectives": ("big_gradients", (counted(CollectiveCount("all_reduce", 12, 300 << 20, 40 << 20)),)),
+    "counted_waits": ("slow_rank", (counted(CollectiveCount("all_reduce", 4, 4 << 20, 1 << 20)),)),
     "polls_in_the_driver": ("queue_full", (below_python(CUDA_driver=97, torch=3),)),
     "computes_in_backward": ("queue_full", (below_python(torch=80, CUDA_driver=20),)),
     "launches_from_python": ("h100_amp_on_a_small_model", (below_python(interpreter=55, torch=25, CUDA_driver=20),)),

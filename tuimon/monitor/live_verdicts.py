@@ -17,6 +17,8 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.window_lengths import LONGEST_S
 
 EVERY_S = 1.0
+#: Rules about ranks that wait for each other.
+_OF_RANKS = ("straggler_rank", "comm_bound")
 
 
 class LiveVerdicts:
@@ -52,6 +54,8 @@ class LiveVerdicts:
             chosen = session.chosen or late
             self._table.sampled_first = chosen if isinstance(chosen, int) else None
             self._table.focus = frozenset(pid for pid in (late, session.trainer()) if isinstance(pid, int))
+            waits = any(finding.rule in _OF_RANKS for finding in findings)
+            self._table.wants_collectives = frozenset(session.group_of(session.trainer()) if waits else ())
             self._table.suspicion = suspicion(session)
         self._every_s = max(EVERY_S, min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S))
         return findings

@@ -82,6 +82,23 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
     pause_ms: Amount | None = None  # how long the training waited for these figures
 
 
+class CollectiveCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Collectives of one kind over some steps: ``[name, calls, bytes, largest_bytes]``."""
+
+    name: str  # "all_reduce"
+    calls: Count
+    bytes: Count | None = None  # of all calls, the larger of input and output each; None if its number type is unknown
+    largest_bytes: Count | None = None  # of the largest call
+
+
+class CollectiveCounts(Record, frozen=True, kw_only=True, tag="collective_counts"):
+    """The collectives of a rank over some steps, by torch's flight recorder, the largest first."""
+
+    steps: Count  # updates of the parameters
+    collectives: Annotated[list[CollectiveCount], LISTED]
+    pause_ms: Amount | None = None  # how long the training waited for these figures
+
+
 class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An operator or a kernel in a trace, summed over its steps: ``[name, phase, count, total_ns, gpu_ns, where]``.
 

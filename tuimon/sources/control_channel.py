@@ -51,6 +51,7 @@ WORK = {
     Command.MEMORY: "record the allocator's history",
     Command.WITHDRAW: "remove its hooks",
     Command.HOLD: "keep its hooks as long as tuimon runs",
+    Command.COLLECTIVES: "count its collectives",
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0

@@ -67,6 +67,8 @@ class ProcessTable:
         self.sampling_ratio: float | None = None
         #: that the allocator's history of the next steps is to be recorded; the source that does so takes it back
         self.wants_memory = False
+        #: the ranks of a training in which some wait for others: the collectives of one are to be counted
+        self.wants_collectives: frozenset[int] = frozenset()
         #: the standstill whose stacks are to be taken, once; None while the training goes on
         self.suspicion: Suspicion | None = None
         if self.root_start_ticks is not None:

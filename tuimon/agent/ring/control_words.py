@@ -50,6 +50,7 @@ class Command(IntEnum):
     MEMORY = 2  # record the allocator's history; argument: for how many steps
     WITHDRAW = 3  # undo all hooks
     HOLD = 4  # undo all hooks once the monitor is gone; argument 0: they stay
+    COLLECTIVES = 5  # count the collectives that torch has recorded; argument: of how many steps
 
 
 class State(IntEnum):

@@ -9,7 +9,14 @@ from tuimon.diagnosis.evidence.data import DataEvidence
 from tuimon.diagnosis.evidence.gpu import GpuEvidence, GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.process import ProcessEvidence
-from tuimon.diagnosis.evidence.ranks import Exchange, chosen_ranks, exchanges, on_gpu_clock
+from tuimon.diagnosis.evidence.ranks import (
+    Exchange,
+    StepCollective,
+    chosen_ranks,
+    exchanges,
+    on_gpu_clock,
+    step_collectives,
+)
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.native_code import CodeKind, NativeUse
@@ -135,6 +142,13 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     def exchanges(self) -> dict[int, Exchange]:
         """The time that these GPUs spend exchanging gradients."""
         return exchanges(self.compared_gpus)
+
+    @cached_property
+    def collectives(self) -> tuple[StepCollective, ...]:
+        """The collectives of a step, of the first rank in which torch's flight recorder was read; empty without."""
+        counts, stats = self.view.session.collective_counts, self.stats
+        known = next((counts[row.pid] for row in self.ranks if row.pid in counts), None)
+        return step_collectives(known, stats.updates / stats.total if stats.updates and stats.total else 1.0)
 
     @property
     def exchange(self) -> Exchange | None:

@@ -19,11 +19,12 @@ from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import node_of
-from tuimon.records import PASSES
+from tuimon.records import PASSES, CollectiveCounts
 from tuimon.session.gpu_time import TimedExchange
 from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
+from tuimon.text import size_text
 from tuimon.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 
 BACKWARD_PER_FORWARD = Threshold(
@@ -48,6 +49,8 @@ ALIKE_SMS = Threshold(
     "largest ratio between the multiprocessors that two ranks keep busy with the same code",
     "our choice: beyond it, the ranks do different work",
 )
+#: Collectives of one kind have one size if the largest is at most this many times the mean: our choice.
+ALIKE_BYTES = 1.1
 #: Steps of two ranks that are further apart than this part of a step are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
@@ -218,6 +221,41 @@ def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[li
 
 def _others(values: Sequence[float], but: int) -> float:
     return median(value for n, value in enumerate(values) if n != but)
+
+
+class StepCollective(Struct, frozen=True, gc=False):
+    """Collectives of one kind in a mean step."""
+
+    name: str  # "all_reduce"
+    calls: float
+    bytes: float | None  # of all these calls
+    largest_bytes: int | None  # of the largest one
+
+    @property
+    def text(self) -> str:
+        """``all_reduce of 25 MiB, 4 a step``; ``of up to 25 MiB`` if the calls differ in size."""
+        size = ""
+        if self.bytes and self.largest_bytes:
+            differ = self.largest_bytes > ALIKE_BYTES * self.bytes / self.calls
+            size = f" of {'up to ' if differ else ''}{size_text(self.largest_bytes)}"
+        return f"{self.name}{size}, {self.calls:.1f}".removesuffix(".0") + " a step"
+
+
+def step_collectives(counts: CollectiveCounts | None, updates: float) -> tuple[StepCollective, ...]:
+    """The collectives of a step of so many updates, those with most bytes first; empty if they were not counted."""
+    if counts is None:
+        return ()
+    per_step = updates / max(1, counts.steps)
+    return tuple(
+        StepCollective(
+            each.name,
+            each.calls * per_step,
+            each.bytes * per_step if each.bytes is not None else None,
+            each.largest_bytes,
+        )
+        for each in counts.collectives
+        if each.calls
+    )
 
 
 class Exchange(Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ from tuimon.session.stacks.activity import WAITS, outer_calls
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
-from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL
+from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TRACE
 from tuimon.torch_code import model_division
 
 #: How to make an exchange cheaper when there are as many exchanges.
@@ -41,11 +41,20 @@ _FEWER_RANKS = (
 )
 
 
-#: For a loop that calls ``all_reduce`` itself, once for each tensor.
+#: For a loop that calls ``all_reduce`` itself: in any case, and if it makes many such calls.
+_WHILE_COMPUTING = (
+    "let DistributedDataParallel exchange the gradients instead of {}: it joins them into buckets and exchanges these"
+    " during backward"
+)
 _AT_ONCE = (
     "exchange all gradients at {} by one call, as one flat tensor; or let DistributedDataParallel do it, which joins"
     " them into buckets and exchanges these during backward"
 )
+#: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
+#: gradients, it may average a loss.
+_SEVERAL = 2.0
+#: At most this many collectives are named.
+_COLLECTIVES = 2
 
 
 class Communication(Struct, frozen=True, gc=False):
@@ -97,7 +106,8 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         part = Interval.around(least.share, UNSURE) if whole else NONE
         model = host_model(evidence)._replace(claimed=Interval.around(part.middle))
         by_hand = least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source)
-        action = _AT_ONCE.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
+        advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
+        action = advice.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
         less, own = Change("communication", 0.0), model.own_part(part)
         fix = model.fix(action, less, own, changes_training=not by_hand)
         fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
@@ -114,9 +124,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             fix = fix.by_up_to(most.high if most is not None else None)
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
+    collectives = _collectives(evidence)
     debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, the gain of a change is unknown
     return verdict(
-        headline,
+        ": ".join((headline, *collectives.values())),
         debugging or fix,
         share=least.share,
         at=least.hot,
@@ -125,9 +136,30 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": ranks,
+            **collectives,
             **figures,
         },
     )
+
+
+def _exchanges_many(evidence: Evidence) -> bool:
+    """True if a step makes many ``all_reduce``: as counted, or else by a loop around it in a function of its own."""
+    for each in evidence.collectives:
+        if each.name == "all_reduce" and each.bytes and each.largest_bytes:
+            return each.bytes >= _SEVERAL * each.largest_bytes
+    training = evidence.samples.where(phase="backward").through
+    calls = evidence.samples.where(doing="ranks").where(
+        lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
+    )
+    return calls.total >= MIN_SAMPLES
+
+
+def _collectives(evidence: Evidence) -> dict[str, str]:
+    """The largest collectives of a step, as evidence; empty if they are unknown."""
+    known = evidence.collectives
+    most = max((each.bytes or 0.0 for each in known), default=0.0)
+    named = [each.text for each in known if (each.bytes or 0.0) >= TRACE * most][:_COLLECTIVES]
+    return {"collectives": "; ".join(named)} if named else {}
 
 
 def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
@@ -226,6 +258,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             "phase": late.phase,
             "longer_ms": longer_ms,
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
+            **_collectives(evidence),
         },
     )
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, thread
+from tuimon.records import CollectiveCount, CollectiveCounts, Frame
 
 LINES = frames(
     ("train.py", 40, "main", "loss = model(x)", True),
@@ -18,12 +19,12 @@ LINES = frames(
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
 
 
-def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, **facts):
+def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, more=(), **facts):
     """Ranks of like steps; ``of_each``: CPU of the training thread, run-queue delay."""
     session = session_of(header(cpu_count=8), LINES)
     for pid, (cpu, delay) in enumerate(of_each, 100):
         extend(session, rank(pid - 100, of=world_size, **facts), loop(11, phases, pid=pid))
-        extend(session, stacks(11, *counted, pid=pid), thread(11, cpu, delay, pid=pid))
+        extend(session, more, stacks(11, *counted, pid=pid), thread(11, cpu, delay, pid=pid))
     return by_rule(session)
 
 
@@ -50,8 +51,48 @@ def test_collectives_that_the_loop_calls_are_named():
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases)["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)
     assert finding.share_of_step == pytest.approx(0.2)
-    assert "main() train.py:44 by one call" in finding.action and "no_sync()" not in finding.action
+    assert "instead of main() train.py:44" in finding.action and "no_sync()" not in finding.action
     assert not finding.best.changes_training
+
+
+LOOP = frames(Frame("train.py", 60, "average", "dist.all_reduce(p.grad)", user=True, loop=True), first=90)
+
+
+@pytest.mark.parametrize(
+    ("calls", "stack", "at_once"),
+    [
+        (16, [4, 5], True),  # as the recorder counts them, of a step of four
+        (4, [4, 5], False),
+        (0, [4, 90, 5], True),  # in a loop of a function of its own
+        (0, [4, 5], False),  # the loop around it may be the training's
+        (4, [4, 90, 5], False),
+    ],
+)
+def test_one_exchange_instead_of_many_is_advised_where_there_are_many(calls, stack, at_once):
+    counted, phases = (([0, 1], 30), ([2, 3], 50), (stack, 20)), {"forward": 30, "backward": 50, "other": 20}
+    row = CollectiveCount("all_reduce", calls, calls << 20, 1 << 20)
+    more = [LOOP, *([CollectiveCounts(t=11, pid=100, steps=4, collectives=[row])] if calls else [])]
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=more)["comm_bound"]
+    assert ("by one call, as one flat tensor" in finding.action) is at_once
+    assert "DistributedDataParallel" in finding.action
+    assert finding.evidence.get("collectives") == (f"all_reduce of 1 MiB, {calls // 4} a step" if calls else None)
+
+
+@pytest.mark.parametrize(
+    ("counted", "text"),
+    [
+        ([CollectiveCount("all_reduce", 12, 300 << 20, 40 << 20)], "all_reduce of up to 40 MiB, 3 a step"),
+        ([CollectiveCount("all_gather", 2, 2 << 20, 1 << 20)], "all_gather of 1 MiB, 0.5 a step"),
+        ([CollectiveCount("send", 8)], "send, 2 a step"),
+        ([CollectiveCount("reduce_scatter", 4, 4 << 20, 1 << 20), CollectiveCount("all_reduce", 4, 16, 4)],
+         "reduce_scatter of 1 MiB, 1 a step"),
+        ([CollectiveCount("all_reduce", 4, 4 << 20, 1 << 20), CollectiveCount("all_gather", 8, 2 << 20, 1 << 18)],
+         "all_reduce of 1 MiB, 1 a step; all_gather of 256 KiB, 2 a step"),
+    ],
+)  # fmt: skip
+def test_the_collectives_are_named_with_their_size_and_number(counted, text):
+    more = [CollectiveCounts(t=11, pid=100, steps=4, collectives=counted)]
+    assert ranks((0.55, 0.0), (0.65, 0.0), more=more)["comm_bound"].evidence["collectives"] == text
 
 
 def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
