@@ -148,7 +148,7 @@ def _in_steps(own: ProcessView) -> RunState:
     doing, doing_for_s = f"in {phase}" if phase is not None else None, latest.open_for_s
     # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
     since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
-    place = sampled.threads.place_in(own.tid, phase, since_s)
+    place = sampled.threads.place_of(own.tid, phase, since_s)
     compiling_since_s = sampled.spent.compiling_since_s
     if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
         doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -67,7 +66,7 @@ class Windows:
         self._outside: deque[tuple[Span, float]] = deque(maxlen=64)  # of steps, with the share (0..1) outside the loop
         self.begin_s = -math.inf  # when the loop began, as far as is known
         self._latest_s = -math.inf  # when the latest window began
-        self._until_s = math.inf  # when the last step ended, once one has
+        self._until_s = -math.inf  # when the last step ended
         #: When the loop came to its latest boundary, where markers show that it stands since then.
         self.boundary_s = math.inf
         self._longest_s = 0.0  # between windows that show the loop, if only samples do
@@ -88,8 +87,7 @@ class Windows:
 
     def end_steps(self, t: float) -> None:
         """Markers show that steps, or an evaluation within one, have ended at this moment."""
-        self._longest_s, self._sampled = 0.0, 0
-        self._end(t)
+        self._longest_s, self._sampled, self._until_s = 0.0, 0, max(self._until_s, t)
 
     def add_unmarked(self, window: Window, sampled: int, shown: int) -> None:
         """A window of a process without markers, with the number of training samples that show the loop."""
@@ -97,27 +95,21 @@ class Windows:
         if not shown:
             return
         self._sampled, self._shown, self._sampled_since = self._sampled + self._sampled_since, self._shown + shown, 0
-        if self._until_s < math.inf:
+        if self._until_s > -math.inf:
             self._longest_s = max(self._longest_s, window.begin_s - self._until_s)
-        self._end(window.t)
-
-    def _end(self, t: float) -> None:
-        self._until_s = t if self._until_s == math.inf else max(self._until_s, t)
+        self._until_s = max(self._until_s, window.t)
 
     def leave_out_before(self, t: float) -> None:
         self.begin_s = t
-        self._drop(lambda row: row.begin_s < t)
+        for own in self._threads.values():
+            own.drop(lambda row: row.begin_s < t)
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the time in which the program was outside its loop, by a window of steps."""
-        begin_s = record.t - record.window_s
-        ratio = min(1.0, (record.outside_s or 0.0) / record.window_s) if record.window_s else 0.0
-        self._outside.append((Span(begin_s, record.t), ratio))
-        self._drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
-
-    def _drop(self, is_dropped: Callable[[Stretch], bool]) -> None:
+        begin_s, outside_s = record.t - record.window_s, min(record.window_s, record.outside_s or 0.0)
+        self._outside.append((Span(begin_s, record.t), outside_s / record.window_s if record.window_s else 0.0))
         for own in self._threads.values():
-            own.drop(is_dropped)
+            own.drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
     def _is_outside(self, begin_s: float, end_s: float) -> bool:
         """True if the program was outside for at least half of a window, assuming an even spread."""
@@ -129,7 +121,7 @@ class Windows:
     @property
     def step_is_long(self) -> bool:
         """True if the step under way has lasted long."""
-        if self._shown * self._sampled_since < _EXPECTED * self._sampled:
+        if math.isinf(self._until_s) or self._shown * self._sampled_since < _EXPECTED * self._sampled:
             return False
         return self._latest_s - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
 
@@ -165,7 +157,7 @@ class ProcessStacks:
         self._unmarked = UnmarkedSteps()
         self._facts: frozenset[Fact] = frozenset()
         self._turn = pid  # windows count from the pid on, so that processes take turns
-        self._answers: dict[tuple[int, Span, bool], Samples] = {}  # since something has changed
+        self._answers: dict[tuple[object, ...], Samples] = {}  # by all that they depend on, since the latest windows
         self._seen = Seen((), self._passes)
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
@@ -198,7 +190,7 @@ class ProcessStacks:
         self._turn += 1
         is_due = self._turn % every == 0
         self._answers = (
-            {} if is_due else {key: found for key, found in self._answers.items() if key[1:] == (RECENT, False)}
+            {} if is_due else {key: one for key, one in self._answers.items() if key[1:3] == (RECENT, False)}
         )
 
     def _find_steps(self, window: Window, cycles: int | None) -> None:
@@ -210,44 +202,34 @@ class ProcessStacks:
         self.doing = doing_after(self.doing, window, self.pid)
         had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(window, cycles, self.tid)
-        if tid is None:
-            if self.forward_only and not was_forward_only:
-                self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
-            return
-        if self._facts.isdisjoint(("steps", "training")):  # else markers have shown it
-            self._note_training_thread(tid)
-        if not had_begun:
+        if tid is not None and self._facts.isdisjoint(("steps", "training")):  # else markers have shown it
+            self.tid = tid
+        if tid is not None and not had_begun:
             self.leave_out_before(max(self.begin_s, window.t if is_mixed else window.begin_s))
+        elif tid is None and self.forward_only and not was_forward_only:
+            self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
 
     def add_steps(self, record: Steps, *, has_loop: bool) -> None:
         """Fold what markers show in a window; ``has_loop``: whether they have shown a loop so far."""
-        if has_loop:
-            self._note_training_thread(record.tid or record.pid)
-            self._end_steps(record)
+        if has_loop:  # steps have ended, or an evaluation within the step under way
+            self.tid = record.tid or record.pid
+            self.spent.end_steps(record)
+            shown: dict[Fact, bool] = {
+                "markers": True,
+                "steps": record.count > 0,
+                "training": record.backwards > 0 or record.updates > 0,
+                "optimizer": record.updates > 0,
+                "evaluation": record.eval_count > 0,
+            }
+            self.learn(*(fact for fact, is_shown in shown.items() if is_shown))
+            self._windows.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
+            if record.count or record.eval_count:
+                late_s = None if record.eval_count else record.last_step_s
+                self._windows.end_steps(record.t if late_s is None else late_s)
         if record.outside_s:
             self._windows.leave_out_outside(record)
             self._answers.clear()
-        if record.range_places:
-            self._ranges.add_places(record.range_places)
-            self._answers.clear()
-
-    def _end_steps(self, record: Steps) -> None:
-        """Steps have ended, or an evaluation within the step under way."""
-        was_long, end_s = self._windows.step_is_long, self._windows.end_s
-        self.spent.end_steps(record)
-        shown: dict[Fact, bool] = {
-            "markers": True,
-            "steps": record.count > 0,
-            "training": record.backwards > 0 or record.updates > 0,
-            "optimizer": record.updates > 0,
-            "evaluation": record.eval_count > 0,
-        }
-        self.learn(*(fact for fact, is_shown in shown.items() if is_shown))
-        self._windows.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
-        if record.count or record.eval_count:
-            self._windows.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
-        if (was_long, end_s) != (self._windows.step_is_long, self._windows.end_s):
-            self._answers.clear()
+        self._ranges.add_places(record.range_places)
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
@@ -257,14 +239,7 @@ class ProcessStacks:
         self._answers.clear()
 
     def learn(self, *facts: Fact) -> None:
-        if not self._facts.issuperset(facts):
-            self._facts = self._facts.union(facts)
-            self._answers.clear()
-
-    def _note_training_thread(self, tid: int) -> None:
-        if tid != self.tid:
-            self.tid = tid
-            self._answers.clear()
+        self._facts |= {*facts}
 
     # ---- what is known of the loop
 
@@ -306,10 +281,9 @@ class ProcessStacks:
 
         ``now``: later samples as well. Off the training thread only boundaries show a phase, else it is "none".
         """
-        tid = self.tid if tid is None else tid
-        key = tid, span, now
+        tid, within = self.tid if tid is None else tid, span if now else self._until_end(span)
+        key = tid, span, now, within, self.tid, self._facts, self._ranges.number
         if key not in self._answers:
-            within = span if now else self._until_end(span)
             own = self._windows.of(tid)
             counts, known = own.counts(within), own.over(within)
             rows = (
@@ -339,7 +313,7 @@ class ProcessStacks:
         """These samples of the training thread, by all that is known of its loop."""
         facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
         found = placed(counts, facts, self._seen)
-        if not self._ranges.paths:
+        if not self._ranges.number:
             return found
         return tuple(replace(sample, ranges=self._ranges.ranges_of(sample.node.frames)) for sample in found)
 
@@ -384,18 +358,17 @@ class LatestStacks:
         """Python's name of a thread; None for native threads, and before any sample."""
         return self._names.get(tid)
 
-    def place_of(self, tid: int) -> Place | None:
-        """``place_in`` for any phase; None for a window that began before the steps."""
-        return self.place_in(tid, None, self.begin_s)
+    def place_of(self, tid: int, phase: str | None = None, since_s: float | None = None) -> Place | None:
+        """The place where a thread was most often in the latest window, while in the phase that markers show now.
 
-    def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
-        """The place where a thread was most often in the latest window while in the phase that markers show now.
-
-        None if no stack of the window may be of that phase, or the window began before ``since_s``.
+        None if no stack of the window may be of that phase, or the window began before the steps, or ``since_s``.
         """
-        if self._latest is None or self._latest.begin_s < since_s:
+        if self._latest is None or self._latest.begin_s < (self.begin_s if since_s is None else since_s):
             return None
-        own = {node: n for node, n in self._counts(tid).items() if phase is None or _may_be_in(phase, node)}
+        own = self._counts(tid)
+        if phase is not None:  # between boundaries and outside updates a stack need not show it
+            may_be = {phase} if phase in UPDATES else {phase, "forward", "rest"}
+            own = {node: n for node, n in own.items() if node.boundary in may_be}
         return place_of(max(own, key=own.__getitem__).frames) if own else None
 
     def stack_of(self, tid: int) -> LatestStack | None:
@@ -417,23 +390,12 @@ class LatestStacks:
         return self._latest.counts.get(tid, {}) if self._latest is not None else {}
 
 
-def _may_be_in(phase: str, node: StackNode) -> bool:
-    """True if a stack may belong to a phase: it shows the phase, except between boundaries and outside updates."""
-    return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)
-
-
-# ---- user ranges
-
-
 class RangeJoin:
     """Finds the ranges of one process in which a stack lies, by their places."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[RangePlace]] = {}  # by path, outer ones before those inside them
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(self._places)
+        self.number = 0  # of places
 
     def add_places(self, places: Iterable[RangePlace]) -> None:
         for place in places:
@@ -441,31 +403,26 @@ class RangeJoin:
                 known = self._places.setdefault(place.path, [])
                 if place not in known and has_room(known, place):
                     known.append(place)
+                    self.number += 1
         self._places = dict(sorted(self._places.items()))
 
     def ranges_of(self, stack: Sequence[Frame]) -> tuple[str, ...]:
         """Paths of the ranges that a stack (root first) was sampled in, outer ones first.
 
-        A range holds a stack if one of its frames lies within the range's place, inside the range around it.
+        A range holds a stack if one of its frames lies within the range's place, inside the innermost known range
+        around it.
         """
         depths: dict[str, int] = {"": 0}  # path: the first frame within it
         for path, places in self._places.items():
-            outer = next((outer for outer in _around(path) if outer in self._places), "")  # the innermost known one
-            rest = range(depths.get(outer, len(stack)), len(stack))
-            depth = next((i for i in rest if any(_holds(place, stack[i]) for place in places)), None)
-            if depth is not None:
-                depths[path] = depth
+            outer = path.rpartition("/")[0]
+            while outer and outer not in self._places:
+                outer = outer.rpartition("/")[0]
+            for depth in range(depths.get(outer, len(stack)), len(stack)):
+                at = stack[depth]
+                if any(
+                    at.function == p.function and p.first <= at.line <= p.last and p.file.endswith(at.file)
+                    for p in places
+                ):
+                    depths[path] = depth
+                    break
         return tuple(depths)[1:]
-
-
-def _holds(place: RangePlace, frame: Frame) -> bool:
-    return (
-        place.first <= frame.line <= place.last and frame.function == place.function and place.file.endswith(frame.file)
-    )
-
-
-@lru_cache(maxsize=512)
-def _around(path: str) -> tuple[str, ...]:
-    """The paths around a path, innermost first."""
-    names = path.split("/")
-    return tuple("/".join(names[:length]) for length in range(len(names) - 1, 0, -1))

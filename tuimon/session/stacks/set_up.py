@@ -130,13 +130,9 @@ class UnmarkedSteps:
         tid = known if known in tids else None if self.have_begun else min(tids, default=None)
         if tid is not None:
             self.have_begun = True
-            if self._cycles is not None:
-                self._cycles = None if cycles is None else self._cycles + cycles
-        elif not self.have_begun:
-            self._add_batches(window, known)
-        return tid
-
-    def _add_batches(self, window: Window, known: int) -> None:
+            self._cycles = None if cycles is None or self._cycles is None else self._cycles + cycles
+        if self.have_begun:
+            return tid
         counts: Counter[str] = Counter()
         for node, n in window.counts.get(known, {}).items():
             if node.frames and not any(is_worker_loop(frame.file, frame.function) for frame in node.frames):
@@ -145,6 +141,7 @@ class UnmarkedSteps:
             self._fetching, self._fetching_since_s = Counter(), window.begin_s
         if self._fetching is not None:
             self._fetching += counts
+        return None
 
 
 def _trains(node: StackNode, is_known: bool) -> bool:
@@ -177,8 +174,9 @@ def doing_after(before: CurrentWork | None, window: Window, pid: int) -> Current
         counts[_doing(node)] += n
     if not counts:
         return before
-    ((words, place), _), *_ = counts.most_common(1)
-    goes_on = before is not None and _function(before.words, before.place) == _function(words, place)
+    words, place = max(counts, key=counts.__getitem__)
+    code = place.code if place is not None else None
+    goes_on = before is not None and (before.words, before.place and before.place.code) == (words, code)
     return CurrentWork(words, before.since_s if before is not None and goes_on else window.begin_s, place)
 
 
@@ -187,14 +185,12 @@ def _doing(node: StackNode) -> tuple[str, Place | None]:
         return f"importing {imported_at(node.frames, node.imports) or 'modules'}", None
     is_torchs = node.user_line is None and is_compiler(node.frame.file)  # a process that does nothing else
     if node.work == "compile" or is_torchs:
-        return COMPILING, place_of(node.frames)
-    if node.activity == "child":
-        return AWAITS_PROCESSES, place_of(node.frames)
-    return _PHASES.get(node.boundary) or _WORDS.get(node.activity) or "computing", place_of(node.frames)
-
-
-def _function(words: str, place: Place | None) -> tuple[str, str, str]:
-    return (words, place.file, place.function) if place is not None else (words, "", "")
+        words = COMPILING
+    elif node.activity == "child":
+        words = AWAITS_PROCESSES
+    else:
+        words = _PHASES.get(node.boundary) or _WORDS.get(node.activity) or "computing"
+    return words, place_of(node.frames)
 
 
 #: The kinds of work.
@@ -213,7 +209,7 @@ class Spent:
         self._series = Series(_Seconds)
         self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
-        self.begun_s: float | None = None
+        self._begun_s = math.inf  # when the loop began
         self.saves = 0  # samples since the loop's beginning in which a checkpoint is saved
         self.end_s = -math.inf  # of the latest window
 
@@ -226,7 +222,7 @@ class Spent:
 
     def add_awaited(self, record: Stacks) -> None:
         """Fold a window of a process that it started, such as ``pip``, which is sampled in its place until it ends."""
-        if self.begun_s is None:
+        if math.isinf(self._begun_s):
             self._add(record.t, record.window_s, {"program": 1})
 
     def _add(self, t: float, window_s: float, counts: Mapping[Work, int]) -> None:
@@ -240,13 +236,13 @@ class Spent:
         elif self.compiling_since_s is None:
             self.compiling_since_s = begin_s
         self._series.append(_Seconds(begin_s, t, *((t - begin_s) * counts.get(work, 0) / total for work in _WORKS)))
-        if self.begun_s is not None:
+        if self._begun_s < math.inf:
             self.saves += counts.get("checkpoint", 0)
 
     def begin(self, t: float) -> None:
         """The loop has begun at a moment, or a process that this one started has begun to train."""
-        if self.begun_s is None:
-            self.begun_s = t
+        if math.isinf(self._begun_s):
+            self._begun_s = t
             self._series.keep_apart(t)
 
     def end_steps(self, record: Steps) -> None:
@@ -257,25 +253,21 @@ class Spent:
     @property
     def in_loop(self) -> dict[Work, float]:
         """Seconds by work, from the beginning of the loop to the end of the latest step."""
-        return self._over(self._loop_s, self._stepped_s)
+        return self._over(self._begun_s, self._stepped_s)
 
     @property
     def since_step(self) -> dict[Work, float]:
         """Seconds by work since the latest step."""
-        return self._over(max(self._loop_s, self._stepped_s))
+        return self._over(max(self._begun_s, self._stepped_s))
 
     def before(self, started_s: float) -> dict[Work, float]:
         """Seconds by work from the start of the process to its loop; until that begins, all."""
-        seconds, first = self._over(-math.inf, self._loop_s), next(iter(self._series.rows()), None)
+        seconds, first = self._over(-math.inf, self._begun_s), next(iter(self._series.rows()), None)
         if first is not None and started_s < first.begin_s:
             part = (first.begin_s - started_s) / (first.end_s - first.begin_s)
             for work, took_s in self._over(-math.inf, first.end_s).items():
                 seconds[work] += part * took_s
         return seconds
-
-    @property
-    def _loop_s(self) -> float:
-        return math.inf if self.begun_s is None else self.begun_s
 
     def _over(self, begin_s: float, end_s: float = math.inf) -> dict[Work, float]:
         row = self._series.part(begin_s, end_s)
