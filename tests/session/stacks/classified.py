@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import NOTHING_SEEN, Fact, Seen, placed
+from tuimon.session.stacks.loop import Fact, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
@@ -35,10 +35,13 @@ FACTS: dict[str, Fact] = {
 }
 
 
-def by_ids(stacks: Mapping[tuple[int, ...], int], trie: Trie, seen: Seen = NOTHING_SEEN, **known: bool) -> list[Sample]:
-    """The sample of each stack of frame ids, root first; ``known``: of FACTS."""
+def by_ids(
+    stacks: Mapping[tuple[int, ...], int], trie: Trie, noted: Sequence[LoopStack] = (), **known: bool
+) -> list[Sample]:
+    """The sample of each stack of frame ids, root first; ``noted``: by the hooks; ``known``: of FACTS."""
     counts = {trie.node(ids): count for ids, count in stacks.items()}
-    return list(placed(counts, {FACTS[name] for name, is_so in known.items() if is_so}, seen))
+    by_hooks = [Sample(trie.node(each.frames), 1, each.boundary) for each in noted]
+    return list(placed(counts, {FACTS[name] for name, is_so in known.items() if is_so}, by_hooks))
 
 
 def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:
@@ -66,8 +69,8 @@ def by_names(
     numbers, trie = {name: number for number, name in enumerate(frames)}, Trie()
     trie.add_frames(0, list(frames.values()))
     ids = {stack: tuple(numbers[name] for name in stack.split()) for stack in (noted, *stacks)}
-    seen = Seen.of([LoopStack("backward", list(ids[noted]))] if noted else [], trie)
-    found = by_ids({ids[stack]: count for stack, count in stacks.items()}, trie, seen, **known)
+    by_hooks = [LoopStack("backward", list(ids[noted]))] if noted else []
+    found = by_ids({ids[stack]: count for stack, count in stacks.items()}, trie, by_hooks, **known)
     samples = {sample.node.ids: sample for sample in found}
     return {stack: samples[ids[stack]] for stack in stacks if ids[stack] in samples}
 

@@ -21,7 +21,7 @@ from tests.session.stacks.classified import (
     own,
 )
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import ENOUGH_SAMPLES, Seen
+from tuimon.session.stacks.loop import ENOUGH_SAMPLES
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
@@ -162,9 +162,8 @@ def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above
     frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
     frames.add_frames(10, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
     stack = LoopStack("backward", [10, 11])  # as the hooks note it
-    seen = Seen.of([stack], frames)
     stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
-    assert by_ids(stacks, frames, seen=seen)[0].phase == found
+    assert by_ids(stacks, frames, [stack])[0].phase == found
 
 
 def called(

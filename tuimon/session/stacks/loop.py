@@ -28,10 +28,10 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tuimon.library_code import evaluates_by_name
-from tuimon.records import BETWEEN, LoopStack
+from tuimon.records import BETWEEN
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import UPDATES, Block, Function, Stack, StackNode, Trie, to_user
+from tuimon.session.stacks.trie import UPDATES, Block, Function, Stack, StackNode, to_user
 from tuimon.threshold import LARGE, NEARLY_ALL
 
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
@@ -100,40 +100,6 @@ class Path:
         return left
 
 
-class Seen(NamedTuple):
-    """The facts about a loop that come from outside the samples of a span.
-
-    A pass that takes a thousandth of a step is in few samples, and many spans have none of it, although the lines of
-    the loop never change. Until a sample has shown backward, or an update, the stack that the hooks recorded counts.
-    """
-
-    noted: Sequence[Sample] = ()  # by the hooks
-    passes: Callable[[], Mapping[StackNode, int]] = dict  # stacks of the run in its forward pass, or in backward
-
-    @classmethod
-    def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[StackNode, int]] = dict) -> Seen:
-        """These facts, with the stacks that the hooks recorded."""
-        return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
-
-    def completed(self, sampled: Sequence[Sample]) -> list[Sample]:
-        """These samples; for a boundary that none of them shows, also stacks of the run, or that the hooks recorded."""
-        missing = {"forward", "backward"} - {sample.phase for sample in sampled}
-        passes = self.passes() if missing else {}
-        found = [*sampled, *(Sample(node, n, node.boundary) for node, n in passes.items() if node.boundary in missing)]
-        shown = {sample.phase for sample in found}
-        return found + [sample for sample in self.noted if sample.phase not in shown]
-
-    def calling_backward(self) -> set[Function]:
-        """The user's functions that call backward or the update, as file and name."""
-        nodes = [*(node for node in self.passes() if node.boundary == "backward"), *(each.node for each in self.noted)]
-        callers = (to_user(node.before("backward", "optimizer")) for node in nodes)
-        return {caller[-1].code for caller in callers if caller}
-
-
-#: For a loop without other known facts.
-NOTHING_SEEN = Seen()
-
-
 class LoopPlace(NamedTuple):
     """The place of a stack in the loop."""
 
@@ -154,16 +120,28 @@ def _called(stack: Stack) -> Function | None:
 
 
 def placed(
-    counts: Mapping[StackNode, int], facts: Set[Fact] = frozenset(), seen: Seen = NOTHING_SEEN
+    counts: Mapping[StackNode, int],
+    facts: Set[Fact] = frozenset(),
+    noted: Sequence[Sample] = (),
+    passes: Callable[[], Mapping[StackNode, int]] = dict,
 ) -> tuple[Sample, ...]:
-    """The samples of one training thread with their phases; ``seen``: what they showed before.
+    """The samples of one training thread with their phases.
+
+    ``noted``: stacks in the loop's boundaries, by the hooks; ``passes``: those of the run in its forward pass, or in
+    backward. A pass that takes a thousandth of a step is in few samples, and many spans have none of it, although the
+    lines of the loop never change. So these count for a boundary that no sample shows.
 
     Without torn stacks: most begin at the thread's root, and of the others those count that show a boundary. The rest
     have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without the user's code do
     not show which root is the thread's.
     """
     sampled = [Sample(node, n, node.boundary) for node, n in counts.items()]
-    loop, roots = Loop(sampled, facts, seen), Counter[Function | None]()
+    missing = {"forward", "backward"} - {sample.phase for sample in sampled}
+    of_run = passes().items() if missing else ()
+    shown = [*sampled, *(Sample(node, n, node.boundary) for node, n in of_run if node.boundary in missing)]
+    known = {sample.phase for sample in shown}
+    shown += [sample for sample in noted if sample.phase not in known]
+    loop, roots = Loop(sampled, shown, noted, facts), Counter[Function | None]()
     for sample in [sample for sample in sampled if sample.node.user_line is not None] or sampled:
         roots[sample.node.root] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
@@ -178,13 +156,14 @@ class Loop:
     The path leads to backward; while none was sampled, to the update; in a loop that has neither, to the model.
     """
 
-    def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: Seen) -> None:
+    def __init__(
+        self, sampled: Sequence[Sample], shown: Sequence[Sample], noted: Sequence[Sample], facts: Set[Fact]
+    ) -> None:
+        """``shown``: the samples, and those that stand for boundaries that none of them shows."""
         makes_steps = "steps" in facts and "training" not in facts  # without backward and update, by markers
-        completed = seen.completed(sampled)
-        returned = _returned([*completed, *seen.noted])
+        returned = _returned([*shown, *noted])
         shown, noted = (
-            [sample.at("forward") if sample.node in returned else sample for sample in each]
-            for each in (completed, seen.noted)
+            [sample.at("forward") if sample.node in returned else sample for sample in each] for each in (shown, noted)
         )
         self._path, own = _path_to("backward", shown, noted), "backward"
         if not self._path.position:
@@ -195,13 +174,14 @@ class Loop:
         #: True if the optimizer calls the forward pass and backward as a closure.
         self._trains_in_optimizer = self._path.passes_optimizer
         self._ends = {"forward"} if self._is_forward_only else UPDATES
-        self._running: set[Position] = set()
-        self._model = Path()  # to where the loop comes to the model first
+        #: Where the loop runs the model before that, and the way to where it comes to it first.
+        self._running, self._model = set[Position](), Path()
         self._ending = self._endings(shown)
         if self._path.position:
             self._ending.setdefault(self._path.position, own)
         self._last = max(self._ending, default=())
         self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
+        #: Functions that make data, and the last of the loop's own lines that do.
         self._rollouts, self._rollouts_end = set[Function](), Position()
         for sample in () if makes_steps else shown:
             self._note_rollout(sample)

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from tuimon.bounds import MANY_HELD, Latest, has_room
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
-from tuimon.session.stacks.loop import Fact, Seen, placed
+from tuimon.session.stacks.loop import Fact, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, doing_after
-from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of
+from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of, to_user
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
 _LONG_S = 2.0
@@ -158,7 +158,7 @@ class ProcessStacks:
         self._facts: frozenset[Fact] = frozenset()
         self._turn = pid  # windows count from the pid on, so that processes take turns
         self._answers: dict[tuple[object, ...], Samples] = {}  # by all that they depend on, since the latest windows
-        self._seen = Seen((), self._passes)
+        self._noted: list[Sample] = []  # in the boundaries of the loop, by its hooks
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
         self.doing: CurrentWork | None = None  # before its first step
@@ -173,7 +173,7 @@ class ProcessStacks:
         To place the samples of a rank takes about a millisecond, and there may be a thousand ranks.
         """
         if record.loop:
-            self._seen = Seen.of(record.loop, self._trie, self._passes)
+            self._noted = [Sample(self._trie.node(each.frames), 1, each.boundary) for each in record.loop]
         self.threads.add_names(record)
         if not record.samples:
             return
@@ -266,13 +266,15 @@ class ProcessStacks:
         return self._unmarked.forward_since_s is not None
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
-        """True if a stack is in a function of the user's that calls backward; None while none is known."""
-        calling = self._seen.calling_backward()
+        """True if a stack is in a function of the user's that calls backward or the update; None if none is known."""
+        passes = (node for node in self._passes() if node.boundary == "backward")
+        callers = (to_user(node.before("backward", "optimizer")) for node in (*passes, *self.noted_loops()))
+        calling = {caller[-1].code for caller in callers if caller}
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
     def noted_loops(self) -> list[StackNode]:
         """Whole stacks in the boundaries of the loop, as its hooks noted them."""
-        return [noted.node for noted in self._seen.noted]
+        return [noted.node for noted in self._noted]
 
     # ---- samples
 
@@ -312,7 +314,7 @@ class ProcessStacks:
     def placed(self, counts: Mapping[StackNode, int]) -> tuple[Sample, ...]:
         """These samples of the training thread, by all that is known of its loop."""
         facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
-        found = placed(counts, facts, self._seen)
+        found = placed(counts, facts, self._noted, self._passes)
         if not self._ranges.number:
             return found
         return tuple(replace(sample, ranges=self._ranges.ranges_of(sample.node.frames)) for sample in found)
