@@ -113,8 +113,18 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
     ),
     "a polling loop": (
-        [("while not self.stopped:",), ("if len(self.ready) < 8:",), ("while queue.empty():",)],
-        [("while not self.stopped:", "x = x.exp()"), ("while error > 1e-6:",), ("if mask.any():",)],
+        [
+            ("while not self.stopped:",),
+            ("if len(self.ready) < 8:",),
+            ("while queue.empty():",),
+            ("while self.is_full():", f"{PYTHON}/queue.py full"),
+        ],
+        [
+            ("x = queue.get()", f"{PYTHON}/queue.py get"),
+            ("while not self.stopped:", "x = x.exp()"),
+            ("while error > 1e-6:",),
+            ("if mask.any():",),
+        ],
     ),
     "calls of a manager's process": (
         [

@@ -97,7 +97,8 @@ BELOW: Table = {
     ),
     "a polling loop": (
         r"^ while (?:not )?[\w.]+(?:\(\))?:$"
-        r"|^ (?:while|if|elif) (?:not )?(?:len\([\w.]+\)|[\w.]+\.(?:empty|full|qsize|poll)\(\))",
+        r"|^ (?:while|if|elif) (?:not )?(?:len\([\w.]+\)|[\w.]+\.(?:empty|full|qsize|poll)\(\))"
+        r"|/queues?\.py (?:empty|full|_?qsize) ",
         "let it wait: queue.Queue(maxsize), Event.wait(), Condition",
     ),
     "calls of a manager's process": (

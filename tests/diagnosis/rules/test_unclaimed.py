@@ -116,3 +116,13 @@ def test_a_line_whose_own_operations_are_most_of_forward_is_told_and_is_not_in_o
     assert (line is not None) == ("model.py" in told.headline) and (line or "") in told.headline
     asked = "whether forward() model.py:25 has to be computed in each step" in told.fixes[0].action
     assert asked == (line is not None)
+
+
+@pytest.mark.parametrize(("forward", "backwards", "told"), [(10, 10, True), (25, 10, False), (10, 60, False)])
+def test_a_backward_far_longer_than_its_forward_is_told(forward, backwards, told):
+    phases = {**HEALTHY, "forward": forward, "backward": 85 - forward}
+    windows = [stacks(t, (COMPUTES, forward), (BACKWARD, 85 - forward)) for t in range(1, 13)]
+    judged = diagnose_run(training(phases, LINES, *windows, thread(12, 0.99), backwards=backwards), [])
+    (found,) = (each for each in judged if each.rule == "compute_bound_cpu")
+    assert ("backward takes 8 times as long as forward" in found.headline) is told
+    assert ("results kept from earlier steps" in found.action) is told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import loop_over_data
+from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
@@ -20,11 +22,18 @@ from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, code_place, function_text, plain
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
+from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST
 from tuimon.torch_code import multiplies
 
 #: Functions that only call others: their time belongs to the functions that they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
+
+
+#: Why backward may take far longer than the pass that it follows, and what to do.
+_LONG_BACKWARD = (
+    "see what backward goes through: results kept from earlier steps (detach() them), retain_graph=True, or indexing"
+    " with repeated positions, whose gradients are added one by one"
+)
 
 
 #: Time outside the model's passes: how to recognise it, its name, and the advice; the first match counts.
@@ -117,6 +126,10 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
         see = f"see whether {line} has to be computed in each step: {keep}"
         if less not in told:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
+    times = computes["backward"] / (times_run(evidence, "backward") * computes["forward"] or math.inf)
+    if times >= LARGER * BACKWARD_PER_FORWARD and is_sure(evidence, computes["backward"]):
+        hot = evidence.hottest_in("backward")
+        yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
     left = list(unclaimed.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
@@ -130,11 +143,15 @@ def is_in_order(unclaimed: Unclaimed) -> bool:
     return wait(unclaimed) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
 
 
+def times_run(evidence: Evidence, phase: str) -> int:
+    """How often a phase runs in a step, at least 1."""
+    stats = evidence.stats
+    return max(1, round({"backward": stats.backwards, "optimizer": stats.updates}.get(phase, 0) / max(1, stats.total)))
+
+
 def times_a_step(evidence: Evidence, phase: str) -> str:
     """``backward, 4 times a step``."""
-    stats = evidence.stats
-    runs = {"backward": stats.backwards, "optimizer": stats.updates}.get(phase, 0)
-    times = round(runs / max(1, stats.total))
+    times = times_run(evidence, phase)
     return f"{phase}, {times} times a step" if times > 1 else phase
 
 
