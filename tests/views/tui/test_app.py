@@ -23,6 +23,7 @@ from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.hand_off import editor_command
 from tuimon.views.tui.sheets.sheet import InjectDialog
+from tuimon.views.tui.sheets.stack_sheets import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities
 
 
@@ -202,6 +203,24 @@ async def test_a_finding_is_copied_as_markdown():
             await pilot.press(*keys)
             head, place, fix = app.clipboard.splitlines()
             assert head.startswith("INPUT-BOUND: ") and place.startswith("- at `") and fix.startswith("- fix: ")
+
+
+@pytest.mark.parametrize(("keys", "pane"), [("h down", "profile"), ("r down", "ranks")])
+async def test_a_key_that_comes_at_once_goes_to_the_pane_that_the_one_before_chose(keys, pane):
+    async with running(streams.ranks()) as (app, pilot):
+        for key in keys.split():
+            app.simulate_key(key)
+        await pilot.pause()
+        assert app.focused.id == pane
+        assert app.board.threads.chosen() is None
+
+
+async def test_a_thread_opens_at_keys_that_come_at_once():
+    async with running(streams.ranks()) as (app, pilot):
+        for key in ("down", "enter"):
+            app.simulate_key(key)
+        await pilot.pause()
+        assert isinstance(app.screen, ThreadSheet)
 
 
 async def test_filter_threads_by_typing():

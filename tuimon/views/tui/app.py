@@ -290,7 +290,7 @@ class TuimonApp(TerminalApp[Leave]):
             row, place = found
         self.board.zoom("profile")
         profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
-        profile.focus()
+        self.screen.set_focus(profile)
 
     async def action_ranks(self) -> None:
         """Show the ranks of the training, a row each, and the other trainings of the run."""
@@ -300,7 +300,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.zoom("ranks")
         self.board.ranks.update_state(parts_of(self.monitor.session.shown()), self.monitor.findings)
         self.board.ranks.redraw(force=True)
-        self.board.ranks.focus()
+        self.screen.set_focus(self.board.ranks)
 
     async def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
         """Show the chosen process in all panes from now on."""
@@ -310,7 +310,7 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_move(self, rows_down: int) -> None:
         """Without a focus, move among the threads."""
-        self.board.threads.focus()
+        self.screen.set_focus(self.board.threads)  # unlike focus(), before the next key
         self.board.threads.action_move(rows_down)
 
     def action_copy(self) -> None:
