@@ -10,22 +10,18 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
-from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
-from tuimon.session.session import ProcessView, Session
+from tuimon.session.session import Session
 from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
 from tuimon.threshold import TRACE
-from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,
     LISTED,
@@ -237,21 +233,6 @@ _COLOURS: dict[TimePart, str] = {
     "checkpoint": "optimizer",
     "hang": "data",
 }
-
-
-def with_work(own: ProcessView) -> list[LoaderRow]:
-    """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
-
-    def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
-        if worker.pid == own.pid:  # the training process makes its batches itself
-            made = own.samples.inside(lambda frame: makes_batch(frame.file, frame.function))
-            return structs.replace(worker, hot=next(iter(made.lines()), None))
-        process = own.view.of(worker.pid)
-        cpu_ratio = process.thread_figures.cpu_ratio if process.thread_figures is not None else None
-        hot = next(iter(process.samples.without_imports.lines()), None)
-        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=hot)
-
-    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in own.loaders]
 
 
 def memory_head(history: MemoryHistory) -> str:

@@ -17,7 +17,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, Exit, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
-from tuimon.session.loaders import LoaderRow
+from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
 from tuimon.session.ranks import (
@@ -35,6 +35,7 @@ from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, 
 from tuimon.session.steps import StepStats, StepSummary
 from tuimon.session.tables import once
 from tuimon.threshold import SMALL
+from tuimon.torch_code import makes_batch
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import ON_PAGE, says_nothing
@@ -51,7 +52,6 @@ from tuimon.views.words import (
     state_text,
     trace_text,
     unseen_text,
-    with_work,
 )
 
 if TYPE_CHECKING:
@@ -235,6 +235,22 @@ def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None
     return phases, times
 
 
+@once
+def loaders_of(own: ProcessView) -> list[LoaderRow]:
+    """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
+
+    def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
+        if worker.pid == own.pid:  # the training process makes its batches itself
+            made = own.samples.inside(lambda frame: makes_batch(frame.file, frame.function))
+            return structs.replace(worker, hot=next(iter(made.lines()), None))
+        process = own.view.of(worker.pid)
+        cpu_ratio = process.thread_figures.cpu_ratio if process.thread_figures is not None else None
+        hot = next(iter(process.samples.without_imports.lines()), None)
+        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=hot)
+
+    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in own.loaders]
+
+
 def compared_ranks(view: SessionView) -> tuple[RankRow, ...]:
     """The ranks of the training in focus as rules compare them: by their GPUs' clocks, if all have times there."""
     return _evidence(view.focus).ranks if rank_rows(view) else ()
@@ -276,7 +292,7 @@ def _rank(own: ProcessView, row: RankRow | None, training: int, *, is_earlier: b
         rss_bytes=threads.rss_bytes if threads is not None else None,
         gpu_time=on_gpu,
         torch_memory=own.torch_memory,
-        loaders=[_loader(each) for each in (with_work(own) if is_in_focus else own.loaders)],
+        loaders=[_loader(each) for each in (loaders_of(own) if is_in_focus else own.loaders)],
         checkpoints=own.checkpoints,
         since_start=_since_start(session, own.stats) if own.is_marked else None,
         state=row.state if row is not None else "restarted" if is_earlier else None,

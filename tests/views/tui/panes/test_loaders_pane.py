@@ -16,13 +16,12 @@ from tuimon.native_code import NativeUse
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice, ThreadFaults
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
-from tuimon.views.report.report import parts_of
+from tuimon.views.report.report import loaders_of, parts_of
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, thread_columns, thread_lines, with_helpers_folded
 from tuimon.views.tui.terminal_app import Capabilities
-from tuimon.views.words import with_work
 
 TRAIN = LoaderFacts(
     dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, pin_memory=True, context="fork"
@@ -56,7 +55,7 @@ def monitor(*records):
 
 def rows(*records):
     now = monitor(*records).session.over("recent")
-    return with_work(now.of(MAIN))
+    return loaders_of(now.of(MAIN))
 
 
 def texts(loaders, width, height):

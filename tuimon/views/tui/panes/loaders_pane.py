@@ -13,6 +13,7 @@ from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.threshold import MOST
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
+from tuimon.views.report.report import loaders_of
 from tuimon.views.scale import mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
@@ -32,7 +33,6 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
     row_line,
 )
-from tuimon.views.words import with_work
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -54,7 +54,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     def collect(self, now: Parts, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, with figures of the whole run."""
         found = []
-        for row in with_work(now.own):
+        for row in loaders_of(now.own):
             # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
             idle_s = float(int(row.idle_s)) if row.idle_s > _IDLE_S else 0.0
             ready = on_axis(row.ready_spans, row.ready_history, now.axis, mean)
