@@ -7,7 +7,7 @@ import pytest
 from tests.session.records import extend, header, one_process, process, rank, session_of, steps, thread
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
-from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
 from tuimon.session.processes import RunProcesses, ranks_of, superseded
 from tuimon.session.ranks import training_numbers, training_rows, which_training
 
@@ -156,6 +156,15 @@ def test_which_training_is_in_focus_of_how_many(processes, focus, words, of_rank
         [training_numbers(session).get(session.trainer(), 1)] if rows else []
     )
     assert all(row.late_ms == row.behind == 0 for row in found)
+
+
+def test_once_the_run_has_ended_the_figures_of_a_training_are_of_all_of_it():
+    paces = [steps(float(t), {"backward": 90.0 if t <= 60 else 10.0}, first_index=10 * t) for t in range(1, 101)]
+    session = session_of(header(), alone(0), alone(1), paces)
+    assert training_rows(session)[0].step_ms == pytest.approx(10.0)
+    session.add(Exit(t=101.0, pid=50, exit_code=0))
+    whole = session.over("whole").of(100).phases.mean_ms
+    assert whole > 30.0 and training_rows(session)[0].step_ms == pytest.approx(whole)
 
 
 def test_one_after_the_other_only_the_one_that_goes_on_counts():

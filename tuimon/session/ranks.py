@@ -368,7 +368,7 @@ def which_training(session: Session, *, of_rank: bool = False) -> str:
 
 def training_rows(session: Session) -> list[TrainingRow]:
     """All trainings that still run, in the order in which they began; once all have ended, those that ended last."""
-    rows, view = [], session.over("recent")
+    rows, view = [], session.shown()
     focus = training_numbers(session).get(session.trainer(), 1)
     for number, members in enumerate(_trainings(session), 1):
         first = next((process for process in members if not process.ended), members[0])
