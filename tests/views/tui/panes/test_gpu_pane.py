@@ -24,7 +24,7 @@ from tuimon.records import GpuProcess, OptimizerFacts, Process
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.gpu_card import TorchShare, held_bytes, trouble_of
+from tuimon.views.tui.panes.gpu_card import GpuView, TorchShare, gpu_card, held_bytes, trouble_of
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted, gpus_lines
 
 
@@ -195,6 +195,8 @@ def test_what_slows_it_down_in_words_and_as_share_of_time():
     over = replace(SLOWED, throttle=[])
     assert roles([over], 56, 6)["slowed"] == "text"
     assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
+    after = gpu_card(GpuView(over, is_over=True), 56, 6)
+    assert "slowed  power cap 34 %, thermal 2 % of the training" in map(text_of, after)
 
 
 def test_errors_of_the_gpu_are_loud():

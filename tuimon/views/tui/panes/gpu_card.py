@@ -74,6 +74,7 @@ class GpuView(NamedTuple):
     gpu: GpuRow
     torch: TorchShare | None = None
     span_s: float = 0.0  # that the charts show; 0: not shown
+    is_over: bool = False  # its means, and its shares of throttling, are over all steps of the run
 
     @property
     def strong(self) -> str:
@@ -118,7 +119,7 @@ def card_parts(view: GpuView, width: int) -> dict[str, list[Line]]:
         "torch": _torch_line(view, width),
         "peak": _peak_line(view, width),
         "power": [] if is_dark else [_power_line(view, width)],
-        "slowed": _slowed_line(view.gpu, width),
+        "slowed": _slowed_line(view, width),
         "rates": _rates_lines(view.gpu, width),
         "processes": _process_lines(view.gpu, width),
     }
@@ -190,15 +191,16 @@ def stale_badge(gpu: GpuRow, width: int) -> list[Line]:
     return [fitting([line((text, "warning badge")) for text in texts], width)] if gpu.is_old else []
 
 
-def _slowed_line(gpu: GpuRow, width: int) -> list[Line]:
+def _slowed_line(view: GpuView, width: int) -> list[Line]:
     """The causes that hold the clocks down, in words and as share of time; bright while they do."""
+    gpu, of_time = view.gpu, "of the training" if view.is_over else "of the last 30 s"
     timed = {cause: ratio for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle}
     causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in timed.items()]
     causes += [plain(cause) for cause in gpu.latest.throttle if cause not in timed]
     if not causes:
         return []
     words, role = ", ".join(causes), "warning" if gpu.latest.throttle else "text"
-    texts = [f"{words} of the last 30 s"] * bool(timed) + [words, causes[0]]
+    texts = [f"{words} {of_time}"] * bool(timed) + [words, causes[0]]
     head = Span(column("slowed", _LABEL), role)
     return [fitting([(head, Span(text, role)) for text in texts], width)]
 

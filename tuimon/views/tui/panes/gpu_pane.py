@@ -86,7 +86,7 @@ class GpuPane(Pane[GpuState]):
         for gpu in gpus:
             uuids = {gpu.latest.uuid, *({None} if is_alone and gpu.used_by_run else ())}
             share = TorchShare.on(uuids, map(now.view.of, session.trainers_here()))
-            views.append(GpuView(_as_shown(gpu, now.axis, is_over=is_over), share, now.axis.span_s))
+            views.append(GpuView(_as_shown(gpu, now.axis, is_over=is_over), share, now.axis.span_s, is_over))
         return GpuState(
             tuple(views),
             plain(notice.message) if notice is not None else None,
