@@ -63,6 +63,7 @@ class Edit(NamedTuple):
 
     of: Callable[[ModelStep, float], ModelStep]
     least: Least = "half"
+    of_step: bool = False  # its part is one of the whole step, not of the training thread's own work
 
 
 def _items(step: ModelStep, left: float) -> ModelStep:
@@ -105,8 +106,8 @@ EDITS: dict[What, Edit] = {
     "side_work": Edit(_own),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
-    "collections": Edit(_thread, "all"),
-    "gil": Edit(_thread, "all"),  # work that moves to another process is gone from this one
+    "collections": Edit(_thread, "all", of_step=True),
+    "gil": Edit(_thread, "all", of_step=True),  # work that moves to another process is gone from this one
     "communication": Edit(_own),
     "model": Edit(_own),
     "compiling": Edit(_own),
@@ -180,8 +181,10 @@ class StepModel(NamedTuple):
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))
         # changes of workers, and rearrangements, have bounds of their own
-        claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
-        if max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE:
+        removed = 0.0
+        if EDITS[change.what].least != "slower" and self.claimed is not None:
+            removed = self.claimed.high * (1.0 - change.to)
+        if max(removed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
         high = min(most, math.sqrt(WIDEST_RANGE) * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))
@@ -300,10 +303,23 @@ def host_model(evidence: Evidence) -> StepModel:
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
-def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix:
-    """The fix that saves this share of the step, which is work of the training thread."""
-    model = host_model(evidence)._replace(claimed=share)
-    return model.fix(action, Change(what, 0.0), model.own_part(share))
+def without(
+    evidence: Evidence,
+    what: What,
+    action: str,
+    share: Interval,
+    *,
+    to: float = 0.0,
+    claimed: Interval | None = None,
+    changes_training: bool = False,
+) -> Fix:
+    """The fix that saves this share of the step, work of the training thread, or all of it but the part ``to``.
+
+    ``claimed``: the share that may be gained, if it is known more exactly.
+    """
+    model = host_model(evidence)._replace(claimed=claimed or share)
+    part = share if EDITS[what].of_step else model.own_part(share)
+    return model.fix(action, Change(what, to), part, changes_training)
 
 
 def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:

@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, What, leading, verdict
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
-from tuimon.diagnosis.step_model import TAKES_ERROR, host_model, without, without_cost, without_if_sure
+from tuimon.diagnosis.step_model import TAKES_ERROR, without, without_cost, without_if_sure
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
@@ -94,12 +94,9 @@ def _fix(evidence: Evidence, cause: str, action: str, share: float, takes: float
     if gpu is not None:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
         return without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
-    model, part = host_model(evidence), Interval.around(share)
-    what: What = "gil"
-    if cause != "tracer":  # which slows down all that the thread does with the GIL, in any phase
-        what, part = "model", model.own_part(part)
-    unsure = Interval.around(part.middle, part.middle * error / (1.0 - takes))
-    fix = model.fix(action, Change(what, takes), unsure)
+    # a tracer slows down all that the thread does with the GIL, in any phase
+    what: What = "gil" if cause == "tracer" else "model"
+    fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
     if cause == "anomaly":
         return fix.without_upper_end  # samples do not show how it checks the gradients
     return fix._replace(changes_training=cause == "float64")
@@ -382,7 +379,8 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         f"{'' if unfused or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
         Interval.around(gained),
-    )._replace(changes_training=True)
+        changes_training=True,
+    )
     is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL)
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
@@ -391,9 +389,8 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
             f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
             " tensors of a group at once"
         )
-    model, unsure = host_model(evidence), TAKES_ERROR / (1.0 - FUSED_TAKES)
-    update = model.own_part(Interval.around(unfused, unfused * unsure))
-    fused = model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
+    update = Interval.around(unfused, unfused * TAKES_ERROR / (1.0 - FUSED_TAKES))
+    fused = without(evidence, "optimizer", action, update, to=float(FUSED_TAKES))
     if not fused.estimated_speedup:
         return [less.without_upper_end if is_longest else less]
     # sparse gradients shorten backward, too, which otherwise fills dense ones

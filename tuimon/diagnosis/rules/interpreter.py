@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import Cell, of_loop, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
-from tuimon.diagnosis.finding import Change, Finding, Fix, verdict
+from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import UNSURE, is_sure
-from tuimon.diagnosis.step_model import host_model, without
+from tuimon.diagnosis.step_model import without
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.records import CompilerEvents, Place
@@ -60,13 +61,13 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
     80 % of the time. Without that work a step takes 30 % of its time; with the work in a process, 80 %.
     """
     first = f"{known.action}; or " if known is not None else ""
-    model = host_model(evidence)._replace(claimed=Interval.around(lost))
-    part = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
+    waits = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
+    fix = partial(without, evidence, "gil", share=waits, claimed=Interval.around(lost))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not (queued or found.feeds) or making <= 1.0 - lost:
-        return (model.fix(f"{first}{_MOVE}, or to {_RELEASING}", Change("gil", 0.0), part),)
-    fewer = model.fix(f"{first}make that work cheaper, or move it to {_RELEASING}", Change("gil", 0.0), part)
-    moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
+        return (fix(f"{first}{_MOVE}, or to {_RELEASING}"),)
+    fewer = fix(f"{first}make that work cheaper, or move it to {_RELEASING}")
+    moved = fix(f"{_MOVE}, which then sets the pace", to=1.0 - (1.0 - making) / lost)
     return (fewer, moved) if moved.estimated_speedup else (fewer,)
 
 
@@ -102,10 +103,9 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         action = f"remove gc.collect() ({code_place(call.place)}), or call it once per epoch"
     else:
         action = f"call {at_hot(call)} less often, or not at all"
-    model, part = host_model(evidence), Interval.around(share)
     return verdict(
         f"garbage collection stops the training {percent(share)} of the time{every}{in_library(call)}",
-        model._replace(claimed=part).fix(action, Change("collections", 0.0), part),
+        without(evidence, "collections", action, Interval.around(share)),
         share=share,
         at=call,
         evidence={"gc_share": share, **figures},

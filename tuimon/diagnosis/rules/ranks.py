@@ -16,10 +16,10 @@ from tuimon.diagnosis.evidence.ranks import (
     late_rank,
     late_turns,
 )
-from tuimon.diagnosis.finding import Change, Figure, Finding, Fix, verdict
+from tuimon.diagnosis.finding import Figure, Finding, Fix, verdict
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
-from tuimon.diagnosis.step_model import host_model, without_cost
+from tuimon.diagnosis.step_model import without, without_cost
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, percent, work_at
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
@@ -104,12 +104,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         inside = "" if least.hot else ", inside backward"
         headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
         part = Interval.around(least.share, UNSURE) if whole else NONE
-        model = host_model(evidence)._replace(claimed=Interval.around(part.middle))
         by_hand = least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source)
         advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
         action = advice.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
-        less, own = Change("communication", 0.0), model.own_part(part)
-        fix = model.fix(action, less, own, changes_training=not by_hand)
+        most = Interval.around(part.middle)
+        fix = without(evidence, "communication", action, part, claimed=most, changes_training=not by_hand)
         fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
     else:  # the share comes from the GPU's clock
         phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
@@ -119,9 +118,9 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         headline = f"the GPU waits at least {share} of each step{phase}{',' * exchange.is_uneven} {whom}"
         fix = without_cost(evidence, cheaper, exchange.share, changes_training=True)
         if exchange.rests_on != "no_sync" or not whole:
-            most = without_cost(evidence, "", Interval.around(least.share)).gain
+            gain = without_cost(evidence, "", Interval.around(least.share)).gain
             fix = Fix(even_work(evidence)) if exchange.is_uneven else fix
-            fix = fix.by_up_to(most.high if most is not None else None)
+            fix = fix.by_up_to(gain.high if gain is not None else None)
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
         figures = {**exchange.figures, **waits}
     collectives = _collectives(evidence)

@@ -22,7 +22,7 @@ from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
-from tuimon.diagnosis.step_model import host_model, without_if_sure
+from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
@@ -123,11 +123,9 @@ class _Work(Struct, frozen=True):
 
     def without(self, action: str, part: float) -> Fix:
         """The fix that saves this part of the function's work."""
-        claimed = self.claim.lost.times(part)
         if self.claim.on_gpu is not None:
             return without_if_sure(self.evidence, action, self.claim.on_gpu.times(part * self.hot_part))
-        model = host_model(self.evidence)._replace(claimed=claimed)
-        return model.fix(action, Change("side_work", 0.0), model.own_part(claimed.times(self.hot_part)))
+        return without(self.evidence, "side_work", action, self.claim.lost.times(part * self.hot_part))
 
 
 #: By kind, the words for it and the stacks that do it; a checkpoint comes first, even over the network.
