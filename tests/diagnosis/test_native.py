@@ -79,6 +79,28 @@ def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_
     assert not any("vectorise" in fix.action for fix in first.fixes)
 
 
+#: CPU, wait for a core, pages a second read from a disk, the kernel's part of the CPU time; whether it is told.
+PAGED = [
+    (0.15, 0.1, 60, 90, True),  # reads of 6 ms, with what is read ahead
+    (0.3, 0.1, 4_000, 60, True),
+    (0.12, 0.75, 60, 90, True),  # most of the time it has no core
+    (0.15, 0.1, 20, 90, False),  # too few for a wait of most of the time
+    (0.9, 0.05, 60, 10, False),  # it computes
+    (0.15, 0.1, None, 90, False),  # a log without faults
+]
+
+
+@pytest.mark.parametrize(("cpu", "delay", "pages", "kernel", "told"), PAGED)
+def test_a_training_thread_that_waits_for_pages_of_a_file_is_told_so(cpu, delay, pages, kernel, told):
+    faults = [ThreadFaults(100, 0.0, pages)] if pages is not None else None
+    counted = stacks(12, ([3, 4, 1], 60))
+    code = use(100, "data", kernel=kernel, libc=0, interpreter=100 - kernel)
+    first, *_ = run(STARVED, counted, code, thread(12, cpu, delay, faults=faults), cpu_count=2)
+    assert first.rule == "input_bound"
+    assert ("above all in reads of a mapped file" in first.headline) is told
+    assert any(f"{pages} times a second a page is read" in fix.action.replace(",", "") for fix in first.fixes) is told
+
+
 LOOP = frames(
     ("train.py", 48, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),

@@ -20,6 +20,7 @@ from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.session.threads import ThreadRow
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
@@ -284,6 +285,28 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
 def has_small_operations(native: NativeUse) -> bool:
     """True if operations are so small that calls, and room for their results, take much of the time."""
     return (native.without("kernel").share("python", "memory") or 0.0) >= LARGE
+
+
+#: The longest that a read from a disk takes, in s: 0.06 ms was measured for a page alone, 6 ms with what the kernel
+#: reads ahead, on a fast disk; the heads of a slow one move for about 10 ms.
+_DISK_READ_S = 0.01
+
+
+def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
+    """Public knowledge about a thread whose major page faults explain most of the time in which it neither computes nor
+    waits for a core; None if they do not, or it mostly computes.
+    """
+    if thread.faults is None or thread.cpu_ratio is None or thread.delay_ratio is None:
+        return None
+    reads, active = thread.faults.major_hz, 1.0 - thread.delay_ratio
+    stalled = active - thread.cpu_ratio * (1.0 - (native.share("kernel") or 0.0))
+    if stalled < MOST * active or reads * _DISK_READ_S < MOST * stalled:
+        return None
+    return Known(
+        "reads of a mapped file",
+        "take rows in the order of the memory-mapped file, or copy it into memory; for small rows in any order, end"
+        f" reading ahead by mmap.madvise(mmap.MADV_RANDOM): {reads:,.0f} times a second a page is read from the disk",
+    )
 
 
 def _the(library: str) -> str:

@@ -174,6 +174,7 @@ _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "hot_share": ("hottest function", _of_the("samples")),
     "library_share": ("its part", _of_the("user code's CPU time")),
     "kernel_share": ("in the kernel", _OF_CPU_TIME),
+    "faults_hz": ("page faults", lambda value: f"{value:,.0f} a second"),
     "driver_share": ("in the driver", _OF_CPU_TIME),
     "python_share": ("interpreter", _of_the("CPU time of both passes")),
     "pool_works_ratio": ("the pool works", _OF_CPU_TIME),

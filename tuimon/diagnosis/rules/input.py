@@ -26,7 +26,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
-from tuimon.diagnosis.known import figures, known_of
+from tuimon.diagnosis.known import figures, known_of, known_of_pages
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
@@ -164,6 +164,11 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def known(self) -> Known | None:
         """Public knowledge about the line to blame."""
+        training = next((row for row in self.evidence.threads if row.tid == self.evidence.tid), None)
+        is_own = self.hot is not None and self.hot == self.own
+        paged = known_of_pages(training, self.native) if training is not None and is_own else None
+        if paged is not None:
+            return paged
         native = NativeUse() if self.wait is not None or self.is_blocked else self.native
         return known_of(self.hot and self.hot.place, *self.everyones, native=native)
 

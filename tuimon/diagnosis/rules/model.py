@@ -206,7 +206,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
         " is then kept for the next step, and the process holds the most that it has ever used"
     )
     return verdict(
-        f"{percent(share.middle)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
+        f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
         without_cost(evidence, action, share).without_upper_end,
         cause="page_faults",
         share=share.high,
