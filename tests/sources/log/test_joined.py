@@ -10,12 +10,25 @@ from pathlib import Path
 import pytest
 
 from bench.fleet_logs import Job, write
-from tests.session.records import steps
+from tests.session.records import steps, threads
 from tests.sources.log.literal_log import HEADER
 from tests.waiting import Clock
 from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
-from tuimon.records import Cost, Exit, Node, Notice, Process, Record, StackGroup, StandingProcess, Standstill, Steps
+from tuimon.records import (
+    Cost,
+    Exit,
+    Node,
+    Notice,
+    Process,
+    Record,
+    StackGroup,
+    StandingProcess,
+    Standstill,
+    Steps,
+    ThreadFaults,
+    Threads,
+)
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.identity import Identity, SharedFrameIds
@@ -47,6 +60,14 @@ def session_of(records: list[Record]) -> Session:
 
 def notices(records: list[Record], source: str) -> list[str]:
     return [each.message for each in records if isinstance(each, Notice) and each.source == source]
+
+
+@pytest.mark.parametrize("faults", [[ThreadFaults(107, 5.0, 0.0)], None])
+def test_a_thread_s_page_faults_are_found_by_its_id_on_any_node(faults: list[ThreadFaults] | None) -> None:
+    record = threads(1.0, (107, "python", 0.5, "running"), faults=faults)
+    found = Identity(2, SharedFrameIds()).adopt(record, 0.0)
+    assert isinstance(found, Threads) and own_id(found.threads[0].tid) == 107
+    assert [each.tid for each in found.faults or ()] == [found.threads[0].tid for _ in faults or ()]
 
 
 def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:

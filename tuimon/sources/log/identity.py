@@ -86,7 +86,7 @@ class Identity:
 def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa: ANN401  (a record, and values of the field's type)
     """Give a field another value, if it has one; ``rows.field`` stands for the field of each row."""
     rows, _, name = field.rpartition(".")
-    for holder in getattr(record, rows) if rows else (record,):
+    for holder in (getattr(record, rows) or ()) if rows else (record,):
         value = getattr(holder, name)
         if value is not None:
             force_setattr(holder, name, new(value))
@@ -106,7 +106,7 @@ _MOMENTS: dict[type[Record], tuple[str, ...]] = {
 }
 _IDS: dict[type[Record], tuple[str, ...]] = {
     Steps: ("tid",),
-    Threads: ("threads.tid", "ended"),
+    Threads: ("threads.tid", "faults.tid", "ended"),
     Gil: ("threads.tid", "functions.tid"),
     Native: ("code.tid",),
     Stacks: ("stacks.tid", "parked"),
