@@ -1,5 +1,7 @@
 """Severity follows from the gain."""
 
+import math
+
 import pytest
 
 from tuimon.diagnosis.finding import Finding, Fix, graded
@@ -58,6 +60,13 @@ def test_what_changes_the_training_is_behind_what_does_not_and_may_gain_as_much(
     fixes = graded(Finding(rule="launch_bound", headline="", fixes=(LARGER, *others))).fixes
     assert fixes.index(LARGER) == place
     assert [fix for fix in fixes if fix is not LARGER] == others
+
+
+@pytest.mark.parametrize(("estimate", "first"), [(1.9, "sparse"), (3.9, "malloc")])
+def test_of_two_gains_without_an_upper_end_the_estimates_decide(estimate, first):
+    sparse = Fix("sparse", 3.7, Interval(1.8, math.inf), changes_training=True)
+    malloc = Fix("malloc", estimate, Interval(1.8, math.inf))
+    assert graded(Finding(rule="optimizer_bound", headline="", fixes=(sparse, malloc))).best.action == first
 
 
 def test_further_fixes_are_listed_where_they_may_be_worth_a_change():

@@ -241,13 +241,17 @@ def _within(fix: Fix, most: float) -> Fix:
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
     """The fixes as the rule has ordered them, but one that changes the training after others that may gain as much.
 
-    A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first.
+    A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first. Of two without an upper end
+    the estimates decide.
     """
+
+    def may_gain(fix: Fix) -> tuple[float, float]:
+        return fix.most, fix.estimated_speedup or 0.0
 
     def place(fix: Fix, at: int) -> tuple[int, bool]:
         if not fix.changes_training:
             return at, False
-        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and each.most >= fix.most]
+        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and may_gain(each) >= may_gain(fix)]
         return max([at, *as_good]), True
 
     return [fixes[at] for at in sorted(range(len(fixes)), key=lambda at: place(fixes[at], at))]
