@@ -351,7 +351,7 @@ def _power_line(view: GpuView, width: int, *, has_gauge: bool = False) -> Line:
 
 
 def _rates_lines(gpu: GpuRow, width: int) -> list[Line]:
-    """The traffic over PCIe and NVLink, as the GPU sees it; one line where both fit."""
+    """The traffic over PCIe and NVLink, as the GPU sees it; one line if both fit."""
     figures = gpu.figures
     pairs = (("PCIe", figures.pcie_rx_bytes_per_s, figures.pcie_tx_bytes_per_s),
              ("NVLink", figures.nvlink_rx_bytes_per_s, figures.nvlink_tx_bytes_per_s))  # fmt: skip

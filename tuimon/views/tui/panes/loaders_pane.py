@@ -73,7 +73,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
 
 
 def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:
-    """A block for each loader; where rows are short, blocks at the end shrink to their head."""
+    """A block for each loader; if rows are short, blocks at the end shrink to their head."""
     if not loaders:
         return [
             line(("No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers.", "dim"))
