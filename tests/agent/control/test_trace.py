@@ -227,6 +227,21 @@ def test_what_prevents_a_trace_is_its_answer(training, tmp_path, monkeypatch, ch
     assert reason in refusal(training, tmp_path)
 
 
+def test_an_exception_of_the_programs_ends_the_trace(training, tmp_path, monkeypatch):
+    """As of a signal handler: the program gets it, and the profiler is off from the next step on."""
+
+    def raising(self):
+        raise InterruptedError("a signal")
+
+    taking = Taking(os.getpid(), 50, 60_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(command.Profiler, "stop", raising)
+        with pytest.raises(InterruptedError, match="a signal"):
+            training.run(taking)
+    training.run(taking)
+    assert "interrupted" in reason_of(taking, tmp_path)
+
+
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)

@@ -22,7 +22,7 @@ import time
 from _thread import get_ident
 from contextlib import suppress
 from copy import copy
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import runtime
 from ..outside import attempt, is_programs, variable
@@ -96,23 +96,17 @@ class Tracing(Work):
 
     def __init__(self, task: Task, torch: Any, writer: Any) -> None:
         self.task = task
-        self.wanted = max(1, min(task.argument & 0xFFFFFFFF, TRACE_STEPS_LIMIT))
-        self.held_limit_ns = (task.argument >> TRACE_HELD_BIT & TRACE_HELD_MASK or 250) * 1_000_000
         self.thread = get_ident()
         self.writer = writer
-        self.path = side_file(writer.path, TRACE)
-        self.steps = self.wanted
+        self.lines: Optional[LineSampler] = None
         self._torch = torch
         self._profiler = Profiler(torch)
         self._guards = guards(torch.autograd.profiler, self.give_way) if torch is not None else []
         self._counter = copy(pace) if pace.thread == self.thread else StepCounter()
-        self._does: Any = self._start_trial  # at the beginning of the next step
         self._is_on = self._is_over = False
-        self._begin_ns = self._end_ns = self._limit_ns = 0
-        self._trials_ns = self._trial_step_ns = 0
-        self._trials = self._taken = self._more = 0
-        self._gpu: Any = None
-        self.lines: Optional[LineSampler] = None
+        self._now_ns = self._limit_ns = 0
+        self._stages = self._trace()
+        next(self._stages)
 
     def watch(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """``runtime.emit`` while the trace is taken."""
@@ -127,13 +121,15 @@ class Tracing(Work):
 
     def see(self, kind: int) -> None:
         """A boundary of the training thread has been marked."""
-        now_ns = time.monotonic_ns()
-        if self._is_on and now_ns > self._limit_ns:
+        self._now_ns = time.monotonic_ns()
+        if self._is_on and self._now_ns > self._limit_ns:
             self.fail("a step took far longer than the one before it (an evaluation, a checkpoint?)")
         elif not self.task.is_wanted():
             self.end()
         elif self._counter.begins_step(kind) and not is_capturing(self._torch):
-            self._does(now_ns)
+            has_ended = next(self._stages, True)
+            if has_ended and not self._is_over:  # by an exception of the program's
+                self.fail("it was interrupted")
 
     def give_way(self) -> None:
         """The program starts a profiler of its own."""
@@ -146,116 +142,103 @@ class Tracing(Work):
 
     def end(self) -> None:
         """Leave everything as it was, without a trace."""
-        self._is_over = True
-        self._switch_guards(on=False)
-        if runtime.emit == self.watch:
-            runtime.emit = self.writer.emit
-        if self._is_on and self.lines is not None:
+        self._leave()
+        if self.lines is not None:
             self.lines.is_kept = False
             self.lines.stop()
         if self._is_on and get_ident() == self.thread:
-            self._stop()
+            attempt(self._stop)
 
-    def _start(self, now_ns: int, limit_ns: int, flag: int = 0) -> None:
+    def _trace(self) -> Iterator[None]:
+        """All that is done at the beginning of a step, from one step to the next."""
+        argument, uses_gpu = self.task.argument, self._profiler.uses_gpu
+        wanted = max(1, min(argument & 0xFFFFFFFF, TRACE_STEPS_LIMIT))
+        held_limit_ms = argument >> TRACE_HELD_BIT & TRACE_HELD_MASK or 250
+        fitting = trials_ns = step_ns = 0
+        for _ in range(2):  # a process's first trial includes work that is done only once
+            yield
+            begin_ns = self._now_ns
+            self._start(600_000_000_000)
+            yield
+            step_ns = self._now_ns - begin_ns
+            self._stop()
+            trial_ns = max(1, time.monotonic_ns() - self._now_ns)
+            trials_ns += trial_ns
+            fitting = int((PLANNED * held_limit_ms * 1_000_000 - trials_ns) / (trial_ns * (1 + AFTER_STOP)))
+            fitting -= GPU_STEPS if uses_gpu else 0  # which may have to pass with the profiler on
+            if fitting >= wanted:
+                break
+        steps = min(wanted, max(1, fitting))
+        # One step passes untraced: the trial has held the training up, and filled the loader's queue. And the first
+        # beginning that is seen may be a false one, as the number of optimizers may not be known yet.
+        yield
+        yield
+        begin_ns = self._now_ns
+        with suppress(CannotRead):
+            window = safe_window()()
+            self.lines = LineSampler(self.writer.path, self.thread, self.task.number, step_ns * (steps + 1), window)
+            self.lines.start()
+        self._start(LONG_STEP * step_ns * (steps + GPU_STEPS) + LEAST_NS, TRACED_STEPS)
+        for taken in range(1, steps + 1):
+            yield
+            self.task.report(taken)
+        end_ns, gpu = self._now_ns, stream_event(self._torch)
+        for _ in range(GPU_STEPS):
+            if gpu is None or gpu.query():
+                break
+            yield
+        plan = {"steps": steps, "wanted": wanted, "limit": held_limit_ms, "trial": round(trials_ns / 1e6, 1)}
+        self._write({**plan, "begin": begin_ns, "end": end_ns})
+
+    def _start(self, limit_ns: int, flag: int = 0) -> None:
         self._switch_guards(on=False)
         self.writer.emit(PROFILER_ON, 0, flag)  # the monitor leaves the times of these steps out of its figures
         self._profiler.start()
         self._switch_guards(on=True)
+        self._limit_ns = time.monotonic_ns() + limit_ns
         self._is_on = True
-        self._begin_ns = now_ns
-        self._limit_ns = now_ns + limit_ns
 
     def _switch_guards(self, *, on: bool) -> None:
         for guard in self._guards:
             guard.on() if on else guard.off()
 
     def _stop(self) -> Any:
-        self._is_on = False
         if self.lines is not None:
-            self.lines.is_kept = self._taken >= self.steps
             self.lines.stop()
         try:
-            return self._profiler.stop()
+            result = self._profiler.stop()
         finally:
             self.writer.emit(PROFILER_OFF)
+        self._is_on = False  # last: what an exception of the program's cuts short is done again by ``end``
+        return result
 
-    def _start_trial(self, now_ns: int) -> None:
-        self._start(now_ns, 600_000_000_000)
-        self._does = self._stop_trial
+    def _leave(self) -> None:
+        """See no more boundaries, and guard no profiler."""
+        self._is_over = True
+        self._switch_guards(on=False)
+        if runtime.emit == self.watch:
+            runtime.emit = self.writer.emit
 
-    def _stop_trial(self, now_ns: int) -> None:
-        self._trial_step_ns = now_ns - self._begin_ns
-        self._stop()
-        trial_ns = max(1, time.monotonic_ns() - now_ns)
-        self._trials += 1
-        self._trials_ns += trial_ns
-        fitting = int((PLANNED * self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + AFTER_STOP)))
-        if self._profiler.uses_gpu:
-            fitting -= GPU_STEPS  # which may have to pass with the profiler on
-        self.steps = min(self.wanted, max(1, fitting))
-        # a process's first trial includes work that is done only once
-        again = fitting < self.wanted and self._trials == 1
-        self._does = self._start_trial if again else self._start_steps
-
-    def _start_steps(self, now_ns: int) -> None:
-        """Let one step pass untraced first: the trial has held the training up, and filled the loader's queue.
-
-        The first beginning that is seen may be a false one, as the number of optimizers may not be known yet.
-        """
-        self._does = self._begin_steps
-
-    def _begin_steps(self, now_ns: int) -> None:
-        limit_ns = LONG_STEP * self._trial_step_ns * (self.steps + GPU_STEPS) + LEAST_NS
-        with suppress(CannotRead):
-            expected_ns, window = self._trial_step_ns * (self.steps + 1), safe_window()()
-            self.lines = LineSampler(self.writer.path, self.thread, self.task.number, expected_ns, window)
-            self.lines.start()
-        self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)
-        self._begin_ns = now_ns
-        self._does = self._count_step
-
-    def _count_step(self, now_ns: int) -> None:
-        self._taken += 1
-        self.task.report(self._taken)
-        if self._taken >= self.steps:
-            self._end_ns = now_ns
-            self._gpu = stream_event(self._torch)
-            self._does = self._wait_for_gpu
-            self._wait_for_gpu(now_ns)
-
-    def _wait_for_gpu(self, now_ns: int) -> None:
-        self._more += 1
-        if self._gpu is None or self._more > GPU_STEPS or self._gpu.query():
-            self._write()
-
-    def _write(self) -> None:
+    def _write(self, answer: Dict[str, Any]) -> None:
         """Stop the profiler, write the file, free the trace: all of this holds the training up."""
-        now_ns = time.monotonic_ns()
-        result: Optional[Any] = self._stop()
-        self.end()
-        remove_file(self.path)
-        if not has_room(os.path.dirname(self.path)):
-            self.task.fail("there is no room for the trace in %s" % os.path.dirname(self.path))
+        began_ns, path = time.monotonic_ns(), side_file(self.writer.path, TRACE)
+        folder = os.path.dirname(path)
+        result = self._stop()
+        self._leave()
+        remove_file(path)
+        if not has_room(folder):
+            self.task.fail("there is no room for the trace in %s" % folder)
             return
-        result.save(self.path)  # type: ignore[union-attr]  # a result
-        result = None
-        held_ns = time.monotonic_ns() - now_ns
-        if not os.access(self.path, os.F_OK):
-            self.task.fail("the trace could not be written to %s" % os.path.dirname(self.path))
+        result.save(path)
+        del result
+        answer["held"] = round((time.monotonic_ns() - began_ns) / 1e6, 1)
+        if not os.access(path, os.F_OK):
+            self.task.fail("the trace could not be written to %s" % folder)
             return
-        answer = {
-            "steps": self.steps,
-            "wanted": self.wanted,
-            "lines": self.lines is not None,
-            "limit": self.held_limit_ns // 1_000_000,
-            "begin": self._begin_ns,
-            "end": self._end_ns,
-            "unix": time.time_ns() - time.monotonic_ns(),
-            "held": round(held_ns / 1e6, 1),
-            "trial": round(self._trials_ns / 1e6, 1),
-            "torch": str(getattr(self._torch, "__version__", "")),
-        }
-        self.task.finish(self.steps, json.dumps(answer))
+        answer["lines"] = self.lines is not None
+        answer["unix"] = time.time_ns() - time.monotonic_ns()
+        answer["torch"] = str(getattr(self._torch, "__version__", ""))
+        self.task.finish(answer["steps"], json.dumps(answer))
 
 
 def begin(task: Task) -> Optional[Work]:
