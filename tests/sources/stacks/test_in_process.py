@@ -131,16 +131,38 @@ def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Agent(tmp_path, monkeypatch)
-    agent.request.answer = Answer(1, State.WORKING, 3, 0)
-    sampler = in_process.InProcessSampler(4242, 10.0, 100.0)
-    assert sampler.delay(108.0) is None
-    late, later = sampler.delay(110.0), sampler.delay(130.0)
+    agent.request.answer = Answer(1, State.WORKING, 0, 0)
+    sampler = in_process.InProcessSampler(4242, 10.0)
+
+    def problem(now_s: float) -> Problem | None:
+        assert sampler.poll(now_s, 0.01) is None
+        return sampler.problem
+
+    assert problem(100.0) is None and problem(108.0) is None
+    late, later = problem(110.0), problem(130.0)
     assert late is not None and "holds the GIL" in late.message
     assert late == later  # else each second would have a notice of its own
     agent.request.answer = None
-    assert sampler.delay(105.0) is None
-    stuck = sampler.delay(111.0)
+    assert problem(105.0) is None
+    stuck = problem(111.0)
     assert stuck is not None and stuck.message == "no backward pass has ended"
+
+
+def test_an_agent_that_refuses_is_asked_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, refusals = Agent(tmp_path, monkeypatch), [ControlError("it takes no orders")]
+
+    def give_order(*_: object) -> types.SimpleNamespace:
+        if refusals:
+            raise refusals.pop()
+        return agent.request
+
+    monkeypatch.setattr(in_process, "give_order", give_order)
+    sampler = in_process.InProcessSampler(4242, 10.0)
+    for now_s in (100.0, 120.0):
+        assert sampler.poll(now_s, 0.01) is None
+        assert sampler.problem is not None and sampler.problem.message == "it takes no orders"
+    assert sampler.poll(131.0, 0.01) is None
+    assert sampler.problem is None and not sampler.is_delivering
 
 
 def test_one_notice_says_how_it_is_sampled_and_why() -> None:
@@ -163,7 +185,7 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b'{"order": 1}', b"\xff" * 50])
 def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent(tmp_path, monkeypatch)
-    ended = agent.window(in_process.InProcessSampler(4242, 10.0, 0.0), raw)
+    ended = agent.window(in_process.InProcessSampler(4242, 10.0), raw)
     assert ended is not None and ended.samples is None
     monkeypatch.setattr(in_process, "ring_path", lambda pid: agent.path)
     assert in_process.latest_samples(4242, 0.0) is None
@@ -179,7 +201,7 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
                                     {"name": "f", "file": "/home/me/train.py", "line": 20}]}}  # fmt: skip
     raw, rng = json.dumps(window).encode(), random.Random(3)
     agent = Agent(tmp_path, monkeypatch)
-    sampler = in_process.InProcessSampler(4242, 10.0, 0.0)
+    sampler = in_process.InProcessSampler(4242, 10.0)
     records, sampled = WindowRecords(ProcessTable(os.getpid(), None)), 0
     for _ in range(3000):
         damaged = bytearray(raw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
 from contextlib import suppress
 from typing import Annotated, NamedTuple
 
@@ -12,9 +12,8 @@ from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_path, side_file
 from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.sources.base import RETRY_S, Problem
-from tuimon.sources.control_channel import ANSWER_S, ControlError, give_order
+from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, give_order
 from tuimon.sources.stacks.pyspy import Ended
-from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
@@ -72,133 +71,89 @@ def latest_samples(pid: int, since_s: float) -> WindowSamples | None:
 
 
 class InProcessSampler:
-    """Samples one process through its agent, from ``poll`` to ``poll``, until ``close``."""
+    """Samples one process through its agent, from ``poll`` to ``poll``; after a failure again half a minute later."""
 
-    def __init__(self, pid: int, limit_hz: float, now_s: float) -> None:
-        """Begin. Raises ControlError."""
-        self.pid = pid
+    def __init__(self, pid: int, limit_hz: float) -> None:
+        self.problem: Problem | None = None  # why no samples come in
+        self.is_delivering = False
+        self._pid = pid
         self._limit_hz = limit_hz
         self._sample_s = _PRIOR_SAMPLE_S
         self._rate = affordable_rate(self._sample_s, CPU_RATIO, limit_hz)
-        self._request = give_order(pid, Command.SAMPLE, self._argument)
-        self._file = side_file(self._request.channel.path, STACKS)
+        self._request: Request | None = None
         self._windows = 0  # of this order, that were read
-        self._since_s = now_s  # the latest window, or the order
+        self._since_s = 0.0  # the latest window, or the order
+        self._retry_s = -math.inf
 
     def poll(self, now_s: float, cpu_ratio: float) -> Ended | None:
-        """The latest window, if a new one has ended; ``cpu_ratio``: what may be used of a core. Raises ControlError."""
-        answer = self._request.poll()
-        if self._request.is_over:
-            self._request.result()
-        if answer is None or answer.value <= self._windows:
+        """The latest window, if a new one has ended; ``cpu_ratio``: what may be used of a core."""
+        if self._request is None and now_s < self._retry_s:
             return None
-        self._windows, self._since_s = answer.value, now_s
-        ended = self._read(now_s)
-        if ended is not None and ended.samples is not None:
-            self._sample_s = max(ended.cpu_s / max(ended.samples.instants, 1), 1e-6)
-            self._adapt(min(cpu_ratio, CPU_RATIO))
+        ended = None
+        try:
+            if self._request is None:
+                self._request = give_order(self._pid, Command.SAMPLE, self._argument)
+                self._windows, self._since_s = 0, now_s
+            ended = self._latest(self._request, now_s, cpu_ratio)
+            self.problem = self._delay(self._request, now_s)
+        except ControlError as error:
+            self.close()
+            self._retry_s = now_s + RETRY_S
+            self.problem = Problem(error.message, error.hint)
+        self.is_delivering = self.problem is None and (self.is_delivering or ended is not None)
         return ended
-
-    def delay(self, now_s: float) -> Problem | None:
-        """The problem when no window has come for long; None while all goes well."""
-        waited_s = now_s - self._since_s
-        if self._request.answer is None or self._request.answer.state != State.WORKING:
-            if waited_s < ANSWER_S:
-                return None
-            error = self._request.no_answer()
-            return Problem(error.message, error.hint, passing=True)
-        if waited_s < 2 * self._rate.window_s + _LATE_S:
-            return None
-        return Problem(
-            f"none come from inside process {self.pid}: a thread holds the GIL all the time, or it is stopped",
-            passing=True,
-        )
 
     def close(self) -> None:
         """Have the agent end it."""
-        if not self._request.channel.is_running():
-            remove_file(self._file)
-        self._request.close()
+        request, self._request = self._request, None
+        if request is not None:
+            if not request.channel.is_running():
+                remove_file(side_file(request.channel.path, STACKS))
+            request.close()
 
     @property
     def _argument(self) -> int:
         return pack_sampling(self._rate.hz, int(self._rate.window_s * 1000))
 
-    def _adapt(self, cpu_ratio: float) -> None:
-        rate = affordable_rate(self._sample_s, cpu_ratio, self._limit_hz)
-        if max(rate.hz, self._rate.hz) > _RATE_FACTOR * min(rate.hz, self._rate.hz):
-            self._rate = rate
-            self._request = self._request.channel.order(Command.SAMPLE, self._argument, self._request)
-            self._windows = 0
+    def _latest(self, request: Request, now_s: float, cpu_ratio: float) -> Ended | None:
+        answer = request.poll()
+        if request.is_over:
+            request.result()
+        if answer is None or answer.value <= self._windows:
+            return None
+        self._windows, self._since_s = answer.value, now_s
+        ended = self._read(request, now_s)
+        if ended is not None and ended.samples is not None:
+            self._sample_s = max(ended.cpu_s / max(ended.samples.instants, 1), 1e-6)
+            rate = affordable_rate(self._sample_s, min(cpu_ratio, CPU_RATIO), self._limit_hz)
+            if max(rate.hz, self._rate.hz) > _RATE_FACTOR * min(rate.hz, self._rate.hz):
+                self._rate = rate
+                self._request = request.channel.order(Command.SAMPLE, self._argument, request)
+                self._windows = 0
+        return ended
 
-    def _read(self, now_s: float) -> Ended | None:
+    def _read(self, request: Request, now_s: float) -> Ended | None:
         """The window in the stack file; None when it is not of our order."""
-        raw = read_side_file(self._file)
+        raw = read_side_file(side_file(request.channel.path, STACKS))
         window, samples = decoded(raw, _Window), None
-        if window is not None and window.order != self._request.number:
+        if window is not None and window.order != request.number:
             return None
         with suppress(ValueError):
-            samples = parse_speedscope(raw, self.pid)
+            samples = parse_speedscope(raw, self._pid)
         if window is None or samples is None or not 0 < window.end_ns - window.begin_ns < _LONGEST_NS:
-            return Ended(self.pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
+            return Ended(self._pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
         window_s = (window.end_ns - window.begin_ns) / 1e9
-        return Ended(self.pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
+        return Ended(self._pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
 
-
-class AgentSamplers:
-    """One sampler for each process whose agent takes orders; bounded by the processes that are sampled."""
-
-    def __init__(self, limit_hz: float) -> None:
-        self._limit_hz = limit_hz
-        self._samplers: dict[ProcessKey, InProcessSampler] = {}
-        self._retry_s: dict[ProcessKey, float] = {}
-        self.delivering: set[ProcessKey] = set()  # whose samples come in
-        self.problems: dict[ProcessKey, Problem] = {}  # why a process has no samples
-
-    def choose(self, wanted: Collection[ProcessKey], now_s: float) -> None:
-        """Sample these processes and no others."""
-        for key in [key for key in (*self._samplers, *self.problems) if key not in wanted]:
-            self._drop(key)
-        for key in wanted:
-            if key not in self._samplers and now_s >= self._retry_s.get(key, 0.0):
-                try:
-                    self._samplers[key] = InProcessSampler(key[0], self._limit_hz, now_s)
-                    self.problems.pop(key, None)
-                except ControlError as error:
-                    self._fail(key, error, now_s)
-
-    def windows(self, cpu_ratio: float, now_s: float) -> Iterator[tuple[ProcessKey, Ended]]:
-        """The windows that have ended; ``cpu_ratio``: of a core, for all of them."""
-        each = cpu_ratio / max(len(self._samplers), 1)
-        for key, sampler in list(self._samplers.items()):
-            try:
-                ended = sampler.poll(now_s, each)
-            except ControlError as error:
-                self._fail(key, error, now_s)
-                continue
-            if ended is not None:
-                self.delivering.add(key)
-                yield key, ended
-            delay = sampler.delay(now_s)
-            if delay is not None:
-                self.problems[key] = delay
-                self.delivering.discard(key)
-            else:
-                self.problems.pop(key, None)
-
-    def close(self) -> None:
-        for key in list(self._samplers):
-            self._drop(key)
-
-    def _fail(self, key: ProcessKey, error: ControlError, now_s: float) -> None:
-        self._drop(key)
-        self._retry_s[key] = now_s + RETRY_S
-        self.problems[key] = Problem(error.message, error.hint)
-
-    def _drop(self, key: ProcessKey) -> None:
-        sampler = self._samplers.pop(key, None)
-        if sampler is not None:
-            sampler.close()
-        self.delivering.discard(key)
-        self._retry_s.pop(key, None)
-        self.problems.pop(key, None)
+    def _delay(self, request: Request, now_s: float) -> Problem | None:
+        """The problem when no window has come for long; None while all goes well."""
+        waited_s = now_s - self._since_s
+        if request.answer is None or request.answer.state != State.WORKING:
+            error = request.no_answer() if waited_s >= ANSWER_S else None
+            return Problem(error.message, error.hint, passing=True) if error is not None else None
+        if waited_s < 2 * self._rate.window_s + _LATE_S:
+            return None
+        return Problem(
+            f"none come from inside process {self._pid}: a thread holds the GIL all the time, or it is stopped",
+            passing=True,
+        )

@@ -21,7 +21,7 @@ from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.failures import NO_PROCESS, SamplingFailures
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.in_process import AgentSamplers
+from tuimon.sources.stacks.in_process import InProcessSampler
 from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy import Ended
 from tuimon.sources.stacks.schedule import (
@@ -79,9 +79,10 @@ class StackSource(Source):
         self._clock = clock
         self._find_binary = binary
         self._binary: str | None = None
-        self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
+        self._limit_hz = min(rate_hz or FASTEST_HZ, FASTEST_HZ)
+        self._schedule = WindowSchedule(max_cpu_ratio, self._limit_hz, clock())
         self.gil = GilSampler()
-        self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
+        self._agents: dict[ProcessKey, InProcessSampler] = {}  # of processes that py-spy may not read
         self._begin_s = 0.0  # when windows may begin next: all processes are considered then
         self.running: dict[int, _Running] = {}
         self.ending: dict[int, _Running] = {}  # windows whose files are being written
@@ -106,13 +107,16 @@ class StackSource(Source):
             self._begin_windows(now_s)
         self._follow_threads()
         out.extend(self._in_process_windows(now_s))
-        out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
+        problems = {key: agent.problem for key, agent in self._agents.items() if agent.problem is not None}
+        inside = {key for key, agent in self._agents.items() if agent.is_delivering}
+        out.extend(self._failures.notices(now_s, inside, problems))
         self.period_s = self._sleep_s(now_s)
         return out
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
-        self._agents.close()
+        for agent in self._agents.values():
+            agent.close()
         self.table.sampler_cpu_s += self.gil.kill()
         for running in (*self.running.values(), *self.ending.values()):
             ended = running.ended  # it may wait for its turn, after the window that ends before it
@@ -153,11 +157,15 @@ class StackSource(Source):
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
-        denied = [key for key in map(self.sampled.key, self._training) if self._failures.denied(key)]
-        self._agents.choose(denied, now_s)
-        for key, ended in self._agents.windows(self._schedule.ratio(now_s), now_s):
-            self.table.sampler_cpu_s += ended.cpu_s
-            if ended.samples is not None:
+        denied = {key for key in map(self.sampled.key, self._training) if self._failures.denied(key)}
+        for key in self._agents.keys() - denied:
+            self._agents.pop(key).close()
+        for key in denied - self._agents.keys():
+            self._agents[key] = InProcessSampler(key[0], self._limit_hz)
+        for key, agent in self._agents.items():
+            ended = agent.poll(now_s, self._schedule.ratio(now_s) / len(self._agents))
+            self.table.sampler_cpu_s += ended.cpu_s if ended is not None else 0.0
+            if ended is not None and ended.samples is not None:
                 files = self._files(key)
                 yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
 
@@ -169,7 +177,7 @@ class StackSource(Source):
             self._schedule.restart_short_windows(key)
         problem = failures.explain(ended.message, ended.pid)
         self._failures.add_failure(key, problem, now_s)
-        if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
+        if key in self._agents and self._agents[key].is_delivering:  # no samples are lost: py-spy is only tried again
             return
         yield stacks_record(ended, now_s, 0, stacks=[], lost=True)
 
