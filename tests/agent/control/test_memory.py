@@ -11,7 +11,7 @@ import pytest
 
 from tuimon.agent import cuda
 from tuimon.agent.control import memory, orders
-from tuimon.agent.control.memory import Blocks, CudaRecording
+from tuimon.agent.control.memory import Blocks
 from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import ControlError
@@ -128,6 +128,17 @@ def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, monkeypat
     assert orders.orders.bell[0] == orders.orders.heard
 
 
+def test_a_history_that_cannot_be_read_is_dropped(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    torch.cuda.memory._snapshot = None
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    request = own_channel.order(Command.MEMORY, 2)
+    for _ in range(3):
+        orders.attend()
+    assert request.poll().state == State.FAILED
+    assert torch.cuda.calls == [("all", "python"), (None, None)]
+
+
 @pytest.mark.parametrize(
     ("steps", "used", "own", "reason"),
     [
@@ -153,7 +164,7 @@ def test_refusals(own_channel, monkeypatch, steps, used, own, reason):
 def watched_torch(own_channel, monkeypatch):
     torch = fake_torch(list(TRACE))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(CudaRecording, "is_watched", False)
+    monkeypatch.setattr(memory, "is_watched", False)
     orders.orders.watch_memory = True
     orders.attend()
     assert torch.cuda.calls == [("all", "python")]

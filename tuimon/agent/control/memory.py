@@ -96,144 +96,119 @@ def _growth(blocks: List[_HeldBlock], steps: int) -> Optional[int]:
     return sum(left) // len(left) if 2 * growing > len(left) else 0
 
 
+STEPS_LIMIT = 100
+#: The number of latest events that the allocator keeps; with their stacks they take about 100 MB.
+_EVENTS_LIMIT = 100_000
+#: True once the history stays on, for out-of-memory errors: a recording of some steps does not turn it off.
+is_watched = False
+
+
 def begin(task: Task) -> Optional[Work]:
     """The argument is the number of steps."""
     torch = sys.modules["torch"]
-    cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        task.refuse("it does not use CUDA, and torch keeps no history of memory on the CPU")
-        return None
-    recording = CudaRecording(torch)
-    reason = recording.refusal(task.argument)
+    reason = refusal(torch, task.argument)
     if reason:
         task.refuse(reason)
         return None
     task.needs_steps = True
     runtime.emit(PROFILER_ON)  # the monitor leaves the times of these steps out of its figures
-    recording.begin()
-    return _Steps(task, recording)
+    return Recording(task, torch)
 
 
-class _Steps(Work):
-    """Records a number of steps of the thread that began it, from backward to backward."""
+def refusal(torch: Any, steps: int) -> Optional[str]:
+    """The reason why nothing can be recorded; None if a recording is possible."""
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return "it does not use CUDA, and torch keeps no history of memory on the CPU"
+    if steps > STEPS_LIMIT:
+        return "at most %d steps can be recorded" % STEPS_LIMIT
+    if not is_watched and getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
+        return "the program records the allocator's history itself"
+    return None
 
-    def __init__(self, task: Task, recording: "CudaRecording") -> None:
+
+class Recording(Work):
+    """Records a number of steps of the thread that began it, from backward to backward, on the current device."""
+
+    def __init__(self, task: Task, torch: Any) -> None:
         self._task = task
-        self._recording = recording
+        self._torch = torch
         self._thread = get_ident()
+        self._device = torch.cuda.current_device()
+        self._since_ns = time.time_ns() if is_watched else 0  # the clock of the allocator's events
+        self._step_ends_ns: List[int] = []
+        self._is_on = not is_watched
+        if self._is_on:
+            keep_history(torch)
 
     def step(self) -> None:
         """One more step; after the last one the file is written."""
         if get_ident() != self._thread:
             return
-        task, recording = self._task, self._recording
-        recording.step_ends_ns.append(recording.now_ns())
-        steps = len(recording.step_ends_ns)
-        if steps < task.argument:
-            task.report(steps)
+        self._step_ends_ns.append(time.time_ns())
+        steps = len(self._step_ends_ns)
+        if steps < self._task.argument:
+            self._task.report(steps)
             return
         begin_ns = time.monotonic_ns()
-        content = recording.blocks().content()
-        recording.end()
-        content.update(order=task.number, pause_ns=time.monotonic_ns() - begin_ns)
-        write("asked", recording.device, steps, content)
-        runtime.emit(PROFILER_OFF)
-        task.finish(steps)
-
-    def end(self) -> None:
-        """Stop, and write nothing."""
-        self._recording.end()
-        runtime.emit(PROFILER_OFF)
-
-
-def write(trigger: str, device: str, steps: int, content: Dict[str, Any]) -> None:
-    """Leave the result beside the ring. Raises OSError."""
-    writer = runtime.writer()
-    if writer is None:
-        raise OSError("there is no ring")
-    content.update(trigger=trigger, device=device, steps=steps, time_ns=time.monotonic_ns())
-    write_file(side_file(writer.path, MEMORY), content)
-
-
-STEPS_LIMIT = 100
-#: The number of latest events that the allocator keeps; with their stacks they take about 100 MB.
-_EVENTS_LIMIT = 100_000
-
-
-class CudaRecording:
-    """A recording of the current device."""
-
-    #: True if the history stays on, for out-of-memory errors: a recording of some steps does not turn it off.
-    is_watched = False
-
-    def __init__(self, torch: Any) -> None:
-        self.step_ends_ns: List[int] = []
-        self._torch = torch
-        self.device = "cuda:%d" % torch.cuda.current_device()
-        self._is_on = False
-        self._since_ns = 0
-
-    def refusal(self, steps: int) -> Optional[str]:
-        """The reason why nothing can be recorded; None if a recording is possible."""
-        if steps > STEPS_LIMIT:
-            return "at most %d steps can be recorded" % STEPS_LIMIT
-        if not self.is_watched and getattr(self._torch._C, "_cuda_isHistoryEnabled", lambda: False)():
-            return "the program records the allocator's history itself"
-        return None
-
-    def begin(self) -> None:
-        """Have the allocator keep its history, with Python stacks."""
-        if self.is_watched:
-            self._since_ns = self.now_ns()
-            return
-        self._is_on = True
-        self._torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=_EVENTS_LIMIT)
+        try:
+            content = blocks_left(self._torch, self._device, self._step_ends_ns, self._since_ns).content()
+        finally:
+            self.end()
+        content.update(order=self._task.number, pause_ns=time.monotonic_ns() - begin_ns)
+        write("asked", self._device, steps, content)
+        self._task.finish(steps)
 
     def end(self) -> None:
         """Stop, and drop the recorded history."""
         if self._is_on:
             self._is_on = False
             self._torch.cuda.memory._record_memory_history(None)
+        runtime.emit(PROFILER_OFF)
 
-    def blocks(self) -> Blocks:
-        """The blocks that are still allocated at this moment."""
-        snapshot = self._torch.cuda.memory._snapshot()
-        blocks = Blocks(self.step_ends_ns)
-        traces, device = snapshot.get("device_traces") or [], int(self.device[5:])
-        for event in traces[device] if device < len(traces) else []:
-            time_ns = event.get("time_us", 0) * 1000
-            if event.get("action") == "alloc" and time_ns >= self._since_ns:
-                stack = tuple((f["filename"], f["line"], f["name"]) for f in (event.get("frames") or [])[:DEPTH])
-                blocks.allocate(time_ns, event["addr"], event["size"], stack)
-            elif event.get("action") == "free_completed":
-                blocks.free(event["addr"])
-        return blocks
 
-    @staticmethod
-    def now_ns() -> int:
-        """The present time on the clock of the allocator's events."""
-        return time.time_ns()
+def keep_history(torch: Any) -> None:
+    """Have the allocator keep its history, with Python stacks."""
+    torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=_EVENTS_LIMIT)
+
+
+def blocks_left(torch: Any, device: int, step_ends_ns: List[int], since_ns: int = 0) -> Blocks:
+    """The blocks of a device that are still allocated now, of those allocated since a moment."""
+    blocks, traces = Blocks(step_ends_ns), torch.cuda.memory._snapshot().get("device_traces") or []
+    for event in traces[device] if device < len(traces) else []:
+        time_ns = event.get("time_us", 0) * 1000
+        if event.get("action") == "alloc" and time_ns >= since_ns:
+            stack = tuple((f["filename"], f["line"], f["name"]) for f in (event.get("frames") or [])[:DEPTH])
+            blocks.allocate(time_ns, event["addr"], event["size"], stack)
+        elif event.get("action") == "free_completed":
+            blocks.free(event["addr"])
+    return blocks
+
+
+def write(trigger: str, device: int, steps: int, content: Dict[str, Any]) -> None:
+    """Leave the result beside the ring. Raises OSError."""
+    writer = runtime.writer()
+    if writer is None:
+        raise OSError("there is no ring")
+    content.update(trigger=trigger, device="cuda:%d" % device, steps=steps, time_ns=time.monotonic_ns())
+    write_file(side_file(writer.path, MEMORY), content)
 
 
 def watch_errors() -> None:
     """Have the allocator keep its history from now on, and leave a file at each error; without CUDA, do nothing."""
+    global is_watched
     torch: Any = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if CudaRecording.is_watched or cuda is None or not cuda.is_initialized():
-        return
-    recording = CudaRecording(torch)
-    if recording.refusal(1) is not None:
+    if is_watched or refusal(torch, 1) is not None:
         return
 
     def note(device: int, wanted: int) -> None:
-        recording.device = "cuda:%d" % device
-        content = recording.blocks().content()
+        content = blocks_left(torch, device, []).content()
         content.update(wanted_bytes=wanted, pause_ns=0)
-        write("oom", recording.device, 0, content)
+        write("oom", device, 0, content)
 
     def tuimon_out_of_memory(device: int, wanted: int, device_total: int, device_free: int) -> None:
         attempt(note, device, wanted)  # the program must get its own error, not one of ours
 
     torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)
-    recording.begin()
-    CudaRecording.is_watched = True
+    keep_history(torch)
+    is_watched = True
