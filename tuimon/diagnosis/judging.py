@@ -76,7 +76,7 @@ def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
 
 
 def _graded(finding: Finding) -> Finding:
-    return finding if BY_NAME[finding.rule].rank == "harm" else graded(finding)
+    return finding if BY_NAME[finding.rule].kind == "harm" else graded(finding)
 
 
 def unjudged(session: Session) -> list[Unjudged]:
@@ -134,7 +134,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
         )
         found |= {name: replace(each, rule=name) for name, each in told if each is not None}
     in_order = [
-        name for name, rule in BY_NAME.items() if rule.rank == "in_order" and name in found and not found[name].cause
+        name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
     ]
     for name in in_order[0 if holds_up else 1 :]:
         del found[name]
@@ -170,7 +170,7 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
     A claim counts half if it may be nothing, or if it takes the time that other findings leave. Each takes its time
     from cells that no other claims, as far as possible.
     """
-    order = sorted(findings, key=lambda each: (BY_NAME[each.rule].rank != "late", -_weight(each)))
+    order = sorted(findings, key=lambda each: (BY_NAME[each.rule].kind != "late", -_weight(each)))
     claims = dict[str, list[int]]()
     for each in order:
         takes = BY_NAME[each.rule].takes
@@ -200,8 +200,8 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
 
 
 def _weight(finding: Finding) -> float:
-    surely, rank = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule].rank
-    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rank == "leftovers" else 1.0)
+    surely, kind = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule].kind
+    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if kind == "leftovers" else 1.0)
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
@@ -215,8 +215,8 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 
 def _with(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
-    is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].rank != "late"
-    mends_other_time = BY_NAME[gone.rule].rank == "leftovers" and holder.best.change not in {
+    is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].kind != "late"
+    mends_other_time = BY_NAME[gone.rule].kind == "leftovers" and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
     if is_known or mends_other_time:

@@ -203,7 +203,7 @@ class Unclaimed(NamedTuple):
 #: - ``in_order``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
 #:   before findings that are not worth a fix.
 #: - ``outside``: a cause outside the run, after all causes inside it.
-Rank = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
+Kind = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
 
 
 class Rule(Struct, frozen=True):
@@ -212,7 +212,7 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     title: str  # for people, in a few words
     needs: tuple[Need, ...]
-    rank: Rank = "state"
+    kind: Kind = "state"
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
     of_unclaimed: Callable[[Unclaimed], Finding | None] | None = None  # judges the time that no other explains
@@ -226,12 +226,12 @@ class Rule(Struct, frozen=True):
     @property
     def is_fault(self) -> bool:
         """True if its findings, unless benign, show a fault of the loop."""
-        return self.rank in ("late", "fault", "leftovers")
+        return self.kind in ("late", "fault", "leftovers")
 
     @property
     def needs_no_step(self) -> bool:
         """True if the rule is judged even before the first step and after the run's end, which it may have caused."""
-        return self.rank == "harm" and self.of_moment
+        return self.kind == "harm" and self.of_moment
 
 
 # -- how certain the time that a rule claims must be

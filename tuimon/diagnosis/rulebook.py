@@ -42,13 +42,13 @@ from tuimon.records import PASSES, STEP
 #: In the order of their findings at equal severity and share.
 RULES: tuple[Rule, ...] = (
     Rule(course.warmup, "Warm-up", (MARKERS,)),
-    Rule(devices.gpu_health, "Errors of the GPU", (GPU_COUNTERS,), rank="harm", of_moment=True),
-    Rule(course.hang, "Hang", (BOUNDARIES,), rank="harm", of_moment=True),
+    Rule(devices.gpu_health, "Errors of the GPU", (GPU_COUNTERS,), kind="harm", of_moment=True),
+    Rule(course.hang, "Hang", (BOUNDARIES,), kind="harm", of_moment=True),
     Rule(
         input.input_bound,
         "Waits for data",
         (STEPS, SAMPLES),
-        rank="fault",
+        kind="fault",
         causes=tuple(dict.fromkeys(cause.name for cause in reversed(input.CAUSES) if cause.name is not None)),
         takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
     ),
@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         pace.launch_bound,
         "Launches set the pace",
         (GPU_TIMES,),
-        rank="leftovers",
+        kind="leftovers",
         causes=("allocator",),
         takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
     ),
@@ -64,21 +64,21 @@ RULES: tuple[Rule, ...] = (
         waits.sync_point,
         "Synchronisation with the GPU",
         (GPU_TIMES, GPU_WAITS),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, _: cell.phase in STEP and waits.awaits_no_batch(cell),
     ),
     Rule(
         waits.transfer_bound,
         "Copies to the GPU",
         (GPU_TIMES, GPU_WAITS),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, _: cell.doing == "copy",
     ),
     Rule(
         side_work.side_work,
         "Side work in the loop",
         (STEPS, SAMPLES),
-        rank="fault",
+        kind="fault",
         causes=("checkpoint", "network", "evaluation"),
         takes=lambda cell, finding: (
             cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
@@ -89,7 +89,7 @@ RULES: tuple[Rule, ...] = (
         interpreter.recompiles,
         "Costs of torch.compile",
         (STEPS, SAMPLES),
-        rank="fault",
+        kind="fault",
         causes=("gave_up", "graph_breaks"),
         takes=lambda cell, finding: not finding.cause and interpreter.compiles(cell),
     ),
@@ -97,21 +97,21 @@ RULES: tuple[Rule, ...] = (
         compute.slow_setting,
         "A setting slows the steps down",
         (STEPS, SETTINGS),
-        rank="fault",
+        kind="fault",
         causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
     ),
     Rule(
         compute.optimizer_bound,
         "The optimizer takes long",
         (STEPS,),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and compute.is_product(cell.node)),
     ),
     Rule(
         ranks.straggler_rank,
         "A rank that others wait for",
         (RANKS,),
-        rank="late",
+        kind="late",
         causes=("in_turn",),
         takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
     ),
@@ -119,34 +119,34 @@ RULES: tuple[Rule, ...] = (
         ranks.comm_bound,
         "Communication between ranks",
         (RANKS, SAMPLES),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, _: cell.doing == "exchange",
     ),
     Rule(
         interpreter.gil_contention,
         "Waits for the GIL",
         (SAMPLES,),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, _: "gil" in cell.via,
     ),
     Rule(
         cores.cpu_oversubscribed,
         "Too few cores",
         (RUN_QUEUE,),
-        rank="fault",
+        kind="fault",
         takes=lambda cell, finding: (
             not finding.elsewhere
             and cell.doing == "own"
             and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
         ),
     ),
-    Rule(cores.neighbour, "Neighbours", (RUN_QUEUE,), rank="outside"),
+    Rule(cores.neighbour, "Neighbours", (RUN_QUEUE,), kind="outside"),
     Rule(course.step_time_drift, "Steps grow longer", (STEP_TIMES,), causes=("jump", "more_work", "slower_hour")),
     Rule(
         memory.memory_pressure,
         "Memory or another resource runs out",
         (MACHINE_MEMORY,),
-        rank="harm",
+        kind="harm",
         causes=("growing", "copied", "out_of_memory", "exhausted"),
         of_moment=True,
     ),
@@ -156,8 +156,8 @@ RULES: tuple[Rule, ...] = (
         (COLLECTIONS,),
         takes=lambda cell, _: cell.doing == "gc" and not cell.via,
     ),
-    Rule(memory.allocator_retries, "GPU memory nearly full", (ALLOCATOR,), rank="harm"),
-    Rule(devices.throttled, "GPU below its speed", (GPU_COUNTERS,), rank="outside", of_moment=True),
+    Rule(memory.allocator_retries, "GPU memory nearly full", (ALLOCATOR,), kind="harm"),
+    Rule(devices.throttled, "GPU below its speed", (GPU_COUNTERS,), kind="outside", of_moment=True),
     Rule(
         devices.idle_gpu,
         "GPUs that do nothing",
@@ -167,15 +167,15 @@ RULES: tuple[Rule, ...] = (
         of_moment=True,
     ),
     Rule(devices.placement, "Cores far from the GPU", (NUMA_NODES,), of_moment=True),
-    Rule(pace.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), rank="fault"),
-    Rule(waits.unexplained_idle, "GPU idle, cause unknown", (GPU_TIMES,), rank="in_order"),
+    Rule(pace.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), kind="fault"),
+    Rule(waits.unexplained_idle, "GPU idle, cause unknown", (GPU_TIMES,), kind="in_order"),
     Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
     Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
     Rule(
         pace.compute_bound,
         "The GPU is the bottleneck",
         (GPU_TIMES,),
-        rank="in_order",
+        kind="in_order",
         causes=(
             *("few_sms", "memory_traffic", "low_power", "other_streams"),
             *("padding", "repeated_backward", "unused_gradients"),
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
         model.compute_bound_cpu,
         "Computes on the CPU",
         (STEPS,),
-        rank="in_order",
+        kind="in_order",
         causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients"),
         takes=lambda cell, finding: (
             computes(cell)
@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         ),
         of_unclaimed=model.on_the_cpu,
     ),
-    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), rank="in_order"),
+    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="in_order"),
     Rule(course.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
@@ -222,6 +222,6 @@ def is_minor(finding: Finding | FindingJson) -> bool:
 
 
 def _place(finding: Finding) -> tuple[int, int, float]:
-    rank = BY_NAME[finding.rule].rank
-    severity = "info" if rank == "in_order" and finding.severity == "benign" else finding.severity
-    return SEVERITY[severity], {"harm": 0, "outside": 3}.get(rank, 2 if is_minor(finding) else 1), -likely_gain(finding)
+    kind = BY_NAME[finding.rule].kind
+    severity = "info" if kind == "in_order" and finding.severity == "benign" else finding.severity
+    return SEVERITY[severity], {"harm": 0, "outside": 3}.get(kind, 2 if is_minor(finding) else 1), -likely_gain(finding)
