@@ -63,6 +63,13 @@ def test_nothing_is_reported_of_cores_without_run_queue_delay():
     assert set(run(threads(12, *rows, cpu_ratio=2.0))) == {"compute_bound_cpu"}
 
 
+@pytest.mark.parametrize(("beside", "share"), [((), 0.6), (workers(1, 0.2, delay=0.8), 0.2)])
+def test_threads_that_share_operations_wait_for_the_one_without_a_core(beside, share):
+    rows = [(100, "python", 0.8, "running", 0.2), *((101 + n, "python", 0.25, "running", 0.5) for n in range(9))]
+    found = run(threads(12, *rows, pid=100, cpu_ratio=3.0), *beside)["cpu_oversubscribed"]
+    assert found.share_of_step == pytest.approx(share, abs=0.05)
+
+
 STARVED = {"data": 60, "forward": 20, "backward": 20}
 
 
