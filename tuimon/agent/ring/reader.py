@@ -91,11 +91,17 @@ class RingError(Exception):
     """The file is not a ring of this version, or belongs to another user."""
 
 
-class RingBytes:
-    """An open ring file of this user; it outlives its name."""
+class RingReader:
+    """Follows one ring, of this user, which outlives its name.
+
+    Markers overwritten before the first ``read`` are not counted as dropped, later ones are.
+    """
+
+    #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
+    HOLE_READS = 3
 
     def __init__(self, path: str, writable: bool = False) -> None:
-        """Raises RingError when it cannot be a ring, OSError when it is not there."""
+        """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
         self.path = path
         # a pipe must not hold us up, and a symbolic link is not ours
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -106,15 +112,29 @@ class RingBytes:
                 raise RingError("%s belongs to user %d" % (path, info.st_uid))
             if not stat.S_ISREG(info.st_mode):
                 raise RingError("%s is not a file" % path)
-            if info.st_size < layout.SLOTS_OFFSET + layout.SLOT_BYTES:
-                raise RingError("%s is too short for a ring" % path)
             if writable and info.st_mode & 0o077:
                 raise RingError("%s is open to other users (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
+            magic, version, slots, self.pid, self.start_ticks, self.created_ns = layout.HEADER.unpack(
+                self.bytes_at(0, layout.HEADER.size).ljust(layout.HEADER.size, b"\0")
+            )
+            sized = _SLOTS[0] <= slots <= _SLOTS[1] and info.st_size == layout.SLOTS_OFFSET + slots * layout.SLOT_BYTES
+            if magic != layout.MAGIC or version != layout.VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
+                raise RingError("%s is not a ring of version %d" % (path, layout.VERSION))
         except BaseException:
             os.close(self._handle)
             raise
-        self.size = info.st_size
+        self._size = info.st_size
         self._identity = (info.st_dev, info.st_ino)
+        self._slots: int = slots
+        self._next = 1  # sequence of the next slot to read
+        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads have found it so
+        self._names: List[str] = [""]
+        self._names_end = layout.NAMES_OFFSET
+        self._has_read = False
+        self._usual = _FIRST_CHUNK_SLOTS  # how many slots are read first
+        self._meta_bytes = b""
+        self._meta: Dict[str, Any] = {}
+        self.dropped = 0
 
     def close(self) -> None:
         os.close(self._handle)
@@ -147,56 +167,22 @@ class RingBytes:
 
     def is_cut(self) -> bool:
         """True if the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
-        return os.fstat(self._handle).st_size < self.size
-
-    def has_name(self, path: str) -> bool:
-        """True if ``path`` names this file. Raises OSError when it names none."""
-        info = os.stat(path)
-        return (info.st_dev, info.st_ino) == self._identity
-
-
-class RingReader(RingBytes):
-    """Follows one ring. Markers overwritten before the first ``read`` are not counted as dropped, later ones are."""
-
-    #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
-    HOLE_READS = 3
-
-    def __init__(self, path: str, writable: bool = False) -> None:
-        """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
-        super().__init__(path, writable)
-        magic, version, slots, self.pid, self.start_ticks, self.created_ns = layout.HEADER.unpack(
-            self.bytes_at(0, layout.HEADER.size).ljust(layout.HEADER.size, b"\0")
-        )
-        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self.size == layout.SLOTS_OFFSET + slots * layout.SLOT_BYTES
-        if magic != layout.MAGIC or version != layout.VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
-            self.close()
-            raise RingError("%s is not a ring of version %d" % (path, layout.VERSION))
-        self._slots: int = slots
-        self._next = 1  # sequence of the next slot to read
-        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads have found it so
-        self._names: List[str] = [""]
-        self._names_end = layout.NAMES_OFFSET
-        self._has_read = False
-        self._usual = _FIRST_CHUNK_SLOTS  # how many slots are read first
-        self._meta_bytes = b""
-        self._meta: Dict[str, Any] = {}
-        self.dropped = 0
+        return os.fstat(self._handle).st_size < self._size
 
     def is_replaced(self) -> bool:
         """True if the path names another ring: a process that replaces itself (exec) makes a new one."""
         try:
-            return not self.has_name(self.path)
+            info = os.stat(self.path)
         except OSError:
             return False
+        return (info.st_dev, info.st_ino) != self._identity
 
     def has_vanished(self) -> bool:
         """True if the path names nothing any more."""
         try:
-            self.has_name(self.path)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass
+            os.stat(self.path)
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
         return False
 
     def is_closed(self) -> bool:
