@@ -2,7 +2,7 @@
 
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.pieces import Drive
+from tuimon.sources.loop.pieces import StepEnd
 from tuimon.sources.loop.step import MarkedStretch, Step
 
 MS = 1_000_000
@@ -69,8 +69,8 @@ class Played:
         self.eval_ns, self.eval_count = self.machine.steps.take_evaluation()
 
     @property
-    def drive(self) -> Drive:
-        return self.machine.steps.pieces.drive
+    def steps_end_at(self) -> StepEnd:
+        return self.machine.steps.pieces.steps_end_at
 
 
 def play(script: str, repeat: int = 1, finish: bool = True) -> Played:

@@ -8,7 +8,7 @@ from tests.sources.loop.loop_script import MS, Played, markers, ms, play
 from tuimon.agent.ring import layout
 from tuimon.sources.loop import machine, pieces
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.pieces import Drive
+from tuimon.sources.loop.pieces import StepEnd
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
@@ -66,7 +66,7 @@ def test_steps_of_loops(step, expected):
     assert lengths(played)[1:-1] == [length] * 10
     assert {(found.backwards, found.updates) for found in played.steps[1:-1]} == {(backwards, updates)}
     assert ms(played.steps[1].phases) == phases or not phases
-    assert (played.eval_count, played.drive) == (0, Drive.FETCH if "fetch" in step else Drive.UPDATE)
+    assert (played.eval_count, played.steps_end_at) == (0, StepEnd.FETCH if "fetch" in step else StepEnd.UPDATE)
 
 
 def test_the_last_step_counts_when_the_thread_ends():
@@ -149,7 +149,7 @@ def test_evaluation_is_kept_out_of_steps(evaluation, count, took_ms, length):
 def test_evaluation_with_a_loader_in_a_loop_without_one():
     train = "wait:6 bwd:3 opt:1 " * 20
     played = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
-    assert played.drive is Drive.UPDATE
+    assert played.steps_end_at is StepEnd.UPDATE
     assert played.eval_count == 2
     assert set(lengths(played)[1:]) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
     assert len(played.steps) == 40
@@ -209,13 +209,13 @@ def test_each_update_ends_a_step_wherever_its_batches_are_fetched(where, batches
 
 def test_a_batch_for_show_before_a_loop_without_a_loader():
     played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
-    assert played.drive is Drive.UPDATE
+    assert played.steps_end_at is StepEnd.UPDATE
     assert lengths(played)[1:] == [10] * 29
 
 
 def test_api_steps_overrule():
     played = play("wait:6 bwd:3 opt:1 wait:6 bwd:3 opt:1 step", 4)
-    assert played.drive is Drive.API
+    assert played.steps_end_at is StepEnd.API
     assert lengths(played) == [14, 20, 20, 20]  # the first began before the first marker
 
 
@@ -247,7 +247,7 @@ def test_gradients_looked_at_after_the_update_are_of_the_step_before(before, aft
     assert len(played.steps) == 100
     assert lengths(played)[:-1] == [16 + 3 * after.count("bwd")] * 99
     assert {step.backwards for step in played.steps[:-1]} == {before.count("bwd") + after.count("bwd")}
-    assert played.drive is Drive.FETCH
+    assert played.steps_end_at is StepEnd.FETCH
     early = play(f"fetch:5 wait:3 {before} wait:1 opt:2 wait:1 {after}", 12, finish=False)
     assert len(early.steps) >= 10  # they are not waited for
 
@@ -345,7 +345,7 @@ def test_updates_that_were_only_counted_keep_the_round(size, begin, count):
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_two_or_three_models_in_turn_are_one_step(together, count):
     played = play(together, count)
-    assert (played.drive, len(played.steps)) == (Drive.UPDATE, count)
+    assert (played.steps_end_at, len(played.steps)) == (StepEnd.UPDATE, count)
     optimizers = together.count("opt")
     assert {step.total_ns for step in played.steps[1:]} == {10 * optimizers * MS}
     assert {step.updates for step in played.steps} == {optimizers}
@@ -375,7 +375,7 @@ def test_optimizers_that_do_not_take_turns_make_a_step_with_each_update(loop):
 @pytest.mark.parametrize("rounds_a_batch", [1, 3])
 def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
     played = play("fetch:2 " + (FIRST + SECOND) * rounds_a_batch, 6)
-    assert (played.drive, len(played.steps)) == (Drive.FETCH, 6)
+    assert (played.steps_end_at, len(played.steps)) == (StepEnd.FETCH, 6)
 
 
 # -- a loop without backward: its batches are steps, or the calls of ``tuimon.step()``

@@ -1,4 +1,4 @@
-"""Which of its fetched batches a thread trains on, which it evaluates, and which are themselves steps."""
+"""Decides of each batch that a thread fetches: it trains on the batch, evaluates it, or the batch is itself a step."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ class Batches:
         self.times: Times = {}  # since the last backward or update, without what was evaluated
         self.eval_ns = self.eval_count = 0  # since these two were last taken
         self._batch_ns = 0  # of the batch that was evaluated last
-        self._ahead: list[tuple[Times, int]] = []  # evaluated, with the end of each, unless the next update takes them
-        self._group = 0  # most batches that the next update may take, all fetched before its first backward
-        self._in_a_row = 0  # batches of one iterator since the latest backward
-        self._begins = False  # the first of those in a row is its iterator's first, or follows another iterator's
-        self._taken = 0  # most batches in a row before a backward of the update under way
+        # time and end of each batch that was evaluated, unless it was fetched ahead, for the next update
+        self._ahead: list[tuple[Times, int]] = []
+        self._group = 0  # most batches that the next update may use, all fetched before its first backward
+        self._in_a_row = 0  # batches fetched from one iterator since the latest backward
+        self._begins = False  # whether the first of these is its iterator's first, or follows another iterator's
+        self._taken = 0  # most batches in a row before a backward of the current update
         self._iterator = 0  # of the latest fetch
-        self._trained_on = 0  # the latest iterator of a batch that has trained for sure
+        self._trained_on = 0  # the latest iterator with a batch that was trained on for certain
         self._is_first = True  # no backward or update until now
         self.forward: list[Step] | None = []  # batches of a thread that has not trained, since they were taken
         self.forward_total = 0  # such batches since the beginning
-        self.are_known = self.are_told = False  # whether batches are steps; whether some were reported as steps
+        self.are_known = self.are_reported = False  # whether batches are steps; whether some were reported as steps
         self.are_of_program = False  # tuimon.step() says which batches make a step of a thread that has not trained
         self.leave_loop()
 
     def leave_loop(self) -> None:
-        """The program has left its loop: batches fetched in it are used no more."""
+        """Forget all fetched batches: the program has left its loop, and uses them no more."""
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self.returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         # by iterator, of those since the last training: a program that only evaluates makes a new one each time
@@ -58,14 +59,14 @@ class Batches:
         self.forget_times()
 
     def forget_times(self) -> None:
-        """Time until now can no longer turn out to be evaluation."""
+        """Leave all time until now in training: it can no longer turn out to be evaluation."""
         self.times.clear()
         self._started.clear()
         self._fetched.update({iterator: {} for iterator in self._fetched})
         self._iter_at: Times | None = None  # the times when the open iter() began
 
-    def forget(self) -> None:
-        """A backward or an update: nothing until now was evaluated."""
+    def forget_unused(self) -> None:
+        """Note that a backward or an update has used all batches: none of them was evaluated."""
         self._is_first, self._iter_at = False, None
         for held in (self._ahead, self._fetched, self._started, self.times):
             held.clear()
@@ -73,21 +74,21 @@ class Batches:
     # -- fetches
 
     def begin_iter(self) -> None:
-        """Workers are being started."""
+        """Note when ``iter(loader)`` begins to start workers."""
         self._iter_at = dict(self.times)
 
     def end_iter(self, iterator: int) -> None:
-        """Starting its workers belongs to the iterator's first fetch, should that turn out to be evaluation."""
+        """Count the start of its workers with the iterator's first fetch, in case that turns out to be evaluation."""
         at, self._iter_at = self._iter_at, None
         if at is not None and iterator:
             self._started[iterator] = at
 
     def begin_fetch(self, iterator: int, step: Step, time_ns: int) -> bool:
-        """A fetch in this step; returns whether it shows that the batch before was evaluated.
+        """Note a fetch in this step; True if it shows that the batch before was evaluated.
 
-        If that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
-        (Accelerate's, a prefetcher's) begins with two fetches, and then trains. A loop may fetch all batches of an
-        update before the first of its backwards: transformers' Trainer does, where it accumulates gradients.
+        If that batch was the first of its iterator, only the next boundary proves it: a loop that fetches one batch
+        ahead (Accelerate's, a prefetcher's) begins with two fetches, and then trains. A loop that accumulates gradients
+        may fetch all batches of an update before its first backward, as transformers' Trainer does.
         """
         if self.turns_from_evaluation(iterator):
             self._end_evaluation(step, time_ns)
@@ -109,18 +110,18 @@ class Batches:
             return False
         self.is_waiting, self.returned = False, 0
         if not may_be_ahead:
-            self.settle(step)
+            self.evaluate_unused(step)
         return True
 
     def turns_from_evaluation(self, iterator: int) -> bool:
-        """True if the last iteration was evaluation, and this fetch is of another iterator."""
+        """True if the latest batch was evaluated, and this fetch is from another iterator."""
         return self._evaluating is not None and self._evaluating != iterator
 
     def _end_evaluation(self, step: Step, time_ns: int) -> None:
-        """A fetch from another iterator has ended the evaluation, which did not go on to the end of its own.
+        """End an evaluation that stopped before the end of its iterator, at a fetch from another one.
 
-        Its last batch is taken to have lasted as long as the one before. Later work is side work, such as a metric over
-        all batches, or a checkpoint.
+        Its last batch is assumed to have taken as long as the one before. The time after it is side work, such as a
+        metric over all batches, or a checkpoint.
         """
         at = None if self._evaluating is None else self._fetched.pop(self._evaluating, None)
         last, left_ns = {} if at is None else self._pop_times(at), self._batch_ns
@@ -138,7 +139,7 @@ class Batches:
                 step.add_time("other", duration_ns - evaluated_ns)
 
     def _is_of_group(self, iterator: int) -> bool:
-        """True if the next update may take all batches fetched since the latest backward, as they are few enough."""
+        """True if the next update may use all batches fetched since the latest backward, as they are few enough."""
         if not self.is_waiting or iterator != self._iterator or iterator == self._evaluating:
             return False
         if self._is_first:  # if no model seems to have seen them
@@ -151,12 +152,12 @@ class Batches:
         return self._in_a_row < most and (iterator == self._trained_on or is_of_trained)
 
     def end_fetch(self, exhausted: bool, step: Step) -> None:
-        """The batch may train; if an evaluating iterator is exhausted, the wait for its end counts as evaluation."""
+        """Note that a fetch has ended; if it found the end of an evaluation, its time counts as evaluation."""
         if not exhausted:
             self.is_waiting = True
             return
-        if not self.is_waiting:  # for the update that takes it
-            self.settle(step)
+        if not self.is_waiting:  # for the update that uses it
+            self.evaluate_unused(step)
         at = None if self._evaluating is None else self._fetched.get(self._evaluating)
         self._begun = self._latest = None
         self._fetched.clear()
@@ -165,28 +166,28 @@ class Batches:
             if self.forward is None:
                 self._move(last, step)
 
-    def settle_before(self, iterator: int, step: Step) -> None:
-        """A fetch follows, which may be one more of the batches that the next update takes."""
+    def evaluate_before_fetch(self, iterator: int, step: Step) -> None:
+        """Count unused batches as evaluated, unless this fetch adds one more to those for the next update."""
         if self._ahead and not self._is_of_group(iterator):
             if self._is_first:
                 self._evaluating = self._iterator
-            self.settle(step)
+            self.evaluate_unused(step)
 
-    def settle(self, step: Step) -> None:
-        """No batch was fetched ahead: those that no backward has used were evaluated."""
+    def evaluate_unused(self, step: Step) -> None:
+        """Count the batches that no backward has used as evaluated: none of them was fetched ahead."""
         for times, end_ns in self._ahead:
             self._evaluate(times, end_ns, step)
         self._ahead.clear()
 
     def _evaluate(self, times: Times, end_ns: int, step: Step) -> None:
-        """No backward has used a batch: it was evaluated, or is a step where nothing trains."""
+        """Count a batch that no backward has used: as evaluated, or as a step if nothing trains."""
         if self.forward is None:
             self.eval_count += 1
             self._move(times, step)
             return
         if self.are_of_program:
             return
-        # what a profiler of ours did to the step under way, the batch takes along
+        # a profiler of ours slowed the open step: from here on it counts as having slowed this batch instead
         batch = Step(end_ns=end_ns, slowed=step.slowed, traced_ns=step.traced_ns)
         step.slowed, step.traced_ns = False, 0
         for label, duration_ns in times.items():
@@ -215,27 +216,25 @@ class Batches:
     # -- batches of a thread that has not trained
 
     def take_forward(self) -> list[Step]:
-        """The batches since the last call, once they are known to be steps."""
+        """Return and clear the batches of a thread that has not trained, once they are known to be steps."""
         if not self.forward or not self.are_known:
             return []
-        ended, self.forward, self.are_told = self.forward, [], True
+        ended, self.forward, self.are_reported = self.forward, [], True
         return ended
 
     def begin_training(self) -> bool:
-        """The first backward or update: batches before it were evaluated. Returns whether some had been reported as
-        steps.
-        """
+        """Count all batches before the first backward or update as evaluated; True if some were reported as steps."""
         if self.forward is None:
             return False
         self.eval_ns += sum(step.total_ns for step in self.forward)
         self.eval_count += len(self.forward)
         self.forward = None
-        return self.are_told
+        return self.are_reported
 
     # -- what uses the batches
 
-    def return_gradients(self) -> bool:
-        """A backward that only returns gradients; whether it may be part of an evaluation.
+    def add_returned_backward(self) -> bool:
+        """Note a backward that only returns gradients; True if it may be part of an evaluation.
 
         One example is an evaluation of forces, which are derivatives of an energy: the batch has not trained yet,
         unless one before it from the same iterator has.
@@ -245,43 +244,43 @@ class Batches:
         self.returned += 1
         return True
 
-    def use(self, *, trains: bool) -> int:
-        """Count batches fetched until now as used; returns the backwards that had waited to be part of that use.
+    def use_fetched(self, *, trains: bool) -> int:
+        """Count all fetched batches as used; returns how many backwards that returned gradients were part of that.
 
-        ``trains``: the batches of the latest iterator train for sure.
+        ``trains``: True if the latest iterator's batches are trained on for certain.
         """
         returned, self.returned = self.returned, 0
         self._taken = max(self._taken, self._in_a_row)
         self._in_a_row, self._begins = 0, False
         if trains:
             self._trained_on = self._iterator
-        self.forget()
+        self.forget_unused()
         return returned
 
     def end_update(self, most_backwards: int) -> None:
-        """An optimizer has stepped: the next update may take as many batches at once, or as any had backwards."""
+        """Note an optimizer's step: the next update may use as many batches, or as many as any had backwards."""
         self._trained_on = self._iterator
         self._group, self._taken = max(most_backwards, self._taken), 0
-        self.forget()
+        self.forget_unused()
 
     def pass_gap(self, passed: Passed, most_backwards: int, *, is_waiting: bool) -> None:
-        """Batches were only counted; ``is_waiting``: whether no backward has used the latest."""
-        self.use(trains=False)
+        """Note batches that were only counted; ``is_waiting``: no backward has used the latest yet."""
+        self.use_fetched(trains=False)
         self.is_waiting = is_waiting
         if passed.updates:
             self._group, self._taken = max(most_backwards, -(-passed.fetches // passed.updates)), 0
 
     @property
     def are_evaluated(self) -> bool:
-        """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
+        """True if the latest fetch has shown that the batch before was evaluated, and its own batch is not used yet."""
         is_known = self._evaluating is not None and self._evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead and not self.returned
 
 
 def divide_forward(step: Step) -> None:
-    """Leave the division of a step without backward, apart from its fetches, to stack samples.
+    """Turn the forward pass of a step without backward into ``between``, which stack samples divide.
 
-    From the end of a fetch on nothing marks where the forward pass ends: that time is ``between``.
+    In such a step no marker shows where the forward pass ends.
     """
     forward_ns = step.phases.pop("forward", 0)
     if forward_ns:

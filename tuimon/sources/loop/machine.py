@@ -126,16 +126,16 @@ class LoopMachine:
             return OpenPhase(_PHASE[self._stack[-1].kind], last_ns)
         # each further fetch of the iterator shows no more than that another batch was evaluated
         batches = self.steps.batches
-        are_steps = batches.forward is not None and batches.are_told
+        are_steps = batches.forward is not None and batches.are_reported
         evaluates = self._before == FETCH_END and batches.are_evaluated and not are_steps
         return OpenPhase("eval" if evaluates else _OPEN.get(self._before, "other"), last_ns)
 
     def open_fetches(self) -> Iterator[MarkedStretch]:
-        """The stretches that ended as the fetches under way began."""
+        """The stretches that ended when the fetches that are still open began."""
         return (begin for begin in self._stack if begin.kind == FETCH_BEGIN)
 
     def lose_markers(self) -> None:
-        """Markers were overwritten before they were read; the ends of all open pairs count as lost with them."""
+        """Close all open pairs: markers were overwritten before they were read, perhaps their ends."""
         self.steps.is_profiled = False
         self._gap_ns = None
         if self._stack:
@@ -143,7 +143,7 @@ class LoopMachine:
             self._before = _START
 
     def leave_loop(self, time_ns: int) -> None:
-        """The program has left its loop: what it does until its next boundary belongs to no step."""
+        """Note that the program has left its loop: its time until the next boundary belongs to no step."""
         self._stack.clear()
         self._before = _START
         self._return(time_ns)
@@ -151,13 +151,13 @@ class LoopMachine:
         self.steps.leave_loop()
 
     def _return(self, time_ns: int) -> None:
-        """The program is in its loop again, if it was outside."""
+        """Note that the program is in its loop, perhaps again."""
         if self.left_ns is not None:
             self.outside_ns += max(0, time_ns - self.left_ns)
             self.left_ns = None
 
     def take_outside_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How long the program was outside its loop, or stopped, in the window after that of the last call."""
+        """Return and clear the time for which the program was outside its loop, or stopped, in a window."""
         if self.left_ns is not None and end_ns > self.left_ns:
             self._return(end_ns)
             self.left_ns = end_ns
@@ -166,13 +166,13 @@ class LoopMachine:
         return taken_ns
 
     def pass_stop(self, duration_ns: int) -> None:
-        """The process was stopped for so long since its last marker: that time is of no phase."""
+        """Leave out time for which the process was stopped since its last marker: it is in no phase."""
         if self.steps.last_ns is not None:
             self.steps.last_ns += duration_ns
         self.steps.open.slowed = True
 
     def begin_gap(self, time_ns: int, kind: int) -> MarkedStretch:
-        """The stretch that ends here; from this boundary on, boundaries are only counted."""
+        """Begin a gap, in which boundaries are only counted; returns the stretch that ends here."""
         self._return(time_ns)
         label = self._label_before(kind)
         begin_ns = self.steps.advance(label, time_ns)
@@ -190,7 +190,7 @@ class LoopMachine:
         self._gap_ns = None
 
     def feed(self, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> MarkedStretch:
-        """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
+        """Take the next boundary of the thread (``layout.BOUNDARIES``); returns the stretch that ends with it."""
         if self.left_ns is not None:
             self._return(time_ns)
         if kind in _PHASE:

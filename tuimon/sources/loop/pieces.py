@@ -1,4 +1,4 @@
-"""From pieces to steps: how many pieces, each ending with an update, make one step; pieces are held back until then."""
+"""From pieces to steps: finds how many pieces, each ending with an update, make one step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _ENOUGH = 2
 
 
 class Rounds:
-    """Receives the optimizers of each update, in order, and finds the rounds that they make.
+    """Finds whether optimizers take turns: then a *round*, one update by each, is a step.
+
+    The optimizers of each update are given in order. Two networks with an optimizer each:
 
     >>> rounds = Rounds()
     >>> for optimizer in (1, 2, 1, 2, 1):
@@ -38,16 +40,16 @@ class Rounds:
 
     @property
     def open(self) -> int:
-        """The number of updates of an unfinished round so far; 0 if there are no rounds."""
+        """The number of updates so far in a round that is not finished; 0 if there are no rounds."""
         return self._at if self.size > 1 else 0
 
     @property
     def are_decided(self) -> bool:
-        """True if the updates until now have shown what makes a step; if not, a few more will."""
+        """True if the updates until now show how many make a step."""
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
     def pass_updates(self, count: int) -> int:
-        """Pass a number of updates that were only counted; returns the number of steps that end with them."""
+        """Add updates that were only counted; returns the number of steps that end with them."""
         if self.size == 1:
             return count
         steps, self._at = divmod(self._at + count, len(self._order))
@@ -74,8 +76,8 @@ class Rounds:
         return bool(optimizers) and known and 0 < len(order) < _MOST
 
 
-class Drive(Enum):
-    """The events that bound the steps of a loop."""
+class StepEnd(Enum):
+    """The event at which each step of a loop ends and the next begins."""
 
     UNKNOWN = "unknown"
     FETCH = "fetch"
@@ -99,10 +101,10 @@ _EXPECTED_UPDATE = 1024, 120_000_000_000
 
 
 class Pieces:
-    """Receives the finished pieces of a loop, in order; holds them back until it is known which of them make a step."""
+    """Holds the pieces of a loop back until it is known how many of them make a step, then joins them into steps."""
 
     def __init__(self) -> None:
-        self.drive = Drive.UNKNOWN
+        self.steps_end_at = StepEnd.UNKNOWN
         self.optimizer_seen = False  # one of torch's has stepped, and is not gone
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with few pieces between them
@@ -113,105 +115,106 @@ class Pieces:
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
 
     def add(self, piece: Step, optimizers: Optimizers = frozenset()) -> None:
-        """The next piece, which ends with an update; steps are made as far as the kind of loop is known."""
+        """Add the next piece, which ends with an update."""
         self.held.append(piece)
         self.at_fetch = piece.after_fetch
         if not piece.fetched:
             self.bare += 1
-        drive = self.drive
-        if drive is Drive.FETCH:
+        ends_at = self.steps_end_at
+        if ends_at is StepEnd.FETCH:
             if self.bare > BARE_UPDATES:
-                self._settle_on(Drive.UPDATE)
+                self._set_step_end(StepEnd.UPDATE)
             elif piece.after_fetch:
                 self.end_step()
-        elif drive is Drive.API:
+        elif ends_at is StepEnd.API:
             if len(self.held) > BARE_UPDATES:  # the calls have stopped
-                self.drive = Drive.UNKNOWN
+                self.steps_end_at = StepEnd.UNKNOWN
         else:
             self._rounds.add_update(optimizers)
-            if drive is Drive.UNKNOWN:
-                self._settle_unknown()
+            if ends_at is StepEnd.UNKNOWN:
+                self._decide_if_known()
             else:
                 self._end_rounds()
 
     def end_at_fetch(self, rest: Step, time_ns: int) -> bool:
-        """A fetch follows ``rest``, backwards without an update; returns whether the step before it ends there."""
-        if self.drive not in (Drive.FETCH, Drive.UNKNOWN) or not self.held or not self.train_fetches:
+        """End the step before a fetch; ``rest``: backwards since its update. False if no step ends there."""
+        if self.steps_end_at not in (StepEnd.FETCH, StepEnd.UNKNOWN) or not self.held or not self.train_fetches:
             return False
         piece = self.held[-1]
         piece.absorb(rest)
         piece.after_fetch = self.at_fetch = True
         piece.end_ns = time_ns
-        if self.drive is Drive.FETCH:
+        if self.steps_end_at is StepEnd.FETCH:
             self.end_step()
         return True
 
     def train_on_batch(self) -> None:
-        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader.
+        """Note that a backward has used a fetched batch: after two in a row, steps end at fetches.
 
-        Unless the batch was fetched before the update, ahead of its step: such a fetch bounds no steps.
+        A batch that was fetched before the update, ahead of its step, does not count: such a fetch ends no step.
         """
         if not self.at_fetch:
             self.train_fetches = 0
-            if self.drive is Drive.FETCH:
-                self._settle_on(Drive.UPDATE)
+            if self.steps_end_at is StepEnd.FETCH:
+                self._set_step_end(StepEnd.UPDATE)
             return
-        if self.drive is Drive.UPDATE and self.bare > _UPDATES[0]:
-            self.train_fetches = 0  # a validation batch now and then does not drive the loop
+        if self.steps_end_at is StepEnd.UPDATE and self.bare > _UPDATES[0]:
+            self.train_fetches = 0  # a validation batch now and then ends no step
         self.train_fetches += 1
         self.bare = 0
-        known = self.drive is Drive.UPDATE or (self.drive is Drive.UNKNOWN and self.optimizer_seen)
+        known = self.steps_end_at is StepEnd.UPDATE or (self.steps_end_at is StepEnd.UNKNOWN and self.optimizer_seen)
         if known and self.train_fetches >= 2:
-            self._settle_on(Drive.FETCH)
+            self._set_step_end(StepEnd.FETCH)
 
     def see_optimizer(self) -> Step | None:
-        """An optimizer has stepped; returns the pieces held back, as one, if they have turned out not to be steps.
+        """Note an optimizer's step; returns the pieces held back, joined into one, if they are no steps.
 
-        Backwards without an optimizer step may be updates; the first such step shows that they accumulated gradients.
+        Backwards without an optimizer's step may be updates; the first such step shows that they only accumulated
+        gradients.
         """
         self.optimizer_seen = True
-        if self.drive is not Drive.UNKNOWN or not self.held:
+        if self.steps_end_at is not StepEnd.UNKNOWN or not self.held:
             return None
         self.bare = 0
         return self._join_held()
 
     def end_step(self) -> None:
-        """All that is held was one step."""
+        """Join all pieces held back into one step."""
         if self.held:
             step = self._join_held()
-            if step.counts:
+            if step.is_step:
                 self.ended.append(step)
 
     def finish(self) -> None:
-        """No piece follows: what was held back is as whole as it will get."""
-        if self.drive is Drive.UNKNOWN:
-            self._settle_on(Drive.FETCH if self.train_fetches else Drive.UPDATE)
-        if self.drive is not Drive.API:
+        """Make steps of all pieces held back: no more will come."""
+        if self.steps_end_at is StepEnd.UNKNOWN:
+            self._set_step_end(StepEnd.FETCH if self.train_fetches else StepEnd.UPDATE)
+        if self.steps_end_at is not StepEnd.API:
             self.end_step()
 
     @property
     def are_rounds(self) -> bool:
         """True if several updates make a step."""
-        return self.drive is Drive.UPDATE and self._rounds.size > 1
+        return self.steps_end_at is StepEnd.UPDATE and self._rounds.size > 1
 
     def pass_gap(self, gap: Step, passed: Passed, place: int, *, is_open: bool) -> Step:
-        """``gap``: the time in which boundaries were only counted; returns the piece that goes on behind it.
+        """Add a gap, in which boundaries were only counted; returns the piece that continues after it.
 
-        ``is_open``: the last update of the gap may go on as well. Steps that the gap has a part of have no times.
+        ``is_open``: the last update of the gap may continue, too. Steps that lie partly in the gap have no times.
         """
-        if self.drive is Drive.UNKNOWN:
-            self._settle_on(Drive.FETCH if passed.steps else Drive.UPDATE)
+        if self.steps_end_at is StepEnd.UNKNOWN:
+            self._set_step_end(StepEnd.FETCH if passed.steps else StepEnd.UPDATE)
         self.bare = passed.updates // passed.steps if passed.steps else self.bare + passed.updates
-        if self.drive is Drive.FETCH and self.bare > BARE_UPDATES:
-            self._settle_on(Drive.UPDATE)
+        if self.steps_end_at is StepEnd.FETCH and self.bare > BARE_UPDATES:
+            self._set_step_end(StepEnd.UPDATE)
         count = passed.steps
-        if self.drive is Drive.UPDATE:
+        if self.steps_end_at is StepEnd.UPDATE:
             count = self._rounds.pass_updates(passed.updates - is_open)
         self.at_fetch = True
         if count:
             self.held.append(gap)
             # a step is timed from here on only if the gap has ended where one begins
-            begins_with = {Drive.FETCH: layout.FETCH_BEGIN, Drive.API: layout.STEP}.get(self.drive)
+            begins_with = {StepEnd.FETCH: layout.FETCH_BEGIN, StepEnd.API: layout.STEP}.get(self.steps_end_at)
             joined, gap = self._join_held(), Step(timed=place == begins_with)
             joined.phases = {COUNTED: joined.total_ns}
             joined.count, joined.timed, joined.whole, joined.slowed = count, False, True, False
@@ -220,7 +223,7 @@ class Pieces:
         self.held += [Step(timed=False) for _ in range(more - len(self.held))]
         return gap
 
-    def _settle_unknown(self) -> None:
+    def _decide_if_known(self) -> None:
         if not self.optimizer_seen:
             most, longest_ns = _EXPECTED_UPDATE if self.optimizer_expected else _BACKWARDS
         elif not self.train_fetches:
@@ -230,14 +233,14 @@ class Pieces:
         is_enough = len(self.held) >= most or self.held[-1].end_ns - self.held[0].end_ns >= longest_ns
         if self.train_fetches >= 2:
             if self.optimizer_seen or is_enough:
-                self._settle_on(Drive.FETCH)
+                self._set_step_end(StepEnd.FETCH)
         elif is_enough or (self._rounds.are_decided and self.optimizer_seen and not self.train_fetches):
-            self._settle_on(Drive.UPDATE)
+            self._set_step_end(StepEnd.UPDATE)
 
-    def _settle_on(self, drive: Drive) -> None:
-        """The kind of loop is known now, or has changed."""
-        self.drive = drive
-        if drive is Drive.UPDATE:
+    def _set_step_end(self, step_end: StepEnd) -> None:
+        """Set what ends a step, now that it is known or has changed."""
+        self.steps_end_at = step_end
+        if step_end is StepEnd.UPDATE:
             self._end_rounds()
             return
         held, self.held = self.held, []
@@ -247,11 +250,11 @@ class Pieces:
                 self.end_step()
 
     def _end_rounds(self) -> None:
-        """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
+        """Make a step of each complete round of updates, and of each update outside a round."""
         held, size = self.held, self._rounds.size
         whole = len(held) - self._rounds.open
         alone = whole % size
-        self.ended += [piece for piece in held[:alone] if piece.counts]
+        self.ended += [piece for piece in held[:alone] if piece.is_step]
         for at in range(alone, whole, size):
             self.held = held[at : at + size]
             self.end_step()

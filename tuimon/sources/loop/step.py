@@ -1,4 +1,4 @@
-"""One iteration of a training loop, or a piece of one, and the labelled stretches of time that it consists of."""
+"""A step of a training loop, or a piece of one, and the labelled stretches of time that it consists of."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class Step(Struct, gc=False):
 
     end_ns: int = 0
     index: int = 0  # its number, or that of the first of many, once it has ended
-    count: int = 1  # more: whole steps one after the other whose boundaries were only counted
+    count: int = 1  # number of steps; more than one only if their boundaries were only counted
     total_ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     backwards: int = 0
     updates: int = 0
     fetched: bool = False  # holds a fetch that trained
-    whole: bool = True  # False: it was under way when the marker stream began, so how long it took is not known
+    whole: bool = True  # False: it began before the first marker, so its length is unknown
     timed: bool = True  # False: some of its boundaries were only counted, so its phases are unknown
-    slowed: bool = False  # a profiler of ours slowed it or held it up, or a stop held it up
-    traced_ns: int = 0  # when a trace began, where it is the first step of one
+    slowed: bool = False  # tuimon's trace or memory history slowed it or held it up, or the process was stopped
+    traced_ns: int = 0  # when a trace began, if this is its first step
     after_fetch: bool = False  # the boundary at its end is a fetch
     marked: bool = False  # tuimon.step() has ended it
 
     @property
-    def counts(self) -> bool:
-        """True if it is a step; one without a known beginning must have a backward or ``tuimon.step()``.
+    def is_step(self) -> bool:
+        """True if this is a step; without a known beginning it must have a backward or ``tuimon.step()``.
 
         Without a DataLoader nothing marks the beginning of a loop's first step.
         """
@@ -72,7 +72,7 @@ class Step(Struct, gc=False):
 
 
 class MarkedStretch(NamedTuple):
-    """The time from one marker of a thread to the next, which is a boundary; empty at the first marker."""
+    """The time from one marker of a thread to the next, which is a boundary of the loop; empty at the first marker."""
 
     label: str  # a phase, or "between"
     begin_ns: int
@@ -81,9 +81,9 @@ class MarkedStretch(NamedTuple):
     flag: int
     value: int
     opened: MarkedStretch | None  # the stretch that ended at the begin marker of the pair that this one's marker closes
-    nested: bool  # the end lies within a pair of its own kind, whose boundaries count instead of its own
-    evaluated: bool  # the end proves that the batch before it was evaluated: no backward has used it
-    cut: int  # updates (and tuimon.step() calls) whose step had ended by then
+    nested: bool  # whether it ends within a pair of the same kind, whose boundaries count instead
+    evaluated: bool  # whether its end proves that the batch before was evaluated: no backward has used it
+    cut: int  # pieces (``steps.py``) that had ended by then
 
 
 #: Makes a MarkedStretch in a third of the time of ``MarkedStretch(...)``: every marker makes one.

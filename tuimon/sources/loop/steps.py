@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tuimon.agent.ring.layout import BARE_UPDATES, GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
 from tuimon.sources.loop.batches import Batches, divide_forward
-from tuimon.sources.loop.pieces import Drive, Pieces
+from tuimon.sources.loop.pieces import Pieces, StepEnd
 from tuimon.sources.loop.step import Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
@@ -27,8 +27,8 @@ class StepFinder:
 
     def __init__(self) -> None:
         self.last_ns: int | None = None  # when the latest marker was; None before the first, and outside the loop
-        self.is_profiled = False  # a profiler of ours is on
-        self.begins_anew = False  # the thread trains now; what it did before was reported as steps
+        self.is_profiled = False  # tuimon's trace or memory history is being taken
+        self.begins_anew = False  # the thread trains now, after evaluations that were reported as steps
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
@@ -42,18 +42,18 @@ class StepFinder:
         self._most_backwards = 0  # of an update by an optimizer
 
     def take_ended(self) -> list[Step]:
-        """Hand over the steps that have ended since the last call."""
+        """Return and clear the steps that have ended."""
         ended, self.pieces.ended = self.pieces.ended, []
         return [*self.batches.take_forward(), *ended]
 
     def take_evaluation(self) -> tuple[int, int]:
-        """The time (ns) and the batches evaluated between steps since the last call."""
+        """Return and clear the time (ns) of evaluations between steps, and the number of their batches."""
         taken = self.batches.eval_ns, self.batches.eval_count
         self.batches.eval_ns = self.batches.eval_count = 0
         return taken
 
     def advance(self, label: str, time_ns: int) -> int:
-        """The time since the last marker was spent in one phase; returns when that was."""
+        """Add the time since the last marker to a phase; returns the time of that marker."""
         last_ns, self.last_ns = self.last_ns, time_ns
         if last_ns is None or time_ns <= last_ns:
             return time_ns
@@ -67,33 +67,33 @@ class StepFinder:
 
     @property
     def total_forward(self) -> int:
-        """Steps of a thread that has not trained, as far as ``tuimon.step()`` or its batches show them."""
+        """The number of steps of a thread that has not trained, by ``tuimon.step()`` or its batches."""
         return 0 if self.batches.forward is None else self.batches.forward_total + self.cuts
 
     @property
     def is_slowed(self) -> bool:
-        """True if the step under way is slowed, or was held up, by a profiler of ours."""
+        """True if a trace or memory history that tuimon takes has slowed the open step, or held it up."""
         return self.is_profiled or self.open.slowed
 
     def begin_profiler(self, time_ns: int, *, traces: bool) -> None:
-        """A profiler of ours is on from here; ``traces``: the step that begins is the first of a trace."""
+        """Begin tuimon's trace or memory history; ``traces``: the step that begins is the first of a trace."""
         self.is_profiled = True
         if traces:
             self.open.traced_ns = time_ns
 
     def end_profiler(self) -> None:
-        """The profiler is off again; the step under way has waited for it."""
+        """End it; the open step has waited for the end."""
         self.is_profiled, self.open.slowed = False, True
 
     def begin_iter(self, time_ns: int) -> None:
-        """The start of workers after an update bounds a piece, like the fetch that follows."""
+        """End the piece after an update, as the fetch that follows would: workers are started."""
         self._close_at_fetch(time_ns)
         self.batches.begin_iter()
 
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
-        """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated."""
+        """End the piece if an update came before this fetch; True if it shows that the batch before was evaluated."""
         batches = self.batches
-        batches.settle_before(iterator, self.open)
+        batches.evaluate_before_fetch(iterator, self.open)
         if not self._end_at_fetch(time_ns):
             step = self.open
             # nothing has trained yet in the open piece of a stream that has just begun ...
@@ -106,25 +106,23 @@ class StepFinder:
         return batches.begin_fetch(iterator, self.open, time_ns)
 
     def begin_backward(self, *, returned: bool = False) -> None:
-        """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece.
+        """Begin a backward, maybe inside an optimizer's closure; without a fetch since the update it ends the piece.
 
-        ``returned``: it returns gradients to the program and accumulates none. If a torch optimizer updates, that
-        may be part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained
-        yet, unless one before it from the same iterator has.
+        ``returned``: it returns gradients to the program and accumulates none. In a loop with an optimizer that may be
+        part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained yet,
+        unless one before it from the same iterator has.
         """
         self._close_update()
         has_optimizer = self.pieces.optimizer_seen or self.pieces.optimizer_expected
-        if not (returned and has_optimizer and self.batches.return_gradients()):
+        if not (returned and has_optimizer and self.batches.add_returned_backward()):
             self._use_batch(1, trains=not returned)
 
     def _use_batch(self, backwards: int, *, trains: bool) -> None:
-        """Count the batches fetched until now as used, by this number of backwards and by waiting ones; ``trains``: for
-        certain.
-        """
+        """Count all fetched batches as used by this number of backwards; ``trains``: they train for certain."""
         batches, step = self.batches, self.open
         if batches.forward is not None:
             self.begins_anew |= batches.begin_training()
-        backwards += batches.use(trains=trains)
+        backwards += batches.use_fetched(trains=trains)
         step.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards
@@ -138,16 +136,16 @@ class StepFinder:
     def end_backward(self, time_ns: int) -> None:
         """End a backward; it is the update if no torch optimizer is seen."""
         if not self.pieces.optimizer_seen and not self.batches.returned:
-            self.batches.forget()
+            self.batches.forget_unused()
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
-        """The program has an optimizer of torch's, which may step after any number of backwards, or evaluations."""
+        """Note that the program has an optimizer: it may step after any number of backwards, or evaluations."""
         self.pieces.optimizer_expected = True
         self.begins_anew |= self.batches.begin_training()
 
     def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
-        """An optimizer's step ends: one more of the same update, or a new update."""
+        """End an optimizer's step, which belongs to the same update as the one before, or begins another."""
         batches = self.batches
         if batches.returned:
             self._use_batch(0, trains=True)
@@ -171,10 +169,10 @@ class StepFinder:
             self._optimizers.add(optimizer)
 
     def end_step(self, time_ns: int) -> None:
-        """``tuimon.step()`` ends a step, whatever other boundaries show."""
+        """End a step at ``tuimon.step()``, whatever other boundaries show."""
         batches = self.batches
-        self.pieces.drive = Drive.API
-        batches.settle(self.open)
+        self.pieces.steps_end_at = StepEnd.API
+        batches.evaluate_unused(self.open)
         batches.forget_times()
         ended, self.open = self.open, Step()
         ended.marked = True
@@ -184,7 +182,7 @@ class StepFinder:
             for batch in held:
                 ended.absorb(batch)
             divide_forward(ended)
-            batches.use(trains=False)
+            batches.use_fetched(trains=False)
             batches.is_waiting = False
         ended.end_ns = time_ns
         if self._updated is not None:
@@ -196,14 +194,14 @@ class StepFinder:
         self.pieces.end_step()
 
     def leave_loop(self) -> None:
-        """The program has left its loop, maybe within a step: what it does until it trains again belongs to none."""
+        """Note that the program has left its loop: its time until it trains again belongs to no step."""
         self.finish()
         self.open, self.last_ns = Step(whole=False), None
         self.batches.leave_loop()
 
     def finish(self) -> None:
-        """The thread has ended: what was held back is as whole as it will get."""
-        self.batches.settle(self.open)
+        """Make steps of all that was held back: the thread has ended."""
+        self.batches.evaluate_unused(self.open)
         self._close_update()
         self.batches.are_known = True
         self.pieces.finish()
@@ -211,7 +209,7 @@ class StepFinder:
     # -- boundaries that were only counted
 
     def begin_gap(self, time_ns: int, *, at_fetch: bool) -> None:
-        """Only count from this boundary on: the first fetch or backward after an update, or ``tuimon.step()``."""
+        """Begin a gap, in which boundaries are only counted: at a fetch, a backward or ``tuimon.step()``."""
         if at_fetch:
             self._end_at_fetch(time_ns)
         else:
@@ -219,10 +217,10 @@ class StepFinder:
         self.open.timed = False
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
-        """So many boundaries have passed until here. ``place``: flag of GAP_END.
+        """End a gap in which ``passed`` boundaries were counted. ``place``: flag of GAP_END.
 
-        Only a step that begins where a gap ends as planned is timed. Events that cut gaps short, such as the end of an
-        epoch, would else be in more of the steps that are timed than of all.
+        A step is only timed if the gap before it ends as planned. Otherwise events that cut gaps short, such as the
+        end of an epoch, would be more frequent in timed steps than in all.
         """
         gap, updates = self.open, passed.updates
         is_open = place == GAP_AFTER_UPDATE and updates > 0 and not self.pieces.are_rounds
@@ -249,7 +247,7 @@ class StepFinder:
     # -- pieces
 
     def _end_update(self, time_ns: int) -> Step:
-        """The open piece ends with an update, unless another optimizer's follows; returns the piece."""
+        """End the open piece with an update, which another optimizer's step may still extend; returns the piece."""
         updated = self._updated
         if updated is None:
             updated = self._updated = self.open
@@ -260,7 +258,7 @@ class StepFinder:
         return updated
 
     def _end_at_fetch(self, time_ns: int) -> bool:
-        """True if a piece that trained ends at this fetch, with an update or with backwards after it."""
+        """End a piece that trained at this fetch; False if there is none."""
         if self._close_at_fetch(time_ns):
             return True
         step = self.open
@@ -271,7 +269,7 @@ class StepFinder:
         return False
 
     def _close_at_fetch(self, time_ns: int) -> bool:
-        """Side work after the update belongs to the step before; returns whether there was an update."""
+        """End the piece with its update and the side work after it; False if there was no update."""
         updated = self._updated
         if updated is None:
             return False
@@ -284,7 +282,7 @@ class StepFinder:
         return True
 
     def _close_update(self) -> None:
-        """The update, if there was one, is over: its piece is complete. Time since then is of the step that follows."""
+        """Complete the piece that has ended with an update, if there is one; later time is in the next piece."""
         piece, self._updated = self._updated, None
         if piece is not None:
             self.cuts += 1
