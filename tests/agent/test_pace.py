@@ -286,7 +286,7 @@ class Simulated:
         self.now_ns += self.step_ns
         self.pace.end_optimizer_step()
         if self.pace.going_on and self.pace.updates % pace.LOOK_UPDATES == 0:
-            self.pace.look()
+            self.pace.check_length()
         self.timed.append(is_timed)
 
 

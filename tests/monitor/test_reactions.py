@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.session.records import header, process, session_of, steps
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.monitor.reactions import OUTPUT_BYTES, Detached, Reaction, Reactions
+from tuimon.monitor.reactions import OUTPUT_BYTES, DetachedCommand, Reaction, Reactions
 from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 
 HANG = Finding(
@@ -101,7 +101,9 @@ def test_a_command_that_fails_is_a_notice(command, told):
 
 
 def test_one_that_takes_too_long_is_ended_with_all_it_has_started():
-    slow = Detached([sys.executable, "-c", "import os, time; os.fork(); time.sleep(600)"], b"", False, limit_s=1.0)
+    slow = DetachedCommand(
+        [sys.executable, "-c", "import os, time; os.fork(); time.sleep(600)"], b"", False, limit_s=1.0
+    )
     slow.join(60.0)  # its output ends when the last process that holds it has ended
     assert slow.outcome is not None and "was ended after" in slow.outcome.trouble
 
@@ -116,7 +118,7 @@ if not os.fork():
 
 
 def test_one_that_leaves_a_process_behind_is_waited_for_no_longer_than_its_own_end():
-    command = Detached([sys.executable, "-c", LEAVES_ONE], b"", False)
+    command = DetachedCommand([sys.executable, "-c", LEAVES_ONE], b"", False)
     command.join(30.0)
     assert command.outcome is not None and command.outcome.exit_code == 0
     os.kill(int(command.outcome.output.removeprefix("left ")), signal.SIGKILL)
@@ -124,14 +126,14 @@ def test_one_that_leaves_a_process_behind_is_waited_for_no_longer_than_its_own_e
 
 def test_it_is_a_session_of_its_own_and_its_output_is_bounded():
     text = "import os, sys; print(os.getsid(0) == os.getpid(), len(sys.stdin.read())); print('x' * 100_000)"
-    command = Detached([sys.executable, "-c", text], b"y" * 200_000, False)
+    command = DetachedCommand([sys.executable, "-c", text], b"y" * 200_000, False)
     command.join(30.0)
     assert command.outcome is not None and command.outcome.exit_code == 0
     assert command.outcome.output.startswith("True 200000\n") and len(command.outcome.output) == OUTPUT_BYTES
 
 
 def test_headless_it_prints_to_our_stderr(capfd):
-    command = Detached([sys.executable, "-c", "print('a line of the command')"], b"", True)
+    command = DetachedCommand([sys.executable, "-c", "print('a line of the command')"], b"", True)
     command.join(30.0)
     assert command.outcome is not None and command.outcome.output == ""
     told = capfd.readouterr()

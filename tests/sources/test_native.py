@@ -20,10 +20,10 @@ from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.records import Native, ThreadCpu
-from tuimon.sources.native import NativeSource, SampledProcess, why_none
+from tuimon.sources.native import NativeSource, SampledProcess, why_refused
 from tuimon.sources.process_table import ProcessTable
 
-DENIED = why_none()
+DENIED = why_refused()
 sampled = pytest.mark.skipif(DENIED is not None, reason=str(DENIED))
 
 LOOPS = {

@@ -99,7 +99,7 @@ class Pace(StepCounter):
             runtime.emit(STEP)
         self._begin_step(STEP)
 
-    def look(self) -> None:
+    def check_length(self) -> None:
         """Read the clock in a gap; if the gap has been long enough, the next step ends it."""
         self.looked_ns = monotonic_ns()
         if self.updates >= self._until or self.looked_ns > self.bucket.now_ns + 2 * LONGEST_NS:
@@ -114,7 +114,7 @@ class Pace(StepCounter):
         writer, ended_ns, passed = self._writer, monotonic_ns(), self.updates - self.bucket.steps
         if not kind:  # time after the loop, such as an upload, does not belong to the gap
             ended_ns = min(ended_ns, self.looked_ns + 2 * LOOK_UPDATES * self.bucket.mean_ns)
-        if runtime.emit == self.wake:
+        if runtime.emit == self.emit_in_gap:
             runtime.emit = writer.emit
         writer.hold()
         counts = layout.pack_gap(self.fetches + self.begun, self.backwards, passed, self.steps + self.begun)
@@ -125,7 +125,7 @@ class Pace(StepCounter):
         short = int(FIRST * (0.5 + writer.drawn())) if passed < SHORTEST else 0
         self._until = self.updates + (SPELL if kind else short)
 
-    def wake(self, kind: int, value: int = 0, flag: int = 0) -> None:
+    def emit_in_gap(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """``runtime.emit`` in a gap."""
         if kind not in layout.OF_NO_LOOP and self.thread == get_ident():
             self.end()
@@ -140,7 +140,7 @@ class Pace(StepCounter):
         if self.counting or self.updates < self._until:
             return
         writer, bucket, self._until = runtime.writer(), self.bucket, self.updates + SPELL
-        if writer is None or runtime.emit not in (writer.emit, self.wake) or runtime.has_clock():
+        if writer is None or runtime.emit not in (writer.emit, self.emit_in_gap) or runtime.has_clock():
             return
         writer.flush()
         bucket.spend((writer.written() - self._written) * MARKER_NS + TURN_NS)
@@ -153,7 +153,7 @@ class Pace(StepCounter):
         writer.flush()  # the monitor learns no more until the gap ends
         self.fetches = self.backwards = self.steps = self.begun = 0
         self._writer, self._kind, self.looked_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
-        runtime.emit, self.counting = self.wake, self.thread
+        runtime.emit, self.counting = self.emit_in_gap, self.thread
         self.going_on, self.usual_iterator = self.thread, self._iterator if kind == FETCH_BEGIN else -1
 
 

@@ -11,7 +11,7 @@ from tuimon.launch.inject import ANSWER_S, inject
 from tuimon.proc import procfs
 from tuimon.proc.processes import has_torch, is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
-from tuimon.sources.control_channel import Holding, withdraw_hooks
+from tuimon.sources.control_channel import HookHolder, withdraw_hooks
 from tuimon.sources.processes.source import Descendants, parent_of
 
 #: The text that users read before they decide to bring the hooks in.
@@ -33,7 +33,7 @@ class Hooks:
         self._pid = pid
         self._keep = keep
         self._ours: list[int] = []
-        self._holding = Holding()  # hooks of ours are withdrawn by themselves if this process is killed
+        self._holding = HookHolder()  # hooks of ours are withdrawn by themselves if this process is killed
         self._leaving = False
         self._working = threading.Lock()
 

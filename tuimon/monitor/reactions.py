@@ -39,14 +39,14 @@ class Outcome(NamedTuple):
     output: str = ""  # the start of its output; empty if that went to our own stderr
     trouble: str = ""
 
-    def told(self, words: Sequence[str]) -> str:
+    def line(self, words: Sequence[str]) -> str:
         """A line on how the command with these words ended, and what it printed."""
         how = "has ended" if self.exit_code == 0 else self.trouble or f"ended with code {self.exit_code}"
         printed = self.output.strip()
         return f"{shlex.join(words)} {how}" + (f": {printed}" if printed else "")
 
 
-class Detached:
+class DetachedCommand:
     """Runs one command on a thread; ``outcome`` is set once the command has ended."""
 
     def __init__(self, words: Sequence[str], payload: bytes, inherit: bool, limit_s: float = LIMIT_S) -> None:
@@ -138,7 +138,7 @@ class Reactions:
         self.reactions = tuple(reactions)
         self._inherit = inherit
         self._seen: dict[str, _Seen] = {}
-        self.running: list[Detached] = []
+        self.running: list[DetachedCommand] = []
         self._left_out: list[str] = []
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
@@ -146,7 +146,7 @@ class Reactions:
         self._see(session, findings)
         ended = [each for each in self.running if each.outcome is not None]
         self.running = [each for each in self.running if each not in ended]
-        told = [(each.outcome.exit_code == 0, each.outcome.told(each.words)) for each in ended if each.outcome]
+        told = [(each.outcome.exit_code == 0, each.outcome.line(each.words)) for each in ended if each.outcome]
         told += [(False, f"{text} was not run: others still run") for text in self._left_out]
         self._left_out.clear()
         return [
@@ -178,7 +178,7 @@ class Reactions:
                     if len(self.running) >= _AT_ONCE:
                         self._left_out.append(command)
                     else:
-                        self.running.append(Detached(shlex.split(command), payload, self._inherit))
+                        self.running.append(DetachedCommand(shlex.split(command), payload, self._inherit))
 
 
 def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:

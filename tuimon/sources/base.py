@@ -1,5 +1,4 @@
-"""The definition of a source: something outside, read on a thread of its own, turned into Records; what it reports of
-itself."""
+"""The base of all sources: each reads something outside, on a thread of its own, and turns it into records."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Suspicion(Struct, frozen=True, gc=False):
 
 
 class Source:
-    """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``.
+    """Reads one stream. The source's own thread calls ``read`` every ``period_s``, and ``close`` at the end.
 
     The monitor's requests to it are in the process table.
     """
@@ -45,7 +44,7 @@ class Source:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of whatever is held; called once, from the same thread, after the last ``read``."""
+        """Release all that the source holds; called once, on the same thread, after the last ``read``."""
 
 
 class Done(Exception):
@@ -55,7 +54,7 @@ class Done(Exception):
 class Problem(NamedTuple):
     """Why a source shows nothing, and the next step.
 
-    ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
+    ``passing``: it may go away by itself. ``expected``: no reason to worry, as on a machine without a GPU.
     ``denied``: another process may not read it; the process itself may report it.
     """
 

@@ -1,4 +1,4 @@
-"""The monitor's side of the control words: gives an order, keeps it alive, reads the answers; holds hooks in place.
+"""The monitor's side of the control words: gives an order, keeps it alive, reads the answers.
 
 ::
 
@@ -64,8 +64,8 @@ _TRY_WHILE_IT_RUNS = "Try again while the training runs, for less if it ends soo
 _PERIOD_S = 1.0
 
 
-class Holding:
-    """Beats for the agents of any number of trainings, on a thread of its own; ends with ``close`` or the process."""
+class HookHolder:
+    """Keeps hooks in trainings by heartbeats, from a thread of its own, until ``close`` or the end of this process."""
 
     def __init__(self) -> None:
         self._held: dict[int, Request] = {}  # by process
@@ -74,7 +74,7 @@ class Holding:
         self._thread: threading.Thread | None = None
 
     def hold(self, pid: int, *, only_left: bool = False) -> bool:
-        """Hold the hooks of a process from now on; True if its agent can be given that order.
+        """Keep the hooks of a process from now on; True if its agent takes that order.
 
         ``only_left``: only if the monitor that held them is gone.
         """
@@ -97,8 +97,8 @@ class Holding:
         with self._changing:
             return set(self._held)
 
-    def beat(self) -> None:
-        """Show all agents that this process is alive; let go of those that no longer hold hooks."""
+    def send_heartbeat(self) -> None:
+        """Show all agents that this process is alive; forget those that have withdrawn their hooks."""
         with self._changing:
             for pid, request in list(self._held.items()):
                 request.poll()
@@ -107,7 +107,7 @@ class Holding:
                     del self._held[pid]
 
     def close(self) -> None:
-        """Hold no more: hooks that have not been withdrawn by then withdraw by themselves."""
+        """Send no more heartbeats: hooks that are still in place then withdraw by themselves."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -118,7 +118,7 @@ class Holding:
 
     def _beat_on(self) -> None:
         while not self._over.wait(_PERIOD_S):
-            self.beat()
+            self.send_heartbeat()
 
 
 class ControlError(TuimonError):
@@ -202,7 +202,7 @@ class Channel(RingReader):
             self.unlock(CONTROL_OFFSET, CONTROL_BYTES)
 
     def words(self) -> list[int]:
-        """All control words as they are; zeros if the file was cut short."""
+        """All control words; zeros if the file was cut short."""
         raw = self.bytes_at(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
         return array("Q", raw).tolist()
 
@@ -210,7 +210,7 @@ class Channel(RingReader):
         """The interned string with this id, made safe to show; empty for 0 and where there is none."""
         return plain(self.name(number)) if 0 < number <= 0xFFFF else ""
 
-    def beat(self, command: Command) -> None:
+    def send_heartbeat(self, command: Command) -> None:
         """Show the agent that this monitor is alive. Raises OSError."""
         at = CONTROL_OFFSET + 8 * (slot_word(command) + Order._fields.index("alive_ns"))
         self.write(at, layout.U64.pack(self._clock_ns()))
@@ -249,11 +249,11 @@ class Request:
 
     @property
     def quiet_s(self) -> float:
-        """How long nothing has happened."""
+        """Seconds since the agent's answer changed last."""
         return time.monotonic() - self._moved_s
 
     def poll(self) -> Answer | None:
-        """Beat, and read how far the agent has come; None until it has taken the order."""
+        """Send a heartbeat, and read how far the agent has come; None until it has taken the order."""
         if self.is_over:
             return self.answer
         words = self.channel.words()
@@ -276,7 +276,7 @@ class Request:
             return
 
     def close(self) -> None:
-        """Take the order back if it is not over, and let go of the ring."""
+        """Take the order back if it is not over, and close the ring."""
         self.cancel()
         self.channel.close()
 
@@ -318,13 +318,13 @@ class Request:
         return ControlError(f"process {pid} has begun to {work} and has made no step since", "it may be stuck")
 
     def _go_on(self, order: Order) -> str:
-        """Beat; returns why there will be no answer, if so."""
+        """Send a heartbeat; returns why there will be no answer, or an empty text."""
         if order.number != self.number:
             return "another tuimon has given the same order"
         if not self.channel.is_running():
             return "it has ended"
         try:
-            self.channel.beat(self.command)
+            self.channel.send_heartbeat(self.command)
         except OSError as error:
             return plain(str(error))
         return ""

@@ -1,4 +1,4 @@
-"""Dumps of torch's flight recorders: requested once, and read as they come: how far each rank is in each group.
+"""Requests dumps of torch's flight recorders, and reads them as they come: how far each rank is in each group.
 
 torch keeps the latest collectives of each rank in a ring in memory (``TORCH_FR_BUFFER_SIZE``, formerly
 ``TORCH_NCCL_TRACE_BUFFER_SIZE``: 2,000 of them unless it is set) and writes them to a file, by its own thread: when a
@@ -41,28 +41,28 @@ _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
 
 
-class NotPlain(Exception):
-    """The pickle is damaged, or holds more than plain values."""
+class UnsafePickle(Exception):
+    """The pickle is damaged, or would run code: it holds more than numbers, texts, lists, tuples and dicts."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Knows no name: without one nothing is called, and no object is made (docs.python.org, Restricting Globals)."""
+class _SafeUnpickler(pickle.Unpickler):
+    """Refuses all names, so that nothing is called and no object is made (docs.python.org, Restricting Globals)."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise NotPlain(f"it names {module}.{name}")
+        raise UnsafePickle(f"it names {module}.{name}")
 
     def persistent_load(self, pid: object) -> NoReturn:
-        raise NotPlain("it names an object elsewhere")
+        raise UnsafePickle("it names an object elsewhere")
 
 
-def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
+def safely_unpickled(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
     """The pickled value; raises NotPlain. The caller limits the size of ``data``, as the value grows with it."""
     try:
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except NotPlain:
+        return _SafeUnpickler(io.BytesIO(data)).load()
+    except UnsafePickle:
         raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise NotPlain(f"{type(error).__name__}: {error}") from error
+        raise UnsafePickle(f"{type(error).__name__}: {error}") from error
 
 
 #: Most process groups of a rank that are kept, the first; a training has a few, one for each kind of parallelism.
@@ -76,7 +76,7 @@ _COALESCED = "coalesced"
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A collective of the dump; further fields are passed over."""
+    """A collective of the dump; further fields are ignored."""
 
     profiling_name: str  # "nccl:all_reduce"
     process_group: list[str] | str | None = None  # name and description; older dumps have the name, or nothing
@@ -127,11 +127,11 @@ class _Dump(msgspec.Struct, frozen=True):
 def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
     """The last collective that a rank has entered and the one it waits for, by group. Raises NotPlain."""
     try:
-        dump = msgspec.convert(plain_value(data), _Dump, strict=False)
+        dump = msgspec.convert(safely_unpickled(data), _Dump, strict=False)
     except msgspec.ValidationError as error:
-        raise NotPlain(str(error)) from error
+        raise UnsafePickle(str(error)) from error
     if not dump.version.startswith(_MAJORS):
-        raise NotPlain(f"a dump of version {dump.version[:_CHARS]!r}")
+        raise UnsafePickle(f"a dump of version {dump.version[:_CHARS]!r}")
     groups: dict[tuple[str, ...], list[_Entry]] = {}
     for entry in dump.entries:
         if entry.is_collective and (len(groups) < _GROUPS or entry.group in groups):
@@ -233,7 +233,7 @@ class Recorders:
             if content is not None:
                 try:
                     found += rank_collectives(content.data, recorder.rank)
-                except NotPlain:
+                except UnsafePickle:
                     continue
         return found
 

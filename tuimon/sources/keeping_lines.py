@@ -1,4 +1,4 @@
-"""Lines of a training that keep, step after step, what has a graph, figures, hooks, or other objects."""
+"""Finds lines of a training that keep one more object in each step: a tensor with its graph, a figure, a hook ..."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
 
 
 class _Program:
-    """The names of a file that stand for what has a graph, or for containers, and the statements of its loops."""
+    """A file's loops, and its names for tensors with a graph and for containers."""
 
     def __init__(self, tree: ast.Module, lines: Sequence[bytes]) -> None:
         self._tree, self._lines = tree, lines
@@ -155,12 +155,12 @@ class _Program:
         return bool(_called(node) & self._stepping)
 
     def _is_each_step(self, loop: ast.AST) -> bool:
-        """True if a turn of a loop is a step, and not an epoch."""
+        """True if each iteration of a loop is a step, not an epoch."""
         inner = (node for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop)
         return self._makes_steps(loop) and not any(map(self._makes_steps, inner))
 
     def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
-        """The variable in which a statement keeps one more thing with a graph in each turn of a loop; empty if none."""
+        """The variable in which a statement keeps one more tensor with a graph in each iteration; empty if none."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
                 return _dotted(keeper) if any(map(self._has_graph, args)) else ""
@@ -174,7 +174,7 @@ class _Program:
         return ""
 
     def _has_graph(self, value: ast.expr) -> bool:
-        """True if a value is, or holds, a thing with a graph; false for a number taken from it, or one detached."""
+        """True if a value is, or contains, a tensor with a graph; not if it is detached, or a number taken from it."""
         match value:
             case ast.Name(id=name):
                 return name in self._graphs
@@ -230,7 +230,7 @@ class _Program:
         return names
 
     def _keeper(self, statement: ast.stmt) -> str:
-        """The container that a statement adds an object to; empty if there is none, or something empties it."""
+        """The container to which a statement adds an object; empty if there is none, or if something empties it."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=[*_, value])):
                 is_kept = attr in _KEEPERS
@@ -243,7 +243,7 @@ class _Program:
         return name if is_filled and not self._is_plain(value) else ""
 
     def _is_made(self, name: str, kinds: frozenset[str]) -> bool:
-        """True if the one thing that is ever assigned to a name is a new container of these kinds, without a bound."""
+        """True if only a new container of these kinds, without a bound, is ever assigned to a name."""
         match self._made.get(name, []):
             case [ast.List(elts=[])]:
                 return "list" in kinds
@@ -324,7 +324,7 @@ def _assigned_in(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _emptied_by(node: ast.AST) -> Iterator[str]:
-    """The containers that a node takes something out of."""
+    """The containers from which a node removes objects."""
     match node:
         case ast.Call(func=ast.Attribute(value=emptied, attr=attr)) if attr in _EMPTYING:
             yield _dotted(emptied)

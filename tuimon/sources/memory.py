@@ -1,4 +1,4 @@
-"""Memory history: ordered from the agent of the first training process, or left by out-of-memory errors."""
+"""Reads memory histories: those ordered from the first training process, and those that out-of-memory errors leave."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
 
 
 def _line_of(stack: _Stack, lines: list[RawFrame], code: ProcessCode) -> RawFrame:
-    """The innermost line of the user's code; without one, the innermost."""
+    """The innermost line of the user's code on a stack; if there is none, the innermost line."""
     frames = [lines[number] for number in reversed(stack.frames) if 0 <= number < len(lines)]
     return code.innermost(frames) or (frames[-1] if frames else RawFrame("", 0, ""))
 
@@ -93,7 +93,7 @@ _FIRST_S = 10.0
 
 
 class MemorySource(Source):
-    """Records the history when it is wanted; with ``always`` also by itself, and at errors."""
+    """Records a memory history on request; with ``always`` also once without one, and at out-of-memory errors."""
 
     name = "memory"
     period_s = 0.5
@@ -107,7 +107,7 @@ class MemorySource(Source):
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
 
     def read(self) -> Iterable[Record]:
-        """A record when a recording has ended, a notice when it could not be."""
+        """The record of a recording that has ended, or a notice that it failed."""
         if not (self._always or self._table.wants_memory or self._request):
             return
         now_s = self._clock()

@@ -1,4 +1,4 @@
-"""The use of the run's threads' CPU time below Python, by phase: samples by the kernel, at almost no cost.
+"""Samples of the code that the run's threads execute below Python, by phase, taken by the kernel at almost no cost.
 
 perf_event_open(2) stops no threads: 23 times in each second of a thread's CPU time the kernel records the thread's
 address in a ring, which is read every two seconds. py-spy's ``--native`` stops all threads of a process for each
@@ -49,7 +49,7 @@ _HEAD, _TAIL = 128, 129
 _LOST, _SAMPLE = 2, 9
 #: Bytes of the kernel's ring: five seconds of a busy thread.
 _SIZE = mmap.PAGESIZE
-#: When a thread was sampled (ns, monotonic), and at which address; in its place: in the kernel, or the ring was full.
+#: The time of a sample (ns, monotonic) and its address, or IN_KERNEL, or LOST if the ring was full.
 NativeSample = tuple[int, int]
 IN_KERNEL, LOST = 1 << 64, -1
 #: Up to this level users may sample their own processes; it is the kernel's default, Debian and Ubuntu have a higher.
@@ -59,7 +59,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ThreadClock:
-    """Samples where a thread is, 23 times in each second that it runs, until ``close``."""
+    """Samples the code address of a thread 23 times per second of its CPU time, until ``close``."""
 
     def __init__(self, tid: int) -> None:
         """Raises OSError if the kernel does not allow it, or the thread is gone."""
@@ -86,8 +86,8 @@ class ThreadClock:
     def read(self) -> list[NativeSample]:
         """The samples since the last call, in order.
 
-        The kernel notes none while it runs for the thread. But each has the CPU time that the thread has used by then,
-        so what is missing to one sample in each period was in the kernel: it is laid evenly between those noted.
+        The kernel takes none while it runs on behalf of the thread. But each sample has the CPU time that the thread
+        has used, so the samples that are missing were in the kernel; they are placed evenly between the others.
         """
         words, now_ns = self._words, time.monotonic_ns()
         cpu_ns = int.from_bytes(os.read(self.fd, 8), sys.byteorder)
@@ -115,8 +115,8 @@ class ThreadClock:
         return [(since_ns + spacing_ns * (number + 1), IN_KERNEL) for number in range(missing)]
 
 
-def why_none() -> tuple[str, str] | None:
-    """Why the kernel refuses samples of one's own processes, and what allows them; None if it does not refuse."""
+def why_refused() -> tuple[str, str] | None:
+    """Why the kernel refuses samples of the user's own processes, and what would allow them; None if it allows them."""
     try:
         ThreadClock(0).close()
     except PermissionError:
@@ -136,7 +136,7 @@ def why_none() -> tuple[str, str] | None:
 
 
 class SampledProcess:
-    """A process whose threads are sampled: the libraries that it has mapped, its phases, and what awaits these."""
+    """A process whose threads are sampled: its mapped libraries, its phases, samples whose phase is not known yet."""
 
     def __init__(self, pid: int, phases: deque[TimedPhase]) -> None:
         """``phases``: those in which samples may still lie, if it trains."""
@@ -145,7 +145,7 @@ class SampledProcess:
         self._waiting: list[tuple[int, int, str]] = []  # when, thread and library of samples without a phase yet
 
     def add_samples(self, tid: int, samples: Sequence[NativeSample]) -> None:
-        """Add samples of a thread; if one is in nothing that was mapped, what is mapped now is read."""
+        """Add samples of a thread; if one lies in no mapped file, the mappings are read again."""
         is_new = any(self.library_at(address) == UNKNOWN for _, address in samples)
         if is_new and (maps := procfs.read_maps(self._pid)):  # none of one that has ended
             self.map(maps)
@@ -159,7 +159,7 @@ class SampledProcess:
         return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else UNKNOWN
 
     def map(self, maps: bytes) -> None:
-        """Take the lines of /proc/PID/maps, in order of their addresses, for what is mapped now."""
+        """Replace the mapped files by those in ``maps``, the content of /proc/PID/maps."""
         made_by_numba = b"libllvmlite" in maps
         self._mapped.clear()
         for line in maps.splitlines():
@@ -170,7 +170,7 @@ class SampledProcess:
                 self._mapped.append((begin, end, NUMBA if made_by_numba and name == GENERATED else name))
 
     def take_code(self, late_ns: int) -> Counter[tuple[int, str, str]]:
-        """Samples by thread, library and phase: those whose phase is known by now, and all before ``late_ns``."""
+        """Return and clear samples whose phase is known, and all before ``late_ns``, by thread, library and phase."""
         code, taken, self._waiting = Counter[tuple[int, str, str]](), sorted(self._waiting), []
         for when_ns, tid, library in taken:
             begin_ns, end_ns, phase = self._phase_at(when_ns)
@@ -203,7 +203,7 @@ class NativeSource(Source):
     def read(self) -> Iterable[Record]:
         """The libraries that each process has run since the last call, as far as its phases are known."""
         now_s, roles = time.monotonic(), self._table.roles
-        if self._read_s is None and (denied := why_none()) is not None:
+        if self._read_s is None and (denied := why_refused()) is not None:
             message = f"{denied[0]}: what runs below Python is not measured (see tuimon doctor)"
             yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
             raise Done
@@ -226,7 +226,7 @@ class NativeSource(Source):
         self._sample(frozenset())
 
     def _busiest(self) -> set[tuple[int, int]]:
-        """The busiest thread of each process, then the next of each ..., as many as there may be."""
+        """The threads to sample: the busiest of each process, then the second of each, and so on up to the limit."""
         found = []
         for pid, rows in self._table.running.copy().items():
             busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= TRACE]

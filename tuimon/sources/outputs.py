@@ -1,4 +1,4 @@
-"""The file that a command writes: it gets its name once it is whole, and never the name of a log."""
+"""Writes the output file of a command: it gets its name once it is complete, and never replaces a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @contextlib.contextmanager
 def output_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
-    """A new file of its owner alone, at ``path`` once the block has ended; an exception leaves everything as it was.
+    """A new file for its owner alone, at ``path`` once the block has ended; an exception leaves everything as it was.
 
     ``force``: it may replace a regular file that is not a log. Raises UsageError if something else is at ``path``,
     TuimonError for any OSError, one raised in the block included.
@@ -52,7 +52,7 @@ def _begin(path: str, *, force: bool) -> tuple[str, int]:
 
 
 def _give_name(unborn: str, path: str, *, force: bool) -> None:
-    """Judge ``path`` again, as it may be taken meanwhile; without ``force`` nothing is ever replaced."""
+    """Give the complete file its name; without ``force`` nothing is replaced, even if it appeared meanwhile."""
     target = _target(path, force=force)
     try:
         if force or not link(unborn, target):

@@ -1,4 +1,4 @@
-"""Text from outside is made safe where a record enters, in every field of every type, so that no view can forget."""
+"""Makes text from outside safe as a record enters, in every field of every type, so that no view can forget it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _R = TypeVar("_R", bound=Record)
 
 
 def plain_record(record: _R) -> _R:
-    """The record, with all its text on one line, without escape sequences and control characters.
+    """The record with each text on one line, without escape sequences and control characters.
 
     A record that needs no change stays the same object; for most, the JSON shows that in a twentieth of the time.
     """

@@ -1,4 +1,4 @@
-"""The process table of a run: what its sources know of each other's processes, and what the monitor wants of them."""
+"""The process table of a run: facts that its sources share about processes, and the monitor's requests to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuimon.sources.base import Suspicion
 
 
 class ProcessId(NamedTuple):
-    """A process for good: pids are used again, a pid with its start time is not."""
+    """The identity of a process: a pid is used again later, but not with the same start time."""
 
     pid: int
     start_ticks: int  # since boot
@@ -87,7 +87,7 @@ class ProcessTable:
         return self.seen("marked")
 
     def seen(self, doing: Seen) -> frozenset[int]:
-        """The live processes that were seen to do this."""
+        """The live processes that were seen doing this."""
         return frozenset(pid for pid, start in self._seen[doing] if self._start_ticks.get(pid) == start)
 
     def by_rank(self, pids: Iterable[int]) -> list[int]:
@@ -96,7 +96,7 @@ class ProcessTable:
         return sorted(pids, key=lambda pid: (pid not in ranks, ranks.get(pid), pid))
 
     def note_seen(self, pid: int, doing: Seen) -> None:
-        """Note that one of the run's processes is seen to do this; for the markers and the stacks source."""
+        """Note that a process of the run was seen doing this; for the markers and the stacks source."""
         start, before = self._start_ticks.get(pid), self._seen[doing]
         if start is not None and (pid, start) not in before:
             alive = self.seen(doing)
@@ -111,7 +111,7 @@ class ProcessTable:
         self.version = object()
 
     def name_process(self, pid: int) -> None:
-        """Note a process of the run that may be no descendant of the root any more; for the markers source."""
+        """Note a process of the run that may no longer descend from the root; for the markers source."""
         start = procfs.start_ticks(pid)
         if start is not None and (pid, start) not in self.named:
             self.named += (ProcessId(pid, start),)

@@ -1,4 +1,4 @@
-"""Facts from the syntax of the user's files: blocks, loops, code without gradients, imports, counts that are set."""
+"""Facts from the syntax of the user's files: blocks, loops, code without gradients, numbers of threads and workers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class FileFacts:
         return any(body.holds(line) for body in bodies) or any(each.holds(line) for each in self._comprehensions)
 
     def without_gradients(self, line: int) -> Block | None:
-        """The outermost ``with torch.no_grad():`` or such a function that a line is in, within the line's function.
+        """The outermost ``with torch.no_grad():`` around a line, or its function if that is decorated so.
 
         In this code it is 3 to 5 for lines 4 and 5, and none for line 2::
 
@@ -204,7 +204,7 @@ class ProcessCode:
         return self._facts.source.line(at.file, at.line, self.files)
 
     def named(self, at: CodeLine) -> RawFrame:
-        """A line of code as records name it: a notebook's cell by its number."""
+        """A line of code as records name it: a cell of a notebook has its number as file name."""
         cell = self.files.cell(at.file)
         return RawFrame((at.file if cell is None else cell.name)[-4 * NAME_CHARS :], at.line, at.function[:NAME_CHARS])
 

@@ -1,4 +1,4 @@
-"""Lines of the user's source files, and the code around one, on demand; reading may block."""
+"""Reads lines of the user's source files, and the code around a line; reading may block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = TargetFiles(None)
 
 
 class SourceText:
-    """Lines of source files, read once; none if a file is not a regular file, is gone, or is large."""
+    """The lines of source files, each read once; none of a file that is not regular, is gone or is large."""
 
     def __init__(self, files_held: int = FILES_HELD) -> None:
         self._lines = Latest[tuple[str, Rights], list[bytes]](files_held)
@@ -73,10 +73,10 @@ AROUND_LINES = 3
 
 
 class CloseUp:
-    """Reads files of the machine that the run is on."""
+    """Reads the code around a line, from files of this machine."""
 
     def __init__(self, *, launched: bool = False) -> None:
-        """``launched``: we started the run, and read for its ended processes with our own rights."""
+        """``launched``: tuimon started the run, so files of its ended processes are read with tuimon's own rights."""
         self._source = SourceText()
         self._ended = OURS if launched else None
 

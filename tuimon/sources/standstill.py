@@ -43,10 +43,10 @@ _THREADS = 200
 
 
 #: The threads of a process, each with its stack, or why they are not known.
-Taken: TypeAlias = "Sequence[SampledThread] | str"
+StackResult: TypeAlias = "Sequence[SampledThread] | str"
 
 
-def take_stacks(pids: Iterable[int], since_s: float) -> Mapping[int, Taken]:
+def take_stacks(pids: Iterable[int], since_s: float) -> Mapping[int, StackResult]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
 
@@ -58,7 +58,7 @@ def take_stacks(pids: Iterable[int], since_s: float) -> Mapping[int, Taken]:
     return {pid: future.result() if future in done else late for pid, future in futures.items()}
 
 
-def _stacks_of(binary: str | None, pid: int, since_s: float) -> Taken:
+def _stacks_of(binary: str | None, pid: int, since_s: float) -> StackResult:
     if binary is None:
         unknown = failures.no_binary().message
     else:
@@ -77,14 +77,14 @@ def _stacks_of(binary: str | None, pid: int, since_s: float) -> Taken:
 MOVING_BYTES_PER_S = 32 * 1024
 
 
-class Blocked(Struct, frozen=True, gc=False):
-    """A thread in a transfer: over which pipe or connection, and how often it had gone to sleep."""
+class BlockedThread(Struct, frozen=True, gc=False):
+    """A thread blocked in a transfer: its pipe or connection, and how often it had gone to sleep."""
 
     link: str
     wake_ups: int | None
 
 
-class Used(Struct, frozen=True, gc=False):
+class Usage(Struct, frozen=True, gc=False):
     """CPU time, reads and writes of a process up to a moment; None if these may not be read."""
 
     t: float
@@ -92,30 +92,30 @@ class Used(Struct, frozen=True, gc=False):
     io: procfs.ProcessIo | None
 
 
-class Waiting(Struct, frozen=True, gc=False):
-    """One reading of a standstill: what the suspects are blocked on, and what they and their children have used."""
+class Reading(Struct, frozen=True, gc=False):
+    """One reading during a standstill: what the suspects are blocked on, and the usage of them and their children."""
 
-    blocked: Mapping[int, Blocked]
-    suspects: Mapping[int, Used]
-    children: Mapping[int, Used]
+    blocked: Mapping[int, BlockedThread]
+    suspects: Mapping[int, Usage]
+    children: Mapping[int, Usage]
 
 
-def read_waiting(suspects: Iterable[StandingProcess], run_pids: Iterable[int], now_s: float) -> Waiting:
+def take_reading(suspects: Iterable[StandingProcess], run_pids: Iterable[int], now_s: float) -> Reading:
     """Take one reading; ``run_pids``: all processes of the run."""
     tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
     for pid, tid in tids.items():
         link = connections.blocked_on(pid, tid)
         if link is not None:
-            blocked[pid] = Blocked(link, connections.wake_ups(pid, tid))
+            blocked[pid] = BlockedThread(link, connections.wake_ups(pid, tid))
     stats = {pid: stat for pid in run_pids if (stat := procfs.read_process_stat(pid)) is not None}
     below = set(tids)
     while more := {pid for pid, stat in stats.items() if stat.ppid in below} - below:
         below |= more
-    children = {pid: Used(now_s, stats[pid].cpu_s, procfs.read_io(pid)) for pid in below - tids.keys()}
-    return Waiting(blocked, {pid: Used(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
+    children = {pid: Usage(now_s, stats[pid].cpu_s, procfs.read_io(pid)) for pid in below - tids.keys()}
+    return Reading(blocked, {pid: Usage(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
 
 
-def bytes_per_s(before: Used | None, after: Used | None) -> float | None:
+def bytes_per_s(before: Usage | None, after: Usage | None) -> float | None:
     """The rate between two readings; None if either is unknown.
 
     Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
@@ -127,8 +127,8 @@ def bytes_per_s(before: Used | None, after: Used | None) -> float | None:
     return max(0.0, moved / (after.t - before.t))
 
 
-def moving(before: Waiting, after: Waiting) -> list[int]:
-    """The suspects that read or wrote, or were woken in a transfer: something came, or went; children that worked."""
+def moving(before: Reading, after: Reading) -> list[int]:
+    """The processes that moved between two readings: they read, wrote or received, or are children that worked."""
     found = [pid for pid, now in after.suspects.items() if _has_worked(before.suspects.get(pid), now)]
     for pid, now in after.blocked.items():
         then = before.blocked.get(pid)
@@ -138,14 +138,14 @@ def moving(before: Waiting, after: Waiting) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _has_worked(before: Used | None, after: Used) -> bool:
+def _has_worked(before: Usage | None, after: Usage) -> bool:
     if before is None or after.t <= before.t:
         return False
     has_computed = (after.cpu_s - before.cpu_s) / (after.t - before.t) >= LARGE
     return has_computed or (bytes_per_s(before, after) or 0.0) >= MOVING_BYTES_PER_S
 
 
-def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[int]) -> list[int] | None:
+def idle_peers(pid: int, before: Reading, after: Reading, run_pids: Collection[int]) -> list[int] | None:
     """The run's processes at the other end of what a suspect is blocked on, if all wait: ``StandingProcess.peers``."""
     now = after.blocked.get(pid)
     if now is None or before.blocked.get(pid) != now:
@@ -164,17 +164,17 @@ THREADS = 256
 DEPTH = 32
 
 
-class Grouped(Struct, frozen=True, gc=False):
-    """The groups, those with main and training threads first, larger ones before smaller; and threads in no group."""
+class StackGroups(Struct, frozen=True, gc=False):
+    """Threads grouped by equal stacks: groups with main and training threads first, then by size."""
 
     groups: list[StackGroup]
     folded: int  # threads of groups that have no room
     idle: int  # threads without code of the user's
 
 
-def grouped(
+def group_stacks(
     threads: Iterable[tuple[int, SampledThread]], code: Mapping[int, ProcessCode], training: Collection[int] = ()
-) -> Grouped:
+) -> StackGroups:
     """Group threads, given with their pids; ``code``: of each process.
 
     Main threads are always listed, and those that train elsewhere: their ids are ``training``.
@@ -193,7 +193,7 @@ def grouped(
     for frames, found in ordered[:GROUPS]:
         shown = [code[found[0][0]].frame(frame) for frame in frames[-DEPTH:]]
         groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
-    return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
+    return StackGroups(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
@@ -204,7 +204,7 @@ _AGAIN_S = 5.0
 class _Watch:
     """One standstill."""
 
-    def __init__(self, suspicion: Suspicion, waiting: Waiting, now_s: float) -> None:
+    def __init__(self, suspicion: Suspicion, waiting: Reading, now_s: float) -> None:
         self.suspicion = suspicion
         self.waiting = waiting
         self.due_s = now_s + _BEFORE_S
@@ -224,12 +224,12 @@ class StandstillSource(Source):
         self._watch: _Watch | None = None
 
     def read(self) -> Iterable[Record]:
-        """The stacks, once a standstill, unless files are read or written meanwhile; and whenever they are."""
+        """The stacks, once per standstill; or a record that processes move, whenever they do."""
         suspicion, watch, now_s = self._table.suspicion, self._watch, self._clock()
         if suspicion is None:  # for a moment, or for good: what is known of this standstill is kept
             return
         if watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:
-            waiting = read_waiting(suspicion.processes, self._table.pids(), now_s)
+            waiting = take_reading(suspicion.processes, self._table.pids(), now_s)
             self._watch = _Watch(suspicion, waiting, now_s)
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
@@ -237,7 +237,7 @@ class StandstillSource(Source):
             yield Collectives(t=round(now_s, 3), pid=0, ranks=ranks)
 
     def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
-        before, after = watch.waiting, read_waiting(watch.suspicion.processes, self._table.pids(), now_s)
+        before, after = watch.waiting, take_reading(watch.suspicion.processes, self._table.pids(), now_s)
         watch.waiting, watch.due_s = after, now_s + _AGAIN_S
         quiet_s = round(now_s - watch.suspicion.since_s, 3)
         if moved := moving(before, after):
@@ -250,7 +250,7 @@ class StandstillSource(Source):
             watch.recorders.request()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, before, after)
 
-    def _taken(self, suspicion: Suspicion, before: Waiting, after: Waiting) -> Standstill:
+    def _taken(self, suspicion: Suspicion, before: Reading, after: Reading) -> Standstill:
         live = [
             (each, ticks) for each in suspicion.processes if (ticks := self._table.start_ticks(each.pid)) is not None
         ]
@@ -279,7 +279,7 @@ class StandstillSource(Source):
                 )
             )
         training = {each.tid for each, _ in live if each.tid is not None}
-        groups = grouped(threads, code, training)
+        groups = group_stacks(threads, code, training)
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),

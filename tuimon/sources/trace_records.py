@@ -1,6 +1,6 @@
-"""Records of a process's traces for its log: the taker of a trace leaves a record of it beside the ring.
+"""Passes records of traces to the log of the run: whoever takes a trace leaves its record beside the ring.
 
-So ``tuimon trace``, another monitor and the screen's own key all come into the log of the run, by one way.
+So traces by ``tuimon trace``, by another monitor and by the screen's key all come into the log in the same way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TABLES_AN_HOUR = 60
 
 
 def leave_record(ring_path: str, record: TraceTaken) -> None:
-    """Leave a record for the monitor that writes the log, if there is one. Raises OSError."""
+    """Leave a record beside the ring, for a monitor that writes a log. Raises OSError."""
     write_file(side_file(ring_path, TRACED), msgspec.to_builtins(record))
 
 
 class TraceRecords:
-    """The records that are left beside one ring, each once."""
+    """Reads the records left beside one ring, each once."""
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
@@ -43,7 +43,7 @@ class TraceRecords:
         del self._awaited[:-HELD]
 
     def records(self, t: float) -> Iterator[TraceTaken]:
-        """The record that has come since, at most one; nothing is read while no trace has begun."""
+        """The record left since the last call, if any; nothing is read while no trace has begun."""
         if not self._awaited:
             return
         try:

@@ -61,8 +61,8 @@ class TraceAnswer(msgspec.Struct):
     lines: bool = False
 
 
-class Taking:
-    """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
+class TraceOrder:
+    """An order for a trace, given when it is made; ``poll`` it twice a second until ``is_over``, then ``write``."""
 
     def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
         """Order the trace. Raises ControlError if the agent cannot take it."""
@@ -92,7 +92,7 @@ class Taking:
         self._markers.extend(self._ring.read())
 
     def close(self) -> None:
-        """Take the order back if it is not over, and let go of the ring; nothing is left behind."""
+        """Take the order back if it is not over, and close the ring."""
         self.request.close()
 
     def write(self, path: str, known: TakenBy, *, force: bool = False) -> Summary:
@@ -216,7 +216,7 @@ def code_of(ring: RingReader) -> ProcessCode:
 
 
 def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
-    """The stretches of the trace of this order, in ns of the monotonic clock; none without a file."""
+    """The lines of a trace, as stretches in ns of the monotonic clock; empty without a file."""
     until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:
@@ -278,7 +278,7 @@ def _opened(path: str) -> int:
 
 
 def copy_rest(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: TracedParts, unix_ns: int) -> None:
-    """Copy the profiler's file with our parts behind its opening."""
+    """Copy the profiler's file, with our parts inserted at the beginning of its events."""
     head = raw.read(HEAD_BYTES)
     opening = OPENING.search(head)
     if opening is None:

@@ -1,6 +1,6 @@
-"""How long windows are: of many ranks, those out of focus have longer ones once they make steps steadily.
+"""Lengths of windows: with many ranks, those out of focus have longer ones once their steps are steady.
 
-A rank costs the monitor some 0.3 ms a record, whatever the record is of. With 64 ranks a window of eight intervals in
+A record costs the monitor some 0.3 ms, however long its window. With 64 ranks a window of eight intervals in
 place of one takes off more than half of it; its sums are the same.
 """
 
@@ -33,7 +33,7 @@ def stride_of(count: int, most: int) -> int:
 
 
 class WindowEnds:
-    """When the windows of one ring end: on multiples of their length, so that those of the ranks of a run line up."""
+    """The ends of one ring's windows: multiples of their length, so that the windows of all ranks line up."""
 
     def __init__(self, interval_ns: int) -> None:
         self.longest = 1  # intervals of a window at most; for whoever knows how many ranks there are
@@ -50,5 +50,5 @@ class WindowEnds:
         return max(1, round((end_ns - begin_ns) / self._interval_ns))
 
     def note_window(self, *, is_calm: bool) -> None:
-        """A window has ended; the next is up to twice as long if that one was calm, else one interval."""
+        """Choose the length of the next window: up to twice as long if this one was calm, else one interval."""
         self._grown = min(2 * self._grown, self.longest) if is_calm else 1

@@ -17,7 +17,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
-from tuimon.sources.tracing import Taking
+from tuimon.sources.tracing import TraceOrder
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 
@@ -84,7 +84,7 @@ def written(taking, tmp_path):
 
 def refusal(training, tmp_path):
     """Why a trace of one step is none."""
-    taking = Taking(os.getpid(), 1, 60_000)
+    taking = TraceOrder(os.getpid(), 1, 60_000)
     training.run(taking)
     return reason_of(taking, tmp_path)
 
@@ -99,7 +99,7 @@ def reason_of(taking, tmp_path):
 def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
     """However long a busy machine takes to stop the profiler, all steps fit in what the training may be held up."""
     monkeypatch.setattr(command, "PLANNED", 1_000)
-    taking = Taking(os.getpid(), 3, 60_000)
+    taking = TraceOrder(os.getpid(), 3, 60_000)
     training.run(taking)
     summary = written(taking, tmp_path)
     trace = summary.trace
@@ -115,7 +115,7 @@ def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
 
 
 def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
-    taking = Taking(os.getpid(), 3, 60_000)
+    taking = TraceOrder(os.getpid(), 3, 60_000)
     training.run(taking)
     written(taking, tmp_path)
     reader = RingReader(hooked.writer().path)
@@ -137,7 +137,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
         nap()
 
     training.step = step
-    taking = Taking(os.getpid(), 3, 60_000)
+    taking = TraceOrder(os.getpid(), 3, 60_000)
     training.run(taking)
     written(taking, tmp_path)
     lines = read_trace(str(tmp_path / "t.json.gz")).lines.all
@@ -147,7 +147,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
 
 
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
-    taking = Taking(os.getpid(), 2, 60_000)
+    taking = TraceOrder(os.getpid(), 2, 60_000)
     made = training.run(taking) + 1
     written(taking, tmp_path)
     plain = Training(torch)
@@ -158,16 +158,16 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
 
 
 def test_a_short_pause_allows_few_steps(training, tmp_path):
-    taking = Taking(os.getpid(), 9, 1)
+    taking = TraceOrder(os.getpid(), 9, 1)
     training.run(taking)
     taken = written(taking, tmp_path).trace.taken
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
 def test_not_two_at_once(training):
-    taking = Taking(os.getpid(), 3)
+    taking = TraceOrder(os.getpid(), 3)
     with pytest.raises(TuimonError, match="another tuimon"):
-        Taking(os.getpid(), 3)
+        TraceOrder(os.getpid(), 3)
     taking.close()
     training.step()
 
@@ -186,7 +186,7 @@ def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_p
 
 
 def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path):
-    taking = Taking(os.getpid(), 50, 60_000)
+    taking = TraceOrder(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
     assert torch.autograd._profiler_enabled()
     with torch.autograd.profiler.profile() as own:
@@ -199,7 +199,7 @@ def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path
 @pytest.mark.parametrize("removed", [False, True])
 def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     """By who ordered it, or with all hooks."""
-    taking = Taking(os.getpid(), 50, 60_000)
+    taking = TraceOrder(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
     assert torch.autograd._profiler_enabled()
     if removed:
@@ -251,7 +251,7 @@ def test_no_room(training, tmp_path, monkeypatch, room):
 
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
-    taking = Taking(os.getpid(), 1, 60_000)
+    taking = TraceOrder(os.getpid(), 1, 60_000)
     training.run(taking)
     monkeypatch.undo()
     assert "could not be written" in str(taking.request.channel.text(taking.request.answer.text))
@@ -261,7 +261,7 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
 
 
 def test_a_damaged_answer(training, tmp_path):
-    taking = Taking(os.getpid(), 1, 60_000)
+    taking = TraceOrder(os.getpid(), 1, 60_000)
     training.run(taking)
     taking.request.channel.text = lambda number: json.dumps({"steps": -4})
     assert "cannot be understood" in reason_of(taking, tmp_path)

@@ -85,11 +85,11 @@ def test_hooks_go_when_their_monitor_is_gone_for_long(late, clock, withdrawn, mo
     assert request.poll().state == State.WORKING
     for behind_ns in (0, 2 * GONE_NS, ABANDONED_NS - GONE_NS):  # stopped for a while, and back again
         clock.behind_ns = behind_ns
-        late.beat(Command.HOLD)
+        late.send_heartbeat(Command.HOLD)
         backward(monkeypatch)
         assert not withdrawn
     clock.behind_ns = ABANDONED_NS + GONE_NS
-    late.beat(Command.HOLD)
+    late.send_heartbeat(Command.HOLD)
     backward(monkeypatch)
     backward(monkeypatch)
     assert withdrawn == [True]
@@ -100,7 +100,7 @@ def test_hooks_stay_when_the_hold_is_taken_back_or_another_takes_it(late, clock,
     late.order(Command.HOLD)
     backward(monkeypatch)
     clock.behind_ns = GONE_NS + 1_000_000_000
-    late.beat(Command.HOLD)
+    late.send_heartbeat(Command.HOLD)
     monkeypatch.setattr("tuimon.agent.ring.control_words.GONE_NS", GONE_NS)
     clock.behind_ns = 0
     assert late.is_abandoned(Command.HOLD)
@@ -110,7 +110,7 @@ def test_hooks_stay_when_the_hold_is_taken_back_or_another_takes_it(late, clock,
     request.cancel()
     backward(monkeypatch)
     clock.behind_ns = ABANDONED_NS * 3
-    late.beat(Command.HOLD)
+    late.send_heartbeat(Command.HOLD)
     backward(monkeypatch)
     assert not withdrawn and not orders.orders.tasks
 
@@ -125,15 +125,15 @@ def test_other_orders_are_heard_meanwhile(late, withdrawn, monkeypatch):
 
 
 def test_a_monitor_holds_and_lets_go(own_channel, withdrawn, monkeypatch):
-    holding = monitor.Holding()
+    holding = monitor.HookHolder()
     assert not holding.hold(os.getpid(), only_left=True)  # of tuimon run: nobody's to withdraw
     assert holding.hold(os.getpid()) and holding.pids() == {os.getpid()}
     backward(monkeypatch)
-    holding.beat()
+    holding.send_heartbeat()
     assert holding.pids() == {os.getpid()}
-    assert not monitor.Holding().hold(os.getpid())  # the first one lives
+    assert not monitor.HookHolder().hold(os.getpid())  # the first one lives
     runtime.end_orders()
-    holding.beat()
+    holding.send_heartbeat()
     assert holding.pids() == set()
     holding.close()
     assert not withdrawn

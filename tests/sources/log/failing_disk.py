@@ -38,11 +38,11 @@ class _Failing(io.RawIOBase):
 
 def fail_in(monkeypatch: pytest.MonkeyPatch, path: Path, after_bytes: int, number: int = errno.EIO) -> None:
     """Have reads of the file at ``path`` fail after so many bytes."""
-    whole = reader.plain_lines
+    whole = reader.decompressed
 
     def opened(raw: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
         file = whole(raw, beginning, name)
         is_it = os.path.samestat(os.fstat(raw.fileno()), path.stat())
         return io.BufferedReader(_Failing(file, after_bytes, number)) if is_it else file
 
-    monkeypatch.setattr(reader, "plain_lines", opened)
+    monkeypatch.setattr(reader, "decompressed", opened)

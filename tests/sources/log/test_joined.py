@@ -31,7 +31,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
-from tuimon.sources.log.identity import Identity, SharedFrameIds
+from tuimon.sources.log.identity import Renumbering, SharedFrameIds
 from tuimon.sources.log.runs import choose
 from tuimon.sources.log.source import LogSource, NodeLog, merged
 from tuimon.sources.log.writer import line_of
@@ -84,7 +84,7 @@ def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
 def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
     row = StandingProcess(100, "trainer", 3, tid=107, peers=[100, 103])
     group = StackGroup([], 0, [(100, 107)])
-    found = Identity(2, SharedFrameIds()).adopt(
+    found = Renumbering(2, SharedFrameIds()).renumbered(
         Standstill(t=1.0, pid=0, quiet_s=20.0, processes=[row, StandingProcess(101, "trainer")], groups=[group]), 0.0
     )
     assert isinstance(found, Standstill)
@@ -99,7 +99,7 @@ def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
 
 def test_all_moments_of_a_record_are_on_the_clock_of_the_run() -> None:
     moments = {"first_backward_s": 10.5, "first_step_s": 10.0, "last_step_s": 10.75}
-    found = Identity(1, SharedFrameIds()).adopt(steps(11.0, {"forward": 100}, **moments), 100.0)
+    found = Renumbering(1, SharedFrameIds()).renumbered(steps(11.0, {"forward": 100}, **moments), 100.0)
     assert isinstance(found, Steps)
     assert {name: getattr(found, name) - 100.0 for name in moments} == moments
 

@@ -17,7 +17,7 @@ from tests.waiting import until
 from tuimon.proc.procfs import Stat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import Followed, Writing, list_rows
+from tuimon.sources.processes.followed import FollowedProcess, WriteMeter, list_rows
 from tuimon.sources.processes.roles import ProcessFacts
 from tuimon.sources.processes.source import CostMeter, ProcessSource
 
@@ -225,7 +225,7 @@ class Meter:
         return [], 0, 0.1, []
 
 
-class Rank(Followed):
+class Rank(FollowedProcess):
     """One whose facts do not change."""
 
     def refresh(self, name, *, orphaned):
@@ -270,7 +270,7 @@ def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_m
 
 
 def test_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
-    writing = Writing(os.getpid())
+    writing = WriteMeter(os.getpid())
     assert writing.read() == (None, "")
     with (tmp_path / "last.pt").open("wb") as file, (tmp_path / "data").open("wb+") as other:
         other.write(b"x")
@@ -283,4 +283,4 @@ def test_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    assert Writing(2**22 + 1).read() == (None, "")
+    assert WriteMeter(2**22 + 1).read() == (None, "")

@@ -25,8 +25,8 @@ from tuimon.sources.stacks.shorten import (
     RawStack,
     WindowStacks,
     most_frequent,
+    phase_depth,
     shorten,
-    telling_depth,
 )
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -131,15 +131,15 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
     ],
 )
 def test_a_stack_is_shortened_down_to_what_shows_its_phase(stack: RawStack, left: RawStack) -> None:
-    assert stack[: telling_depth(stack, 0, FrameIds())] == left
+    assert stack[: phase_depth(stack, 0, FrameIds())] == left
 
 
 def test_what_the_loops_lines_call_is_kept_be_it_by_a_library() -> None:
     ids = FrameIds()
-    assert telling_depth((MAIN, ITEM, MODEL, PIL), 1, ids) == 2
-    assert telling_depth((MAIN, NOTIFY, ITEM, MODEL), 1, ids) == 3
+    assert phase_depth((MAIN, ITEM, MODEL, PIL), 1, ids) == 2
+    assert phase_depth((MAIN, NOTIFY, ITEM, MODEL), 1, ids) == 3
     loading = RawFrame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
-    assert telling_depth((MAIN, loading, PIL, PIL_INSIDE), 2, ids) == 3  # an import calls nothing of the loop's
+    assert phase_depth((MAIN, loading, PIL, PIL_INSIDE), 2, ids) == 3  # an import calls nothing of the loop's
 
 
 def test_rare_stacks_keep_their_phase() -> None:

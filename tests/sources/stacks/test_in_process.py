@@ -119,7 +119,7 @@ class Agent:
     def order(self, *_: object) -> types.SimpleNamespace:
         return self.request
 
-    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> pyspy.Ended | None:
+    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> pyspy.EndedWindow | None:
         """The window that the sampler reads of these bytes."""
         Path(f"{self.path}.stacks").write_bytes(raw)
         latest = self.request.answer.value if self.request.answer else 0

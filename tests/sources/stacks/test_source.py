@@ -233,7 +233,7 @@ class Recording:
     """A window that is over, and has cost what is expected."""
 
     def poll(self, now_s):
-        return pyspy.Ended(1, 0.6, now_s, 0.025, None)
+        return pyspy.EndedWindow(1, 0.6, now_s, 0.025, None)
 
 
 class Looks:

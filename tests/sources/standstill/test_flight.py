@@ -11,7 +11,7 @@ import pytest
 
 from tuimon.records import RankCollective, StandingProcess
 from tuimon.session.standing import stuck
-from tuimon.sources.flight_recorders import NotPlain, Recorders, rank_collectives
+from tuimon.sources.flight_recorders import Recorders, UnsafePickle, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
 #: of them a fourth.
@@ -124,7 +124,7 @@ def test_dumps_of_older_versions_are_read_and_those_of_later_ones_are_not() -> N
     entries = [old(5), old(6, state="started", retired=False), send]
     made = pickle.dumps({"version": "1.5", "entries": entries, "pg_config": {}})
     assert [(row.group, row.entered, row.waits_for) for row in rows_of(made)] == [("0", 6, 6)]
-    with pytest.raises(NotPlain, match=r"version '3\.0'"):
+    with pytest.raises(UnsafePickle, match=r"version '3\.0'"):
         rank_collectives(documented([{}], version="3.0"), 0)
 
 
@@ -153,7 +153,7 @@ def test_what_is_no_dump_is_refused_and_runs_nothing(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnsafePickle):
         rank_collectives(data, 0)
     assert not list(tmp_path.iterdir())
 

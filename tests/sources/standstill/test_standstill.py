@@ -25,16 +25,16 @@ from tuimon.sources.standstill import (
     DEPTH,
     GROUPS,
     THREADS,
-    Blocked,
+    BlockedThread,
+    Reading,
     StandstillSource,
-    Used,
-    Waiting,
+    Usage,
     bytes_per_s,
-    grouped,
+    group_stacks,
     has_left,
     idle_peers,
     moving,
-    read_waiting,
+    take_reading,
     take_stacks,
 )
 
@@ -129,12 +129,12 @@ def test_while_files_are_read_or_written_no_stacks_are_taken(run):
 
 
 def test_what_this_process_writes_is_measured():
-    before = Used(1.0, 0.0, procfs.read_io(ME))
+    before = Usage(1.0, 0.0, procfs.read_io(ME))
     if before.io is None:
         pytest.skip("the kernel does not count what a process reads and writes")
     with open(os.devnull, "wb", 0) as file:
         file.write(bytes(1 << 22))
-    assert bytes_per_s(before, Used(2.0, 0.0, procfs.read_io(ME))) >= 1 << 20
+    assert bytes_per_s(before, Usage(2.0, 0.0, procfs.read_io(ME))) >= 1 << 20
     assert bytes_per_s(None, before) is None and procfs.read_io(1 << 30) is None
 
 
@@ -145,7 +145,7 @@ def test_groups_are_bounded(tmp_path):
     many = [(pid, thread(pid, *deep)) for pid in range(1, THREADS + 3)]
     others = [(9000 + n, thread(9000 + n, MAIN._replace(line=n))) for n in range(GROUPS + 4)]
     idle = (ME, thread(ME + 1, RawFrame("/usr/lib/python3.11/threading.py", 1, "wait")))
-    found = grouped([*others, *many, idle], code)
+    found = group_stacks([*others, *many, idle], code)
     first = found.groups[0]
     assert (len(found.groups), found.folded, found.idle) == (GROUPS, 5, 1)
     assert (len(first.frames), first.outer, len(first.threads), first.more) == (DEPTH, 10, THREADS, 2)
@@ -158,7 +158,7 @@ def test_a_package_that_is_the_program_is_the_users_code(tmp_path):
     file.write_text("x = 1\n" * 5)
     own = RawFrame(str(file), 5, "main")
     threads = [(ME, thread(ME + 1, own)), (ME, thread(ME + 2, own._replace(file="/site-packages/other/train.py")))]
-    found = grouped(threads, {ME: ProcessCode(programs={"nice"})})
+    found = group_stacks(threads, {ME: ProcessCode(programs={"nice"})})
     assert (len(found.groups), found.idle) == (1, 1)
     assert (found.groups[0].frames[0].user, found.groups[0].frames[0].source) == (True, "x = 1")
 
@@ -276,7 +276,7 @@ def test_a_process_that_waits_for_a_file(tmp_path):
 
 
 def waiting(wake_ups=5, link="socket:[1]", t=0.0, cpu_s=0.0, io=0):
-    return Waiting({7: Blocked(link, wake_ups)}, {}, {8: Used(t, cpu_s, procfs.ProcessIo(io, 0, 0))})
+    return Reading({7: BlockedThread(link, wake_ups)}, {}, {8: Usage(t, cpu_s, procfs.ProcessIo(io, 0, 0))})
 
 
 def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
@@ -287,7 +287,7 @@ def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
     assert moving(waiting(), waiting(t=2.0, cpu_s=1.0)) == [8]
     assert moving(waiting(), waiting(t=2.0, io=1 << 20)) == [8]
     assert moving(waiting(), waiting(t=2.0, cpu_s=0.1, io=1000)) == []
-    assert moving(Waiting({}, {}, {}), waiting(t=2.0, cpu_s=9.0)) == []
+    assert moving(Reading({}, {}, {}), waiting(t=2.0, cpu_s=9.0)) == []
 
 
 READ_STACKS = "import os, subprocess, sys\nr, w = os.pipe()\n"
@@ -304,7 +304,7 @@ def read_twice(code, child_state):
                 pids += until(lambda: [child.pid for child in psutil.Process(process.pid).children()], "a child")
                 until(lambda: child_state(pids[1]), "the child to wait")
             suspect = StandingProcess(process.pid, "trainer", None)
-            before, after = read_waiting([suspect], pids, 0.0), read_waiting([suspect], pids, 2.0)
+            before, after = take_reading([suspect], pids, 0.0), take_reading([suspect], pids, 2.0)
             assert set(after.children) == set(pids[1:])
             found = idle_peers(process.pid, before, after, pids)
             return None if found is None else [pids.index(pid) for pid in found]

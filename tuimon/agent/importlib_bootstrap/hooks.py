@@ -149,7 +149,7 @@ def hook_optimizer(optimizer: Any) -> None:
                 state.last, state.updated = 1, True
                 state.updates += 1
                 if state.updates % LOOK_UPDATES == 0:
-                    state.look()
+                    state.check_length()
             return
         _end_optimizer_step(id(optimizer))
         if runtime.facts_due:

@@ -154,9 +154,9 @@ def ptrace() -> Check:
 
 def native() -> Check:
     """Whether the kernel reports which code threads run below Python."""
-    from tuimon.sources.native import why_none
+    from tuimon.sources.native import why_refused
 
-    if (denied := why_none()) is None:
+    if (denied := why_refused()) is None:
         return Check("native", "ok", "what runs below Python is measured")
     return Check("native", "warn", f"{denied[0]}: what runs below Python is not measured", denied[1])
 

@@ -16,7 +16,7 @@ from tuimon.session.session import Session
 from tuimon.sources.control_channel import POLL_S
 from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
-from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
+from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, TraceOrder
 from tuimon.text import plain, whole_number
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     target = _target(parsed.target)
     path = parsed.output or free_name(f"tuimon-trace-{target.pid}", ".json.gz") + ".json.gz"
     check_output(path, force=parsed.force)
-    with LeaveSignals() as signals, closing(Taking(target.pid, parsed.steps, parsed.max_pause)) as taking:
+    with LeaveSignals() as signals, closing(TraceOrder(target.pid, parsed.steps, parsed.max_pause)) as taking:
         _wait_for(taking, signals)
         summary = taking.write(path, target, force=parsed.force)
     write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
@@ -85,7 +85,7 @@ def _target(target: str) -> TakenBy:
     return known_before(session, pid)
 
 
-def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
+def _wait_for(taking: TraceOrder, signals: LeaveSignals) -> None:
     is_reported = False
     while not taking.is_over:
         if signals.ended_by is not None:

@@ -1,4 +1,4 @@
-"""The offset of a GPU's clock from the CPU's, from bounds alone: nothing ever waits for the GPU.
+"""The offset between a GPU's clock and the CPU's, from bounds alone: nothing ever waits for the GPU.
 
 The GPU reaches an event not before it was recorded, nor before it was last seen not done, and not after it was first
 seen done. If the stream was idle, it reached the event at once. Each of these is a point that the line ``offset +
@@ -55,15 +55,15 @@ class Point(NamedTuple):
 
 
 class _TwoSeconds(Struct):
-    """The bounds of two seconds; only those that can matter."""
+    """The bounds that events of two seconds give; only those that may matter."""
 
     begin_ns: float
-    slack_ns: float  # rounding that went into the count before this block
+    slack_ns: float  # rounding error of the events' times at the beginning of this block
     lower: list[Point] = field(default_factory=list)
     upper: list[Point] = field(default_factory=list)
-    prompt: list[Point] = field(default_factory=list)  # upper bounds of events that found the GPU idle
-    idle: int = 0  # how many such events there were
-    wrong: int = 0  # and how many of them were seen to be late, and left out
+    prompt: list[Point] = field(default_factory=list)  # upper bounds from events that found the GPU idle
+    idle: int = 0  # number of these events
+    wrong: int = 0  # how many of them were left out, because they were seen to be late
 
 
 class ClockOffset:
@@ -99,7 +99,7 @@ class ClockOffset:
             block.idle += 1
 
     def loosen(self, rounding_ns: float) -> None:
-        """The GPU's time has a new anchor from now on, which adds ``rounding_ns`` to the error of the count."""
+        """Note that the GPU's time has a new anchor from now on, which adds ``rounding_ns`` to its error."""
         self._slack_ns += rounding_ns
         if self._blocks:
             self._begin_block(self._latest_ns)
@@ -142,9 +142,9 @@ class ClockOffset:
         return self._promptly(polygon) if polygon else polygon
 
     def _promptly(self, polygon: Polygon) -> Polygon:
-        """The part of the polygon below the bounds that may be wrong; all of it if most of them are.
+        """Cut the polygon by the upper bounds of events that found the GPU idle; leave it if most of these are wrong.
 
-        If most are wrong, the thread is interrupted whenever it records: other threads of the program hold the GIL.
+        They are wrong if the thread is interrupted whenever it records: other threads of the program hold the GIL.
         """
         left, wrong = polygon, sum(block.wrong for block in self._blocks)
         points = [(point, self._slack_ns - block.slack_ns) for block in self._blocks for point in block.prompt]
@@ -179,7 +179,7 @@ class ClockOffset:
 
 
 def _corners(polygon: Polygon, rooms: Sequence[float]) -> Polygon:
-    """The part of a convex polygon whose corners have room; Sutherland and Hodgman's way."""
+    """The part of a convex polygon in which ``rooms``, given at its corners, is not negative (Sutherland-Hodgman)."""
     out: Polygon = []
     before, room_before = polygon[-1], rooms[-1]
     for corner, room in zip(polygon, rooms, strict=True):
@@ -193,7 +193,7 @@ def _corners(polygon: Polygon, rooms: Sequence[float]) -> Polygon:
 
 
 def _keep(hull: list[Point], point: Point, side: float) -> None:
-    """Append a point to the upper (ABOVE) or lower hull of points: what a straight line must pass."""
+    """Append a point to the upper (ABOVE) or lower convex hull, which a straight line must not cross."""
     while len(hull) >= 2:
         (x1, y1), (x2, y2) = hull[-2:]
         if side * ((y2 - y1) * (point.gpu_ns - x1) - (point.offset_ns - y1) * (x2 - x1)) > 0:
@@ -217,12 +217,12 @@ LEAD_ERROR_RATIO = 0.2
 
 
 class TimedBoundary(Struct, eq=False):
-    """A boundary that has an event, and, once the event was seen done, when the GPU reached it."""
+    """A boundary with an event; once the event was seen done, also the time at which the GPU reached it."""
 
     stretch: MarkedStretch  # the stretch that ends at it
     evaluated: bool = False  # the batch before it was evaluated
-    chain: Chain | None = None  # the count that the event's time is in
-    gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between these two
+    chain: Chain | None = None  # the events that its time is counted with
+    gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between the next two
     earliest_ns: float = 0
     latest_ns: float = 0
     is_estimated: bool = False  # the offset of the clocks was estimated, and has narrowed those two
@@ -245,7 +245,7 @@ class TimedBoundary(Struct, eq=False):
 
     @property
     def lead_us(self) -> float:
-        """How far launches ran ahead at it."""
+        """How far launches ran ahead of the GPU at it."""
         return (self.reached_ns - self.time_ns) / 1000
 
     @property
@@ -265,16 +265,16 @@ class TimedBoundary(Struct, eq=False):
 
 
 class Chain(Struct, eq=False):
-    """One count of a GPU's clock, from anchor to anchor, and the events seen in it."""
+    """Events of a GPU whose times count from one origin: each anchor's time is known from the anchor before."""
 
     device: int
-    anchor_ns: int = 0  # of the latest anchor, from the first
+    anchor_ns: int = 0  # time of the latest anchor, from the first
     error_us: float | None = None  # half the width of the offset, as estimated last
     _offset: ClockOffset = field(default_factory=ClockOffset)
     _waiting: list[TimedBoundary] = field(default_factory=list)
 
     def add_event(self, boundary: TimedBoundary, seen_ns: int, time: EventTime) -> None:
-        """A boundary's event was seen done; its time is on this count."""
+        """Add the time of a boundary's event, which was seen done."""
         gpu_ns, marked_ns = self.anchor_ns + time.elapsed_ns, boundary.time_ns
         gap_ns = 1000 * (time.gap_us or 0)
         earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
@@ -286,12 +286,12 @@ class Chain(Struct, eq=False):
             self._waiting.append(boundary)
 
     def move_anchor(self, elapsed_ns: int) -> None:
-        """Another event becomes the anchor, ``elapsed_ns`` after the one before."""
+        """Make another event the anchor, ``elapsed_ns`` after the one before."""
         self.anchor_ns += elapsed_ns
         self._offset.loosen(FLOAT_ROUNDING * elapsed_ns)
 
     def take_estimated(self) -> list[TimedBoundary]:
-        """The boundaries seen since the last call, with their leads."""
+        """Return and clear the boundaries added since the last call, now with their leads."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []

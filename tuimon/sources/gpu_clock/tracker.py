@@ -1,4 +1,4 @@
-"""A process's time on the GPU's clock: from the markers of its events to GpuTime and TorchMemory records.
+"""From the markers of CUDA events to GpuTime and TorchMemory records of a process.
 
 The GPU's times attach to the stretches of the loop. A timed step goes from the first batch or backward after an update
 to the next such boundary. Only steps with a time for each of their boundaries count: in the others a phase would be
@@ -47,7 +47,7 @@ class TimedStep(Struct):
 
     @property
     def chain(self) -> Chain | None:
-        """The count of the GPU's clock that holds the whole step; None without one, or so far."""
+        """The chain with the times of all its boundaries; None if there is none yet."""
         chain = self.boundaries[0].chain
         return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
 
@@ -78,9 +78,10 @@ class TimedStep(Struct):
         return GpuExchange(reached_s, forward_ns, last.own_ns, _span_ns(last.end, last.update))
 
     def _evaluations(self) -> list[bool]:
-        """For each pair of boundaries, True if a batch is evaluated between them, from its fetch to the next.
+        """For each pair of neighbouring boundaries, True if a batch is evaluated between them.
 
-        It may take gradients, such as forces: then boundaries of backward lie between the two fetches.
+        An evaluation lasts from fetch to fetch. It may need gradients, such as forces: then boundaries of backward lie
+        between the two fetches.
         """
         found = [False] * (len(self.boundaries) - 1)
         fetched = None  # the latest fetch without an update since
@@ -95,7 +96,7 @@ class TimedStep(Struct):
 
 
 class TimedStepFinder:
-    """Feed it the stretches of one thread and the times of their events, in order."""
+    """Finds the timed steps of a thread, from its stretches and the times of their events, given in order."""
 
     def __init__(self) -> None:
         self.waiting = Latest[int, TimedBoundary](MANY_HELD)  # by number of its event, which is used again
@@ -104,7 +105,7 @@ class TimedStepFinder:
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
 
     def add_stretch(self, stretch: MarkedStretch) -> None:
-        """The next stretch of the thread; the boundary that ends it may have an event."""
+        """Add the next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
         kind, flag = stretch.kind, stretch.flag
         if kind not in BOUNDARIES or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
@@ -120,7 +121,7 @@ class TimedStepFinder:
         self._open = None
 
     def take_steps(self) -> list[TimedStep]:
-        """The steps whose times have become known since the last call."""
+        """Return and clear the steps whose times are now known."""
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
         count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
         passed, self._closed = self._closed[:count], self._closed[count:]
@@ -197,7 +198,7 @@ _PASSES = 3
 
 
 class Sums:
-    """Results about one GPU since the last record."""
+    """Sums over the timed steps of one GPU since the last record."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -230,7 +231,7 @@ class Sums:
             self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns
 
     def record(self, t: float, pid: int, window_s: float, device: int, *, several_ranks: bool) -> GpuTime:
-        """The record of all results; results that compare ranks only if there are several ranks."""
+        """The record of these sums; figures that compare ranks only if there are several."""
         return GpuTime(
             t=t,
             pid=pid,
@@ -248,7 +249,7 @@ class Sums:
 
 
 class GpuTracker:
-    """Feed it the markers of one ring in order; it yields records once a window."""
+    """Makes the GpuTime and TorchMemory records of a process from the markers of its ring, given in order."""
 
     def __init__(self, pid: int, several_ranks: Callable[[], bool]) -> None:
         """``several_ranks``: whether the process is one of several ranks, as far as it has reported."""
@@ -276,7 +277,7 @@ class GpuTracker:
         self._steps.add_stretch(stretch)
 
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
-        """Add markers of the GPU clock; others are passed over."""
+        """Add a marker; only those of the GPU clock matter."""
         if kind == layout.GPU_TIME and self._chain is not None:
             if time_ns - self._estimated_ns > _ESTIMATE_NS:
                 self._add_leads()
@@ -297,22 +298,22 @@ class GpuTracker:
                 self._memory.setdefault(device, {})[counter] = value
 
     def lose_markers(self) -> None:
-        """Markers were overwritten before they were read: what follows does not continue what came before."""
+        """Break all sequences: markers were overwritten before they were read."""
         self._add_leads()
         self._chain = None
         self._steps.interrupt()
 
     def interrupt(self) -> None:
-        """A profiler of ours is switched on or off: the step under way is not timed."""
+        """Leave out the open step: tuimon has begun or ended a trace or a memory history."""
         self._steps.interrupt()
 
     def skip_past(self) -> None:
-        """Drop everything fed until now: it belongs to no window."""
+        """Drop all results until now: they belong to no window."""
         self._settle()
         self._sums.clear()
 
     def records(self, end_ns: int, window_s: float, *, ended: bool = False) -> Iterator[Record]:
-        """The results by the end of a window; ``ended``: it is the last one."""
+        """The records of a window that ends at ``end_ns``; ``ended``: it is the last one."""
         self._settle()
         self._windows += 1
         self._window_s += window_s

@@ -194,7 +194,7 @@ class AmdDevice(Device):
         self.slow["ecc_errors"] = None if errors is None else int(errors["uncorrectable_count"])
 
     def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
-        """Load, memory, power, temperatures, clocks and what holds them down."""
+        """Load, memory, power, temperatures, clocks and the causes that lower them."""
         vram = self.handle.query("amdsmi_get_gpu_vram_usage") or {}
         metrics, busy, self._busy = self._metrics, self._busy, []
         throttled = _throttling(self._window_began, metrics)
@@ -228,7 +228,7 @@ def _whole(value: Any, unit: int = 1) -> int | None:  # noqa: ANN401  (a number,
 
 
 def _throttling(older: Metrics, newer: Metrics) -> dict[str, float]:
-    """The share of the time between two readings in which each cause held the clocks down."""
+    """The share of the time between two readings in which each cause lowered the clocks."""
     samples = _growth(older, newer, "accumulation_counter")
     found: dict[str, float] = {}
     for name, cause in _RESIDENCIES.items():

@@ -35,7 +35,7 @@ class DriverError(Exception):
 
 
 class VendorLibrary:
-    """A vendor's library; an instance is opened. Raises DriverError if that fails."""
+    """A vendor's library, open while the instance lives. Raises DriverError if it cannot be opened."""
 
     name: ClassVar[str]
     says: ClassVar[str]  # its name in messages
@@ -72,7 +72,7 @@ class VendorLibrary:
 
     @classmethod
     def asked(cls: type[Library], query: Callable[[Library, int], Answer]) -> Answer | Problem:
-        """The answer to a query (``tuimon doctor``); a Problem also where the driver does not answer."""
+        """The answer to a query (``tuimon doctor``), or the Problem if there is none, for one if the driver hangs."""
 
         def answer(library: Library, number: int) -> Answer:
             with contextlib.closing(library):
@@ -237,14 +237,14 @@ class Device:
         self._slow_due_s = float("-inf")
 
     def poll(self) -> None:
-        """Query what changes within a window; costs microseconds."""
+        """Query the figures that change within a window; costs microseconds."""
 
     def poll_slow(self) -> None:
-        """Query what takes milliseconds, for ``slow``."""
+        """Query the figures that take milliseconds, for ``slow``."""
         raise NotImplementedError
 
     def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
-        """All else in the record of the window that ends now, by its fields."""
+        """The other fields of the record of the window that ends now, by name."""
         raise NotImplementedError
 
     def read(self, t: float) -> Gpu:
@@ -297,7 +297,7 @@ class Slot:
         self._reopen_s = self._retry_s = float("-inf")
 
     def poll(self, now_s: float) -> None:
-        """Between two records: poll what changes fast."""
+        """Query the figures that change fast, between two records."""
         if self._devices:
             try:
                 self._devices[0].poll()
@@ -305,7 +305,7 @@ class Slot:
                 self._fail(error, now_s)
 
     def read(self, now_s: float) -> list[Gpu]:
-        """The records of the GPU and its parts; once they fail, the last ones that were not read yet, then none."""
+        """The records of the GPU and its parts; after a failure, records not read yet, then none."""
         self.read_s = now_s
         if self.problem is None or now_s >= self._retry_s:
             try:

@@ -23,7 +23,7 @@ _UTILISATION_TRANSLATED = (575, 57)
 
 
 class PidTrust(Struct, frozen=True, gc=False):
-    """True if the driver's pids are valid in this pid namespace."""
+    """Whether the driver's pids are valid in this pid namespace: those of its process lists, of its utilisation."""
 
     lists: bool
     utilisation: bool
@@ -200,7 +200,7 @@ class NvmlDevice(Device):
         self._xids = Xids(handle)  # last: it holds a descriptor, which nothing frees if a query raises
 
     def poll(self) -> None:
-        """Query utilisation, and what holds the clocks down."""
+        """Query the utilisation, and the causes that lower the clocks."""
         self._utilisation.poll()
         self._throttling.poll()
 
@@ -231,7 +231,7 @@ class NvmlDevice(Device):
         return self._new_xids
 
     def figures(self, t: float) -> dict[str, Any]:  # Any: fields of one record
-        """All that is not ``slow``; what hardly ever changes once a minute."""
+        """All fields that are not ``slow``; those that hardly ever change once a minute."""
         query, api = self.handle.query, self.handle.api
         self._new_xids += self._xids.poll()
         self._fields.read()

@@ -51,8 +51,8 @@ class _Stream(Protocol):
 Streams: TypeAlias = tuple[Callable[[], _Stream], type[Exception]]
 
 
-def plain_lines(file: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
-    """The lines of a file that begins so: a compressed one is decompressed. Raises UnreadableLog.
+def decompressed(file: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
+    """A file as decompressed bytes; ``beginning`` shows whether it is compressed. Raises UnreadableLog.
 
     Python reads Zstandard from 3.14 on.
     """
@@ -73,7 +73,7 @@ def plain_lines(file: BinaryIO, beginning: bytes, name: str) -> BinaryIO:
 
 
 class Decompressed(io.RawIOBase):
-    """A compressed file that may still grow; what follows damage is not read."""
+    """A compressed file that may still grow, read up to the first damage."""
 
     def __init__(self, file: BinaryIO, streams: Streams) -> None:
         self._file = file

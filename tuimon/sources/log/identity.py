@@ -1,4 +1,4 @@
-"""Records of one of several logs, made records of the whole run: ids, frames and times that no other log has."""
+"""Renumbers the records of one of several logs, so that its ids, frames and times are unique in the whole run."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class SharedFrameIds:
         return len(self._ids)
 
 
-class Identity:
-    """Changes the records of one log in place: nothing else holds records that have just been decoded."""
+class Renumbering:
+    """Renumbers the records of one log in place: nothing else holds records that have just been decoded."""
 
     def __init__(self, node: int, frames: SharedFrameIds) -> None:
         """``node``: the number that distinguishes its processes from those of other logs."""
@@ -63,7 +63,7 @@ class Identity:
         self._all_frames = frames
         self._frames: dict[int, int] = {}  # ids in this log -> ids in the run
 
-    def adopt(self, record: Record, shift_s: float) -> Record | None:
+    def renumbered(self, record: Record, shift_s: float) -> Record | None:
         """The record, ``shift_s`` later; None if it has nothing new."""
         kind, base = type(record), self._base
         force_setattr(record, "t", record.t + shift_s)
@@ -84,7 +84,7 @@ class Identity:
 
 
 def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa: ANN401  (a record, and values of the field's type)
-    """Give a field another value, if it has one; ``rows.field`` stands for the field of each row."""
+    """Change the value of a field, unless it is None; ``rows.field`` stands for the field of each row."""
     rows, _, name = field.rpartition(".")
     for holder in (getattr(record, rows) or ()) if rows else (record,):
         value = getattr(holder, name)

@@ -1,4 +1,4 @@
-"""The output file of a launched run: followed, searched for tracebacks and progress, kept from filling the disk."""
+"""Follows the output file of a launched run, searches it for tracebacks and progress, and keeps it short."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class PrintedSource(Source):
         self._latest = ("", "")
 
     def read(self) -> Iterator[Record]:
-        """Place and loss, where one of them has changed."""
+        """A record of place and loss if one of them has changed."""
         data = self._tail.read(_BYTES)
         if not data:
             return

@@ -14,7 +14,7 @@ import msgspec
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import SCHEMA, AnyRecord, Header, Record
-from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, is_log_name, plain_lines
+from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, decompressed, is_log_name
 from tuimon.sources.plain_records import TEXT_LIMIT, are_plain, plain_record
 from tuimon.text import plain, whole_number
 
@@ -30,7 +30,7 @@ class _Tag(msgspec.Struct):
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Record]:
-    """One decoder for all lines, made on first use: that takes 7 ms, and a run that is watched reads no log."""
+    """The decoder of all lines, made on first use: that takes 7 ms, and a live run reads no log."""
     return msgspec.json.Decoder(AnyRecord)
 
 
@@ -113,7 +113,7 @@ class Lines:
             self._handle = handle
             undo.pop_all()
             file = undo.enter_context(open(handle, "rb"))
-            self._file = plain_lines(file, os.pread(handle, MAGIC_LENGTH, 0), path)
+            self._file = decompressed(file, os.pread(handle, MAGIC_LENGTH, 0), path)
             undo.pop_all()
         self._rest = b""
         self._too_long = False  # the line whose beginning was dropped
@@ -155,7 +155,7 @@ class Lines:
         self._rest = b"" if self._too_long else rest
 
     def first(self) -> bytes:
-        """The first line that is not blank, also where its end is missing; empty in an empty file.
+        """The first line that is not blank, even if its end is missing; empty if there is none.
 
         Raises UnreadableLog.
         """
@@ -207,7 +207,7 @@ def unreadable(name: str, error: OSError) -> UnreadableLog:
 
 
 class LogHead(NamedTuple):
-    """A log as it shows from outside."""
+    """What is known of a log from its first line."""
 
     path: str
     header: Header

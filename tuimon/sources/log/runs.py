@@ -25,7 +25,7 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """The log, or the logs of one run, that a path stands for."""
+    """The run that a path stands for, with its logs."""
 
     path: str  # the log, or the folder where the run has several
     run: str | None = None  # the name that selects it among those of a folder
@@ -49,14 +49,14 @@ class Chosen(NamedTuple):
 
 
 def names(each: Sequence[str], most: int = _NAMED, more: str = "more nodes") -> str:
-    """Some of many names: ``n1, n2, n3 and 5 more nodes``."""
+    """A list of names, of which only some are shown: ``n1, n2, n3 and 5 more nodes``."""
     if len(each) <= most + 1:
         return plain(", ".join(each))
     return plain(f"{', '.join(each[:most])} and {len(each) - most} {more}")
 
 
 def unreadable_notice(errors: Sequence[UnreadableLog], t: float) -> Notice:
-    """Which logs were left out, or read only in part, while the others were read."""
+    """A notice of the logs that could not be read, or only in part, while the others were."""
     more = f"; and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
     message = f"read without what is unreadable: {'; '.join(each.message for each in errors[:_NAMED])}{more}"
     return Notice(t=t, pid=0, source=UNREADABLE, level="warning", message=message, hint=errors[0].hint)

@@ -1,4 +1,4 @@
-"""The logs of one run on several nodes as one Source: merged in the order of time, with what each says of all nodes."""
+"""The logs of one run on several nodes as one Source: merged in the order of time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec import structs
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Done, Source
-from tuimon.sources.log.identity import Identity, SharedFrameIds
+from tuimon.sources.log.identity import Renumbering, SharedFrameIds
 from tuimon.sources.log.reader import Lines, LogHead, check_header, decode, log_paths, read_head
 from tuimon.sources.log.runs import Chosen, choose, names, unreadable_notice
 from tuimon.text import plain
@@ -28,7 +28,7 @@ STOPPED_S = 60.0
 
 
 class NodeLog(Lines):
-    """The log of a node: its records in order, and how far it is; read on into what is appended."""
+    """The log of a node: its records in order, also those appended later, and its state."""
 
     def __init__(self, path: str, number: int, label: str, frames: SharedFrameIds) -> None:
         """``number``: of the node, in the ids of its processes; ``label``: its name. Raises NotALog."""
@@ -47,7 +47,7 @@ class NodeLog(Lines):
         self.failure: UnreadableLog | None = None  # why it is not read on
         self.waiting = deque[Record]([self.header])  # records that have been read but not passed on
         self.at_end = False  # whether there was no more to read
-        self.identity = Identity(number, frames)
+        self.renumbering = Renumbering(number, frames)
         #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
         self.shift_s = self.header.wall_unix_s - self.header.t
         self.latest_s = self._read_s = self.header.t  # of the records that were passed on; of those that were read
@@ -75,7 +75,7 @@ class NodeLog(Lines):
             self._read_s = max([self._read_s, *(record.t for record in records)])
 
     def pop(self) -> None:
-        """The first record that waits is passed on."""
+        """Remove the first record of ``waiting``: it was passed on."""
         t = self.waiting.popleft().t
         self.latest_s = max(self.latest_s, t)
 
@@ -118,7 +118,7 @@ class PlayPace:
         self._began: tuple[float, float] | None = None  # a moment of the clock, and the ``t`` due at it
 
     def is_due(self, t: float) -> bool:
-        """True if a record of that moment is due."""
+        """True if a record of moment ``t`` is due."""
         now_s = self._clock()
         if self._began is None:
             self._began = (now_s, t + self._at_once_s)
@@ -144,7 +144,7 @@ class JoinedNotices:
         self._held: dict[str, dict[str, Notice]] = {}  # source -> node -> its notice
 
     def add_notice(self, notice: Notice, host: str, nodes: int) -> Notice:
-        """The notice to report of the source now; ``nodes``: of the run."""
+        """Add a notice of one node; returns the notice to show for all. ``nodes``: how many the run has."""
         held = self._held.setdefault(notice.source, {})
         held.pop(host, None)
         if notice.level != "ok":
@@ -159,7 +159,7 @@ class JoinedNotices:
 
 
 class RunLogs:
-    """Opens a log, or those of a run; ``logs`` has them as their nodes are numbered."""
+    """Opens the logs of a run; ``logs`` has them in the order of their nodes."""
 
     def __init__(self, chosen: Chosen, *, follow: bool) -> None:
         """``follow``: logs of further nodes may appear in their folder.
@@ -195,7 +195,7 @@ class RunLogs:
         return [*self._unopened, *(log.failure for log in self.logs if log.failure is not None)]
 
     def search(self) -> bool:
-        """Open the logs of this run that have appeared since; whether there are any."""
+        """Open the logs of this run that have appeared since; True if there are any."""
         before = len(self.logs)
         if self.is_alone:
             return False
@@ -242,7 +242,7 @@ def _boot_unix_s(header: Header) -> float:
 
 
 def _order(head: LogHead) -> tuple[bool, int, str, float]:
-    """The nodes as their job numbers them, those without a number by name."""
+    """Sort key: nodes in the order of their job's numbers, then those without a number by name."""
     node = head.header.node
     return node is None, node or 0, head.header.host, head.header.wall_unix_s
 
@@ -258,7 +258,7 @@ def _allow_files(count: int) -> None:
 
 
 def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
-    """The nodes as of now; a node with several logs by that log, of those still written, which is furthest behind."""
+    """The present state of the nodes; of a node with several logs, that of the live log that is furthest behind."""
     found: dict[int, Node] = {}
     for node in (log.node(newest_unix_s) for log in logs):
         known = found.get(node.number)
@@ -397,20 +397,20 @@ class LogSource(Source):
                 yield from self._of_run(log, record)
             elif self._is_alone:
                 yield record
-            elif (adopted := log.identity.adopt(record, log.shift_s - zero_s)) is not None:
+            elif (adopted := log.renumbering.renumbered(record, log.shift_s - zero_s)) is not None:
                 yield adopted
 
     def close(self) -> None:
         self._opened.close()
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
-        """A record of one log, as the run as a whole has it."""
+        """The records of the run that a record of one log becomes."""
         if isinstance(record, Header):
             return
         key = record.uuid if isinstance(record, Gpu) else f"memory of node {log.number}"
         if isinstance(record, Gpu | MachineMemory) and self._owners.setdefault(key, log) is not log:
             return  # another log of the node records the same: each rank may have a tuimon of its own
-        adopted = log.identity.adopt(record, log.shift_s - self._zero_s)
+        adopted = log.renumbering.renumbered(record, log.shift_s - self._zero_s)
         match adopted:
             case None:
                 pass
@@ -429,7 +429,7 @@ class LogSource(Source):
                 yield adopted
 
     def _at_end(self) -> Iterator[Record]:
-        """All that has been written so far was passed on. Raises Done if there will be no more."""
+        """Handle the end of all that is written so far. Raises Done if there will be no more."""
         ended = all(log.exit is not None for log in self._logs)
         if not self._follow and not ended:
             for log in self._logs:
@@ -457,7 +457,7 @@ class LogSource(Source):
         return self._newest_unix_s - self._zero_s
 
     def _changed_nodes(self) -> Iterator[Record]:
-        """Nodes whose state is another than was passed on last."""
+        """Records of the nodes whose state has changed."""
         if self._is_alone:
             return
         for node in nodes_of(self._logs, self._newest_unix_s):

@@ -22,7 +22,7 @@ from msgspec import structs
 from tuimon.errors import LogError, UnreadableLog
 from tuimon.new_files import PRIVATE_MODE, folder_hint
 from tuimon.records import GPU_FACTS, Frames, Gpu, Header, Loader, Notice, Process, Record, Stacks, Steps
-from tuimon.sources.log.compression import COMPRESSED, GZIP_WINDOW_BITS, SUFFIX, plain_lines
+from tuimon.sources.log.compression import COMPRESSED, GZIP_WINDOW_BITS, SUFFIX, decompressed
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
@@ -30,7 +30,7 @@ _HEADER_BYTES = 4 << 20
 
 
 class _HeaderTag(msgspec.Struct):
-    """The mark of a log's first line, in all versions, which other JSON lacks."""
+    """The fields by which a log's first line is recognised, in all versions."""
 
     type: str
     schema: int
@@ -124,7 +124,7 @@ def is_log(path: str) -> bool:
 
 def _begins_a_log(beginning: bytes) -> bool:
     try:
-        line = plain_lines(io.BytesIO(beginning.lstrip(b"\n")), beginning, "").readline(_HEADER_BYTES)
+        line = decompressed(io.BytesIO(beginning.lstrip(b"\n")), beginning, "").readline(_HEADER_BYTES)
         return msgspec.json.decode(line, type=_HeaderTag).type == "header"
     except (UnreadableLog, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False  # we may not replace it, whatever it is
@@ -156,7 +156,7 @@ def line_of(record: Record) -> bytes:
 
 
 def brings_facts(record: Record) -> bool:
-    """True if a record holds facts that come once and that later records rest on."""
+    """True if a record has facts that are written only once, and that later records need."""
     match record:
         case Header() | Process() | Frames():
             return True
@@ -246,7 +246,7 @@ class LogWriter:
         return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log can be written again{lost}")
 
     def close(self) -> None:
-        """Write what is left, as far as there is room, and close the file."""
+        """Write the remaining records, if there is room, and close the file."""
         if self._handle < 0:
             return
         for attempt in range(_LAST_TRIES):
@@ -269,7 +269,7 @@ class LogWriter:
                 os.unlink(self.path)
 
     def _write_pending(self) -> None:
-        """Write all records kept, or those that there is room for. Raises OSError."""
+        """Write the records kept, as many as there is room for. Raises OSError."""
         if not self._pending:
             return
         self._pending[:0], self._facts = self._facts, []
@@ -324,7 +324,7 @@ class LogWriter:
             self._handle = -1
 
     def _with_news(self, record: Record) -> Record:
-        """A record as the file needs it: that of a GPU with what seldom changes only where that is news."""
+        """The record to write: a GPU's facts that seldom change are only written if they have changed."""
         if not isinstance(record, Gpu):
             return record
         facts = tuple(getattr(record, name) for name in GPU_FACTS)

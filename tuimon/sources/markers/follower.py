@@ -1,4 +1,4 @@
-"""One ring, followed: its markers become records, window by window."""
+"""Follows one ring, and turns its markers into records, window by window."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LIMIT = 1 << 60
 
 
 class CompilerTracker:
-    """Adds up the work of torch.compile in a window."""
+    """Counts events of torch.compile in a window."""
 
     def __init__(self, reader: RingReader, code: ProcessCode) -> None:
         self._reader = reader
@@ -43,7 +43,7 @@ class CompilerTracker:
         self._sums: dict[str, tuple[int, int]] = {}  # by the marker's name: count, ns
 
     def add_marker(self, flag: int, value: int) -> None:
-        """``flag``: id of a name that says what it was, ``value``: how long that took, or how often it happened."""
+        """Add an event; ``flag``: id of the name that describes it, ``value``: its duration, or a number of events."""
         name = self._reader.name(flag)
         if not 0 <= value < _LIMIT or not name:
             return
@@ -52,11 +52,11 @@ class CompilerTracker:
         self._sums[name] = (count + 1, total_ns + value) if is_timed else (count + value, 0)
 
     def skip_past(self) -> None:
-        """Drop what was compiled before the first window; lasting states stay."""
+        """Drop the events before the first window, except those that last."""
         self._sums = {name: sums for name, sums in self._sums.items() if not name.startswith(_TIMED)}
 
     def records(self, t: float, pid: int, window_s: float) -> Iterator[Compiler]:
-        """The record of a window in which something came."""
+        """The record of a window, if it has events."""
         sums, self._sums = self._sums, {}
         events = []
         for name, (count, total_ns) in sums.items():
@@ -140,11 +140,11 @@ class RingFollower:
         return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
 
     def note_pause(self, since_ns: int, until_ns: int) -> None:
-        """Nobody read the ring between these moments: if it has no markers from then, its process was stopped, too."""
+        """Note that nobody read the ring for a time: if it has no markers from then, its process was stopped, too."""
         self._unread = since_ns + _EDGE_NS, until_ns - _EDGE_NS
 
     def note_process(self, process: procfs.Stat | None, since_ns: int, now_ns: int) -> None:
-        """Note whether its process is stopped, if its loop is silent; ``since_ns``: when that was noted before."""
+        """Note whether its process is stopped, if its loop is silent; ``since_ns``: time of the previous note."""
         is_stopped = process is not None and process.state in ("T", "t") and now_ns - self._latest_ns > _STALE_NS
         was_stopped, self._is_stopped = self._is_stopped, is_stopped
         if self._is_stopped:
@@ -171,7 +171,7 @@ class RingFollower:
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
-        """The process has ended: everything that is left."""
+        """All remaining records: the process has ended."""
         self._read(now_ns)
         self._feed_until(now_ns)
         for loop in self._loops:
@@ -198,7 +198,7 @@ class RingFollower:
             self._latest_ns = min(self._waiting.times_ns[-1], now_ns)
 
     def _feed_until(self, end_ns: int) -> None:
-        """Have the loops, and what attaches to them, take the markers before a moment."""
+        """Pass the markers before a moment to the loops, and to all that needs their stretches."""
         waiting, loops, loaders, gpu = self._waiting, self._loops, self._loaders, self._gpu
         loop, passed, ahead_ns, stop_ns = None, 0, self._read_ns + _AHEAD_NS, self._stop_ns
         phases, training = self.phases, loops.training()
@@ -236,7 +236,7 @@ class RingFollower:
     def _feed_other(  # noqa: PLR0912  (one for each kind)
         self, time_ns: int, kind: int, flag: int, tid: int, value: int
     ) -> None:
-        """A marker that is not a boundary of its thread's loop."""
+        """Handle a marker that is not a boundary of its thread's loop."""
         # a collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of
         # any: these are of no loop
         if kind == layout.GC_PAUSE:
@@ -284,7 +284,7 @@ class RingFollower:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 
     def _skip_past(self) -> None:
-        """Count what ended before the first window, and drop the rest of it."""
+        """Count the steps that ended before the first window, and drop all else from before."""
         loop = self._loops.training()
         if loop is not None:
             loop.pass_window()
@@ -357,7 +357,7 @@ class RingFollower:
         return isinstance(world_size, int) and world_size > 1
 
     def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
-        """The phase under way; while markers of a halted fast loop wait in the writer, only since when it halts."""
+        """The open phase; if markers of a fast loop that stands still wait in the writer, only since when it does."""
         if loop.machine.left_ns is not None:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
@@ -372,7 +372,7 @@ _WINDOWS = 10
 
 
 class StepRate(NamedTuple):
-    """The steps that a ring shows."""
+    """The pace of the steps in a ring."""
 
     per_s: float | None  # now; None if none has ended in the last minute
     has_stepped: bool  # whether the ring holds a step, or a part of one

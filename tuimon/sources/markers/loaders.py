@@ -1,4 +1,4 @@
-"""DataLoaders of one process: their fetches from its stretches, their workers from the slots in its ring."""
+"""The DataLoaders of a process: fetches come from stretches of its loop, workers from the slots in its ring."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_AHEAD = 16
 
 
 def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
-    """A loader's facts and its number; None when they are not whole."""
+    """A loader's facts and its number; None if they are damaged."""
     try:
         noted = msgspec.json.decode(text, type=dict[str, object])
         noted.update(batch_size=noted["batch"], pin_memory=noted["pin"])
@@ -38,17 +38,17 @@ def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
 
 
 class Worker(Struct):
-    """One worker of a loader, and how much of it records have covered."""
+    """A worker of a loader, and how much of its work is in records."""
 
     pid: int
     number: int
-    slot: Loading | None = None  # the latest that was read
-    listed: list[int] = field(default_factory=lambda: [0] * 5)  # totals that records have covered
-    listed_window: int = 0  # in which it was listed last
+    slot: Loading | None = None  # as read last
+    listed: list[int] = field(default_factory=lambda: [0] * 5)  # totals that are in records
+    listed_window: int = 0  # number of the window whose record lists it, the latest
     ended: bool = False
 
     def totals(self, slot: Loading, now_ns: int) -> list[int]:
-        """Batches, and ns of items, collate, waiting and handing over, by its slot and with what is under way."""
+        """Batches, and ns of items, collate, waiting and hand-over, the current state included."""
         open_ns = 0 if self.ended else max(now_ns - slot.since_ns, 0)
         items_ns = slot.items_ns + open_ns * (slot.state == ITEMS)
         collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)
@@ -57,7 +57,7 @@ class Worker(Struct):
         return [slot.batches, items_ns, collate_ns, wait_ns, hand_over_ns]
 
     def take_record(self, now_ns: int) -> LoaderWorker:
-        """Its work since it was listed last."""
+        """The row with its work since the last one."""
         if self.slot is None:  # it is not measured
             return LoaderWorker(self.pid, self.number)
         totals = self.totals(self.slot, now_ns)
@@ -89,31 +89,31 @@ class _Loader(Struct):
     trained: int = 0
     evaluated: int = 0
     unused: int = 0  # batches since the last backward
-    has_ended: bool = False  # whether the iterator of these batches has
+    has_ended: bool = False  # whether the iterator of these batches is exhausted
     waits_ns: list[int] = field(default_factory=list)
     counted: int = 0  # fetches that were only counted
     ready: list[int] = field(default_factory=list)
     latest_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_FETCHES))  # waits
-    before: tuple[int, int] | None = None  # of the fetch before: batches ready at its beginning, and how long it waited
-    held_ns: list[int] = field(default_factory=list)  # of fetches that were held back, beyond what they usually wait
-    starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
-    end_ns: int = 0  # of the ends of epochs
-    epochs: int = 0  # that have ended, with a batch that was trained on
-    other_epochs: int = 0  # that gave all of their batches, none of which was trained on
-    trained_before: int = 0  # of ``trained``, as the epoch under way began
-    awaits_training: bool = False  # no batch of the epoch that was exhausted last was trained on so far
+    before: tuple[int, int] | None = None  # the fetch before: batches ready when it began, its wait
+    held_ns: list[int] = field(default_factory=list)  # time that fetches which were held back waited beyond the usual
+    starts_ns: list[tuple[int, int]] = field(default_factory=list)  # for each new epoch: time in iter(), in first fetch
+    end_ns: int = 0  # time at the ends of epochs
+    epochs: int = 0  # epochs that ended, with a batch that was trained on
+    other_epochs: int = 0  # epochs that gave all of their batches, none of which was trained on
+    trained_before: int = 0  # value of ``trained`` when the current epoch began
+    awaits_training: bool = False  # whether the latest exhausted epoch has had no batch that was trained on
     batches: MeasuredBatches | None = None
-    tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
-    tensors: int | None = None  # of that batch
-    iterator: int = 0  # the latest
-    iter_ns: int | None = None  # how long its iter(loader) took; until its first batch
+    tokens: tuple[int | None, int | None] = (None, None)  # tokens of the batch that is measured next, and padding in it
+    tensors: int | None = None  # tensors of that batch
+    iterator: int = 0  # id of the latest iterator
+    iter_ns: int | None = None  # how long its iter(loader) took; None once the first batch came
     given: int | None = None  # batches that it has given in this epoch
-    length: int | None = None  # batches of an epoch
+    length: int | None = None  # batches in an epoch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
-    facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
+    facts_window: int = -_FACTS_EVERY  # number of the window whose record has the facts, the latest
 
-    def settle(self, *, trains: bool) -> None:
-        """Count the latest batches, once it is known whether a backward has used them."""
+    def count_unused(self, *, trains: bool) -> None:
+        """Count the batches since the last backward as trained on (``trains``) or evaluated."""
         if trains:
             self.trained += self.unused
             self.epochs += self.awaits_training
@@ -130,7 +130,7 @@ class _Loader(Struct):
         return "train" if self.trained >= evaluated or not any_trains else "eval"
 
     def clear_window(self) -> None:
-        """A window is over."""
+        """Clear the figures of the window that is over."""
         self.waits_ns.clear()
         self.ready.clear()
         self.starts_ns.clear()
@@ -139,18 +139,18 @@ class _Loader(Struct):
         self.batches = None
 
     def begin_epoch(self, iterator: int, iter_ns: int | None = None) -> None:
-        """The loop takes batches of a new epoch; the one before is over, also if it was left in the middle."""
+        """Begin a new epoch, and end the one before, even if the loop left it in the middle."""
         self.end_epoch()
         self.iter_ns = iter_ns
         self.iterator, self.given, self.before, self.trained_before = iterator, 0, None, self.trained
 
     @property
     def has_trained(self) -> bool:
-        """True if a batch of the epoch under way was trained on, not merely inspected or evaluated."""
+        """True if a batch of the current epoch was trained on, not merely inspected or evaluated."""
         return self.trained > self.trained_before
 
     def end_epoch(self, *, is_exhausted: bool = False) -> None:
-        """Count the epoch under way, once; if it is exhausted, a batch that was fetched ahead may still train."""
+        """Count the current epoch, once; if it is exhausted, a batch that was fetched ahead may still train."""
         if self.given and self.has_trained:
             self.epochs += 1
         elif self.given:
@@ -158,7 +158,7 @@ class _Loader(Struct):
         self.given = 0
 
     def add_given(self, iterator: int, count: int = 1) -> None:
-        """The epoch under way has given a number of further batches; a later iterator begins another epoch."""
+        """Add batches that the current epoch has given; a later iterator begins another epoch."""
         if iterator > self.iterator > 0:
             self.begin_epoch(iterator)
         elif iterator != self.iterator:
@@ -167,9 +167,9 @@ class _Loader(Struct):
             self.given += count
 
     def add_wait(self, ready: int, wait_ns: int) -> None:
-        """Add a fetch that found ``ready`` batches: if the fetch before it found fewer, that one was held back.
+        """Add a fetch that found ``ready`` batches: if the fetch before found fewer, that one was held back.
 
-        A fetch whose batch comes in its turn takes that at once, so that no more batches are ready after it.
+        While a fetch waits for its batch, later batches become ready; a fetch whose batch comes in order leaves none.
         """
         if self.before is not None and ready > self.before[0]:
             self.held_ns.append(max(0, self.before[1] - int(median(self.latest_ns))))
@@ -178,10 +178,10 @@ class _Loader(Struct):
 
 
 class LoaderTracker:
-    """Takes the stretches of all threads of one ring, in order; yields one record for each loader and window.
+    """Makes the Loader records of a process from the stretches of all its threads, given in order.
 
-    A thread's own loop cannot decide what its batches are for: they may be fetched ahead in one thread and trained on
-    in another. Several in a row may be fetched before the first trains: those of the loader that was fetched from last.
+    Batches may be fetched in one thread and trained on in another, so a thread's own loop does not show their use.
+    Several in a row may be fetched before the first trains: those of the loader that was fetched from last.
     """
 
     def __init__(self, reader: RingReader, code: ProcessCode) -> None:
@@ -217,7 +217,7 @@ class LoaderTracker:
                 loader.begin_epoch(stretch.value, duration_ns)
 
     def add_counted(self, passed: Passed) -> None:
-        """Add fetches of the loader that was fetched from last, and backwards, that were only counted."""
+        """Add boundaries that were only counted: backwards, and fetches of the loader that was fetched from last."""
         loader = self._loaders.get(self._latest)
         if loader is not None and passed.fetches:
             loader.counted += passed.fetches
@@ -258,7 +258,7 @@ class LoaderTracker:
     def records(
         self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[MarkedStretch] = ()
     ) -> Iterator[Loader]:
-        """The loaders that did something in the window that ends now; ``open_fetches``: stretches before these."""
+        """The records of the loaders used in the window; ``open_fetches``: stretches that ended when these began."""
         self._window += 1
         waits_ns: dict[int, int] = {}  # of fetches under way, by loader
         for begin in sorted(open_fetches, key=lambda begin: begin.end_ns):
@@ -333,15 +333,15 @@ class LoaderTracker:
         """Add a number of batches that came without a backward between them."""
         for each in self._loaders.values():
             if each.has_ended:  # and no backward since: what an iterator has given until its end was evaluated
-                each.settle(trains=False)
+                each.count_unused(trains=False)
         loader.unused += count
 
     def _use_batches(self) -> None:
-        """A backward trains on what was fetched last; of another loader on one batch at most."""
+        """Count the batches fetched last as used by a backward; of another loader one batch at most."""
         self._trains = True
         for key, loader in self._loaders.items():
             if loader.unused:
-                loader.settle(trains=key == self._latest or (loader.unused == 1 and not loader.has_ended))
+                loader.count_unused(trains=key == self._latest or (loader.unused == 1 and not loader.has_ended))
 
     # -- its epochs and fetches
 
@@ -373,7 +373,7 @@ class LoaderTracker:
                 loader.add_wait(ready - 1, wait_ns)
 
     def _add_end(self, iterator: int, duration_ns: int | None) -> None:
-        """The iterator's workers have ended: in the fetch that found no batch, or when the iterator was deleted."""
+        """Note that an iterator's workers have ended: in the fetch that found no batch, or when it was deleted."""
         loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
         if loader is not None and duration_ns is not None:
             loader.end_ns += max(duration_ns, 0)

@@ -1,4 +1,4 @@
-"""Markers: finds the rings of a run's processes, those without a name any more too, and follows them."""
+"""Finds the rings of a run's processes, also those that have lost their names, and follows them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class MarkerSource(Source):
         self.followers.clear()
 
     def due_rings(self, ended: Collection[str]) -> dict[str, RingFollower]:
-        """The rings to read now, by path: those whose process has ended, and those whose windows end."""
+        """The rings to read now, by path: their window ends, or their process has ended."""
         now_ns, focus = self._clock_ns(), self._table.focus
         longest = longest_intervals(sum(follower.trains for follower in self.followers.values()), self._interval_s)
         return {
@@ -169,9 +169,9 @@ class MarkerSource(Source):
             follower.known_meta = meta
 
     def _drop(self, path: str) -> None:
-        """The ring's process has ended: in a run that we started, its files are ours to remove.
+        """Forget a ring whose process has ended, and remove its files if tuimon started the run.
 
-        Or it has replaced itself (exec): then another ring has the same path, and is to be found.
+        If the process has replaced itself (exec), another ring has the same path, and will be found.
         """
         follower = self.followers.pop(path)
         reader = follower.reader
@@ -191,7 +191,7 @@ class MarkerSource(Source):
         reader.close()
 
     def _deleted(self, present: Set[str]) -> Iterable[Notice]:
-        """A notice when rings have lost their names; their processes have not closed them. ``present``: names found."""
+        """A notice if rings have lost their names although their processes go on. ``present``: the names found."""
         missing = self.followers.keys() - present - self._nameless
         found = [self.followers[path].reader for path in missing]
         lost = [reader for reader in found if reader.has_vanished() and goes_on(reader)]
@@ -260,6 +260,6 @@ def _runs(process: ProcessId | RingReader) -> bool:
 
 
 def goes_on(reader: RingReader, stat: procfs.Stat | None = None) -> bool:
-    """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
+    """True if the process still writes to this ring; an exec makes a new ring, a deletion only takes its name."""
     runs = stat.start_ticks == reader.start_ticks if stat is not None else _runs(reader)
     return runs and not reader.is_closed() and not reader.is_replaced()

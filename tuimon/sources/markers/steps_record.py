@@ -1,4 +1,4 @@
-"""The Steps record of a window: its steps, how long they are, and what else the loop did, such as pauses of GC."""
+"""Makes the Steps record of a window: its steps, their lengths, and garbage collections."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _UNEXPECTED = 4
 
 
 class CountedPhases:
-    """Learns from timed steps, and divides the time of counted ones.
+    """Learns the phases of timed steps, and divides the time of steps that were only counted.
 
-    They are divided like steps of the usual length, but for what they took beyond that, such as for a checkpoint. How
-    much that is in all is known, though not one of them need have been timed. It is divided like the excess of long
-    timed steps, as far as that many of them are to be expected; the rest counts as a pause outside all pairs of
-    markers.
+    Counted steps are divided like timed steps of the usual length. If they took longer in all, as with a checkpoint,
+    the excess is divided like that of long timed steps, as far as these make so much of it likely. The rest is a pause
+    outside all pairs of markers.
 
     >>> phases = CountedPhases()
     >>> _ = phases.learn([Step(total_ns=10, phases={"forward": 4, "backward": 6})] * 3)
-    >>> phases.divide(5, 90)  # of the usual length, but for 40 of one or of several
+    >>> phases.divide(5, 90)  # five steps of the usual length, and an excess of 40
     {'forward': 20, 'backward': 30, 'other': 40}
     """
 
@@ -42,7 +41,7 @@ class CountedPhases:
         self._timed = 0.0  # steps from which these were learned
 
     def learn(self, steps: Sequence[Step]) -> dict[str, int]:
-        """Timed steps of one window; returns the sums of their phases."""
+        """Learn from the timed steps of one window; returns the sums of their phases."""
         if not steps:
             return {}
         limit_ns = _LONG * median(step.total_ns for step in steps)
@@ -61,7 +60,7 @@ class CountedPhases:
         return summed([usual_sums, *(step.phases for step in longer)])
 
     def divide(self, count: int, total_ns: int) -> dict[str, int]:
-        """The phases of a number of counted steps with their total time; none before a step was timed."""
+        """The phases of ``count`` steps that were only counted, with this total time; empty until a step was timed."""
         each_ns = sum(self._usual_ns.values())
         if each_ns <= 0:
             return {}
@@ -82,7 +81,7 @@ class CountedPhases:
         return whole
 
     def add_up(self, steps: Sequence[Step]) -> dict[str, int]:
-        """The phases of these steps of a window, which are of typical length; they add up to their time."""
+        """The phases of the steps of a window, summed; they add up to the steps' total time."""
         timed_sums = self.learn([step for step in steps if step.timed])
         sums = summed([timed_sums, *(step.phases for step in steps if not step.timed)])
         counted_ns = sums.pop(COUNTED, 0)
@@ -110,9 +109,9 @@ def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]
 
 
 def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[RankStep]:
-    """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
+    """The steps to compare with other ranks: multiples of a power of two, so that all ranks choose the same.
 
-    ``intervals``: the number that the steps cover; the windows of other ranks may be shorter.
+    ``intervals``: how many the window covers; the windows of other ranks may be shorter.
     """
     stride = stride_of(sum(step.count for step in ended), _KEPT_STEPS * intervals)
     return [
@@ -141,7 +140,7 @@ _GAPS = BUCKETS - _KEPT - _GROUPS - 1
 
 
 class StepsRecorder:
-    """Makes the records of one process, one a window; its first backward and first step are in one of them each."""
+    """Makes the Steps records of one process."""
 
     def __init__(self, pid: int, *, reports_gc: bool) -> None:
         """``reports_gc``: the process marks the pauses of its garbage collector."""
@@ -154,12 +153,12 @@ class StepsRecorder:
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
 
     def add_step_size(self, flag: int, count: int) -> None:
-        """The program says how many samples or tokens a step holds."""
+        """Add the number of samples or tokens in a step, as the program reports it."""
         if flag in (layout.STEP_SAMPLES, layout.STEP_TOKENS):
             self._sizes[flag] = min(self._sizes.get(flag, 0) + count, _MOST)
 
     def add_pause(self, length_ns: int) -> None:
-        """One collection of garbage."""
+        """Add a pause of the garbage collector."""
         self._reports_gc = True
         if length_ns <= _LONGEST_NS:
             self._pauses_ns.append(length_ns)

@@ -1,4 +1,4 @@
-"""The loops of a process's threads, with their user ranges: which of them trains, and when each is forgotten."""
+"""The loops of a process's threads, with their user ranges: finds the one that trains, and forgets old ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Sum(Struct):
 
 
 class RangeTracker:
-    """Matches the ends of a thread's ranges with their begins; sums them by path, and reports each place once."""
+    """Matches the ends of a thread's ranges with their beginnings; sums them by path, and reports each place once."""
 
     def __init__(self, name_of: Callable[[int], str], code: ProcessCode | None = None) -> None:
         self._name_of = name_of
@@ -63,7 +63,7 @@ class RangeTracker:
         self.open.append(_Range(path, time_ns, opened))
 
     def end(self, time_ns: int, closed: int, *, counts: bool = True) -> None:
-        """The latest range ends; ``closed``: name id of the place, 0: unknown. Without ``counts`` it is in no sum."""
+        """End the latest range; ``closed``: name id of the place, 0: unknown. Without ``counts`` it is in no sum."""
         self._depth = max(0, self._depth - 1)
         if self._depth >= len(self.open):
             return
@@ -76,7 +76,7 @@ class RangeTracker:
             self._sum_up(self.awaiting.pop(0))
 
     def add_stretch(self, stretch: MarkedStretch) -> None:
-        """A stretch of the thread's time has got its phase."""
+        """Add a stretch, with its phase, to the ranges that it lies in."""
         label, begin_ns, end_ns = stretch.label, stretch.begin_ns, stretch.end_ns
         if begin_ns == end_ns:
             return
@@ -114,7 +114,7 @@ class RangeTracker:
             total.by_phase[label] = total.by_phase.get(label, 0) + duration_ns
 
     def add_place(self, path: str, opened: int, closed: int) -> None:
-        """A range with this path has ended; name ids of the places it was opened and closed at, 0: not known."""
+        """Note where a range was opened and closed, by the name ids of these places; 0: unknown."""
         key = (path, opened, closed)
         if key in self._seen or not has_room(self._seen, key):
             return
@@ -170,7 +170,7 @@ class ThreadLoop:
         return counts
 
     def pass_window(self) -> None:
-        """Let go of a window that no record covers; its steps are counted."""
+        """Drop a window that no record covers, except for the count of its steps."""
         self.passed += sum(step.count for step in self.steps.take_ended())
         self.steps.take_evaluation()
         self.steps.begins_anew = False
@@ -179,7 +179,7 @@ class ThreadLoop:
 
 
 class ThreadLoops:
-    """The loops of one process, by thread id; those of ended threads go, but for the latest that trained."""
+    """The loops of one process, by thread id; loops of ended threads are dropped, except the latest that trained."""
 
     def __init__(self, name_of: Callable[[int], str], code: ProcessCode) -> None:
         self.steps = 0  # of the process in windows that no record covers
@@ -202,7 +202,7 @@ class ThreadLoops:
         return loop
 
     def training(self) -> ThreadLoop | None:
-        """The loop that trains: that of a live thread, if one of these trains."""
+        """The loop that trains; that of a live thread, if there is one."""
         if len(self._loops) == 1:
             return next(iter(self))
         live = [loop for loop in self if loop.trains and not loop.ended]

@@ -1,4 +1,4 @@
-"""One process of the run as the process source follows it, with the counters of its threads."""
+"""One process of the run, as the process source follows it, with the counters of its threads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Thread(Struct):
 
 
 class ThreadMeter:
-    """Follows the threads of one process; reading costs about 8 us a thread that slept, 20 us one that ran.
+    """Reads the counters of a process's threads; that takes about 8 us for a thread that slept, 20 us for one that ran.
 
     Threads that sleep on are read in turns, a few each time. If the process has used more CPU than the others account
     for, all are read.
@@ -71,11 +71,11 @@ class ThreadMeter:
         self.faults: list[ThreadFaults] = []  # in the window that ended last
 
     def close(self) -> None:
-        """Hold nothing open any more."""
+        """Close all files."""
         self._stat.close()
 
     def read_process(self) -> None:
-        """Read what the process has used, and whether it is still there."""
+        """Read the counters of the process, and whether it still exists."""
         self.process = procfs.parse_stat(self._stat.read())
 
     def read(self) -> None:
@@ -102,7 +102,7 @@ class ThreadMeter:
             self.process = None
 
     def _unexplained_ns(self) -> int:
-        """CPU of the process beyond that of its threads as they were read last."""
+        """CPU time of the process beyond that of its threads as they were read last."""
         used_s = self.process.cpu_s if self.process is not None else 0.0
         return round(used_s * 1e9) - sum(thread.cpu_ns for thread in self._threads.values())
 
@@ -196,14 +196,14 @@ _LATELY_S = 3.0
 _RING = "/tuimon-"
 
 
-class Writing(Struct):
-    """Follows what one process hands to the kernel to write (proc_pid_io(5): wchar)."""
+class WriteMeter(Struct):
+    """Measures how much one process gives the kernel to write (proc_pid_io(5): wchar)."""
 
     pid: int
     before_bytes: int | None = None
 
     def read(self) -> tuple[int | None, str]:
-        """Bytes since the last call, None at the first; and the file system, as in ``mount``, if a file is open."""
+        """Bytes since the last call, None at first; and the type of the file system, if a file is open."""
         io = read_io(self.pid)
         total = io.written if io is not None else None
         before, self.before_bytes = self.before_bytes, total
@@ -214,7 +214,7 @@ class Writing(Struct):
 
 
 def _file_system(pid: int, written_bytes: int) -> str:
-    """The type of the file system of the largest file just written that may be most of these bytes, or empty.
+    """The type of the file system that most of these bytes went to, by the largest open file; empty if unknown.
 
     Formats: proc_pid_fdinfo(5), proc_pid_mountinfo(5).
     """
@@ -236,7 +236,7 @@ def _file_system(pid: int, written_bytes: int) -> str:
 
 
 class ChildrensCpu(Struct):
-    """CPU of one process's children that no window of their own holds: first and last moments, or all of a short life.
+    """CPU of a process's children that is in no record of theirs: their first and last moments, or a whole short life.
 
     Without this, a third of the CPU of workers that are restarted each epoch would seem to belong to other programs.
     """
@@ -245,15 +245,15 @@ class ChildrensCpu(Struct):
     unreported_s: float = 0.0  # for the next record
 
     def begin_child(self, used_s: float) -> None:
-        """A child was found that had used so much before its first window."""
+        """Add the CPU that a new child had used before its first window."""
         self.unreported_s += used_s
 
     def end_child(self, reported_s: float) -> None:
-        """A child has ended; ``reported_s``: what it and its own children had used, as far as that was passed on."""
+        """Note that a child has ended; ``reported_s``: CPU of the child and its own children that is in records."""
         self.reported_s += reported_s
 
     def take(self, waited_s: float) -> None:
-        """Take over ``waited_s``: the CPU that the children it has waited for had used.
+        """Set ``waited_s``: the CPU that the children it has waited for had used.
 
         It was read before the children were, so that the ends of all those children have been seen.
         """
@@ -263,7 +263,7 @@ class ChildrensCpu(Struct):
             self.reported_s += unreported_s
 
     def pass_unreported(self) -> float | None:
-        """The CPU time to report, once; None if there is nothing."""
+        """Return and clear the CPU time to report; None if there is none."""
         unreported_s, self.unreported_s = self.unreported_s, 0.0
         return round(unreported_s, 2) or None
 
@@ -276,28 +276,28 @@ _PRIVATE_EVERY_S = 1.9
 _PRIVATE_RATIO = 0.005
 
 
-class Followed(Struct):
+class FollowedProcess(Struct):
     """One process of the run."""
 
     start_ticks: int
     facts: ProcessFacts
     meter: ThreadMeter
     children: ChildrensCpu = field(default_factory=ChildrensCpu)
-    reported_s: float = 0.0  # CPU time that is in its records, or is from before there were any
+    reported_s: float = 0.0  # CPU time that is in its records, or from before the first of them
     reads: int = 0
-    fingerprint: int = 0  # of what its facts were read from
-    no_ring: str | None = None  # why it has none, as it says itself
+    fingerprint: int = 0  # ``roles.fingerprint`` when its facts were read
+    no_ring: str | None = None  # why it has no ring, as it reports itself
     read_s: float = 0.0
     reported: Process | None = None
-    known: tuple[object, ...] = ()  # what that record was made of
+    known: tuple[object, ...] = ()  # the values that ``reported`` was made from
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
-    least_window_s: float = 0.0  # its threads are not read before
-    writing: Writing | None = None  # once it trains
+    least_window_s: float = 0.0  # its threads are not read before a window of this length
+    writing: WriteMeter | None = None  # once it trains
     private_due_s: float = 0.0  # its private memory is not read before this
 
     def read(self, now_s: float) -> Stat | None:
-        """Read the counters of its threads, when due; returns the process, None when it has ended."""
+        """Read the counters of its threads, if due; returns those of the process, None if it has ended."""
         if self.window_from_s is None or now_s - self.window_from_s >= self.least_window_s:
             self.read_s = now_s
             self.meter.read()
@@ -309,7 +309,7 @@ class Followed(Struct):
         return process
 
     def refresh(self, name: str, *, orphaned: bool) -> None:
-        """Read its facts again where they may have changed: after an exec, when its parent has ended, and in turn."""
+        """Read its facts again if they may have changed: after an exec, if its parent has ended, and now and then."""
         self.reads += 1
         if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
             self.no_ring = why_no_ring(self.facts.pid)
@@ -321,16 +321,16 @@ class Followed(Struct):
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
     def begin_window(self) -> None:
-        """Begin a window of Threads with what was read last."""
+        """Begin a window of Threads with the latest counters."""
         self.window_from_s = self.read_s
         self.window_cpu_s = self.meter.process.cpu_s if self.meter.process is not None else None
 
     def end_window(self, window_s: float, now_s: float, *, private: bool = False, trains: bool = False) -> Threads:
-        """The record of the window that ends with what was read last; begins the next.
+        """The record of the window that ends with the latest counters; begins the next window.
 
         ``private``: with its private memory, if that is due; ``trains``: with what it writes.
         """
-        pid, self.writing = self.facts.pid, self.writing or (Writing(self.facts.pid) if trains else None)
+        pid, self.writing = self.facts.pid, self.writing or (WriteMeter(self.facts.pid) if trains else None)
         written_bytes, written_to = self.writing.read() if self.writing is not None and trains else (None, "")
         rows, folded, cpu_ratio, ended = self.meter.end_window(window_s)
         used = self.meter.process

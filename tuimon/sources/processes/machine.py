@@ -1,4 +1,4 @@
-"""The machine's memory and cores, the limits of the run's control groups, processes killed for memory, file systems.
+"""Reads memory and cores of the machine, limits of the run's control groups, OOM kills, and file systems.
 
 Formats: proc_meminfo(5), proc_stat(5), proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources;
 cgroups(7), version 1 and 2.
@@ -37,7 +37,7 @@ class GroupCpu(NamedTuple):
     """The CPU time that a control group may use."""
 
     limit_cores: float
-    throttled_s: float  # core-seconds, since the group was made, that it was kept from while threads were ready to run
+    throttled_s: float  # core-seconds that the limit took from threads ready to run, since the group was made
 
 
 #: By controller: the files of the limit and the use, and the entry of memory.stat for the cache that can be freed at
@@ -52,7 +52,7 @@ _FILES = {
 
 
 class ControlGroups:
-    """The groups of one process, and all above these: each of them limits it. In a container some may be hidden."""
+    """The control groups of one process and all above them: each limits it. In a container some may be hidden."""
 
     def __init__(self, listed: str, root: str) -> None:
         """``listed``: what /proc/PID/cgroup holds; ``root``: where /proc and /sys are."""
@@ -165,7 +165,7 @@ class MachineSource(Source):
         )
 
     def _tasks(self, groups: Iterable[ControlGroups]) -> Iterable[ResourceUse]:
-        """Threads and processes under the limit that is nearest: of a control group, the user, or the machine.
+        """Threads and processes under the nearest limit: that of a control group, the user, or the machine.
 
         Only the run's threads among the user's are known; root is exempt from the user's limit.
         """
@@ -186,7 +186,7 @@ class MachineSource(Source):
         return self._file_systems.call(lambda: list(_file_systems(f"{self._root}/proc/{pid}", pid)), _ANSWERS_S) or ()
 
     def _rates(self, now_s: float, counters: dict[Hashable, float]) -> tuple[float, dict[Hashable, float]]:
-        """Seconds since the last read, and by how much a second counters have risen meanwhile, as far as known."""
+        """Seconds since the last read, and the growth per second of the counters that were known then."""
         before_s, before = self._before
         self._before = now_s, counters
         span_s = now_s - before_s
@@ -211,13 +211,13 @@ class MachineSource(Source):
             yield ("stolen", allowed), sum(core[-1] for core in ticks) / procfs.TICKS_PER_S
 
     def _listed_groups(self) -> Iterable[str]:
-        """The control groups of the run's root, and of those that train, as the kernel lists them, or did at last."""
+        """The control groups of the run's root and of its trainers, as the kernel lists them, or listed them last."""
         pids = [self._table.root_pid, *sorted(self._table.trainers() - {self._table.root_pid})]
         self._listed = dict.fromkeys(filter(None, (self._text(f"/proc/{pid}/cgroup") for pid in pids))) or self._listed
         return self._listed
 
     def _oom_kills(self, groups: Iterable[ControlGroups]) -> int | None:
-        """How many processes of the run's groups the kernel has killed since these were found; they may have ended."""
+        """How many processes of the run's groups the kernel has killed for memory since the groups were found."""
         counters = {counter for group in groups if (counter := group.oom_counter()) is not None}
         for counter in counters | self._killed.keys():
             if (count := oom_kills(counter)) is not None:

@@ -1,4 +1,4 @@
-"""The role of each process of a run: it trains, loads data for a trainer, is a child of one, or something else."""
+"""Finds the role of each process of a run: trainer, DataLoader worker, another child of a trainer, or other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
 
 
 def fingerprint(pid: int) -> int:
-    """A number that changes with what the facts are read from: program, command line, variables. About 20 us."""
+    """A number that changes if program, command line or environment change. About 20 us."""
     try:
         program = os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -195,7 +195,7 @@ def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_
 
 
 def without_hooks(process: ProcessFacts) -> str | None:
-    """How a process of a launched run was started so that no hooks can come into it; None if they can."""
+    """Why a process of a launched run can have no hooks, by how it was started; None if it can."""
     if _has_option(process.command, "IE"):
         return "started with -I or -E: it ignores PYTHONPATH"
     if _has_option(process.command, "S"):

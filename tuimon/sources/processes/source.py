@@ -1,4 +1,4 @@
-"""The run's processes and their threads: what is there, what each is, and how much CPU it takes."""
+"""Follows the run's processes and their threads: which there are, their roles, and how much CPU they use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Cost, Notice, Process, ProcessRole, Record
 from tuimon.sources.base import SELDOM_S, Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import ChildrensCpu, Followed, ThreadMeter
+from tuimon.sources.processes.followed import ChildrensCpu, FollowedProcess, ThreadMeter
 from tuimon.sources.processes.roles import (
     WORKER_THREAD,
     ProcessFacts,
@@ -47,7 +47,7 @@ _SPAN_S = 10.0
 
 
 class CostMeter:
-    """Measures this process; reports it every two seconds."""
+    """Measures the resources that tuimon itself uses, every two seconds."""
 
     def __init__(self, interval_s: float, own_cpu_s: Callable[[], float] = time.process_time) -> None:
         self._own_cpu_s = own_cpu_s
@@ -78,7 +78,7 @@ class CostMeter:
 
 
 class Descendants:
-    """Finds new descendants: 0.5 us for each pid of the machine (one listing of /proc), 40 us for each that is new."""
+    """Finds new descendants of processes; takes 0.5 us per process of the machine, and 40 us per new one."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -101,11 +101,11 @@ class Descendants:
             found += children
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Treat these as new at the next call."""
+        """Treat these processes as new in the next ``find``."""
         self._seen.difference_update(pids)
 
     def forget_all(self) -> None:
-        """Treat every pid as new: a process that was there before has become one of the run."""
+        """Treat all processes as new: one that existed before has joined the run."""
         self._seen.clear()
 
 
@@ -125,7 +125,7 @@ class ProcessSource(Source):
         self._table = table
         self._clock = clock
         self._began_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
-        self.known: dict[int, Followed] = {}
+        self.known: dict[int, FollowedProcess] = {}
         self._descendants = Descendants()
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
@@ -159,7 +159,7 @@ class ProcessSource(Source):
     # ---- which processes there are
 
     def _follow(self, now_s: float) -> Iterable[Record]:
-        """Read the threads of all known processes; the records of those that have ended."""
+        """Read the threads of all known processes; returns the records of processes that have ended."""
         # a thread's counters are read now, not when this round began: on a loaded machine much may lie between
         mains = {pid: followed.read(self._clock()) for pid, followed in self.known.items()}
         ended = [pid for pid, main in mains.items() if main is None]
@@ -181,7 +181,7 @@ class ProcessSource(Source):
                 followed.children.take(main.children_cpu_s)
 
     def discover(self) -> None:
-        """Follow the root, what the markers source named, and all new descendants."""
+        """Follow the root, the processes that the markers source named, and all new descendants."""
         if len(self.known) < _PROCESSES:
             self._descendants.forget(self._left_out)
             self._left_out.clear()
@@ -194,7 +194,7 @@ class ProcessSource(Source):
         self.known = dict(sorted(self.known.items(), key=lambda known: known[1].start_ticks))
 
     def _add(self, pid: int) -> bool:
-        """Follow one more process; whether it was new, alive and of the run."""
+        """Follow one more process; True if it is new, alive and of the run."""
         if pid in self.known:
             return False
         if len(self.known) >= _PROCESSES:
@@ -203,7 +203,7 @@ class ProcessSource(Source):
         start, meter = start_ticks(pid), ThreadMeter(pid)
         if start is None or not self._is_ours(pid, start):
             return False
-        followed = Followed(start, ProcessFacts(pid, 0, "", (), False), meter)
+        followed = FollowedProcess(start, ProcessFacts(pid, 0, "", (), False), meter)
         main = followed.read(self._clock())
         facts = read_facts(pid, main.name) if main is not None else None
         if main is None or facts is None:
@@ -219,7 +219,7 @@ class ProcessSource(Source):
         self.known[pid] = followed
         return True
 
-    def _add_ended(self, followed: Followed) -> None:
+    def _add_ended(self, followed: FollowedProcess) -> None:
         """Note a worker that has ended: torch waits for those whose part of a stream is at its end with the others."""
         pid = followed.facts.pid
         stat = read_process_stat(pid)
@@ -238,9 +238,7 @@ class ProcessSource(Source):
         return not named or start in named
 
     def _notices(self, roles: dict[int, ProcessRole], now_s: float) -> Iterator[Notice]:
-        """Notices of figures that cannot be measured, with the reason: each once, for the first process that it
-        concerns.
-        """
+        """Notices of figures that cannot be measured, with the reason, each once: for the first process concerned."""
         if bool(self._left_out) != self._reported_left_out:
             self._reported_left_out = bool(self._left_out)
             level: Literal["ok", "info"] = "info" if self._left_out else "ok"
@@ -312,7 +310,7 @@ class ProcessSource(Source):
                 followed.reported = record
                 yield record
 
-    def _describe(self, pid: int, followed: Followed, role: ProcessRole, now_s: float) -> Process:
+    def _describe(self, pid: int, followed: FollowedProcess, role: ProcessRole, now_s: float) -> Process:
         facts, ring = followed.facts, self._table.facts.get(pid)
         own, variables = ring or RingFacts(), facts.variables or Variables()
         settings = {*own.of_process.get("debug_settings", ()), *variables.debug_settings}

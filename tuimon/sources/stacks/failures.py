@@ -1,4 +1,4 @@
-"""Processes that py-spy could not read: what its messages mean for a user, and when to retry each."""
+"""Processes that py-spy could not read: explains its messages to the user, and decides when to retry."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class _Failure(Struct, frozen=True, gc=False):
 
 
 class SamplingFailures:
-    """Present failures, by process; bounded by the processes that are sampled."""
+    """The present failures, by process."""
 
     def __init__(self, source: str) -> None:
         """``source``: the name in notices."""
@@ -150,7 +150,7 @@ class SamplingFailures:
         return key in self._failures
 
     def add_failure(self, key: ProcessKey, problem: Problem, now_s: float) -> None:
-        """Add a window of a process that has failed, or that py-spy itself was not found, or does not start."""
+        """Add a failed window of a process, or a py-spy that was not found or does not start."""
         before = self._failures.get(key)
         times = before.times + 1 if before else 1
         longest_s = _LONGEST_PASSING_RETRY_S if problem.passing else _LONGEST_RETRY_S
@@ -167,7 +167,7 @@ class SamplingFailures:
         self._failures = {key: failure for key, failure in self._failures.items() if key in kept}
 
     def waits(self, key: ProcessKey, now_s: float) -> bool:
-        """True if it is too early to try this process again."""
+        """True if it is too early to sample this process again."""
         failure = self._failures.get(key)
         return failure is not None and now_s < failure.retry_s
 

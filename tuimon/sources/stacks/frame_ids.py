@@ -31,12 +31,12 @@ FRAME_LIMIT = 20_000
 
 
 class FrameTraits(NamedTuple):
-    """The traits by which a shortened stack keeps a frame or drops it."""
+    """The properties of a frame that decide whether a shortened stack keeps it."""
 
     user: bool
     # the part of torch, our hooks, or a library's rollout, evaluation or metric, that shows the phase; "" for the rest
     part: str
-    wrapper: bool  # adds nothing to the frame that it calls
+    wrapper: bool  # whether it only passes a call on
     library: bool  # of an installed package other than torch
     imports: bool  # Python's import system, or a library's module while that is imported
 
@@ -66,7 +66,7 @@ class FrameIds:
         self._ids = {key: id_ for key, id_ in self._ids.items() if package_of(key[0].file) not in changed}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
-        """The traits by which a shortened stack keeps this frame or drops it."""
+        """The properties of a frame that decide whether a shortened stack keeps it."""
         file, function = code = frame.code
         traits = self._traits.get(code)
         if traits is None:

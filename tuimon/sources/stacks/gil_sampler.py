@@ -1,4 +1,4 @@
-"""Which thread holds the GIL: short windows of ``py-spy record --gil``, which reads that one thread only."""
+"""Samples which thread holds the GIL: short windows of ``py-spy record --gil``, which reads only that thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEWEST_WEIGHT = 0.3
 
 
 class GilSampler:
-    """Samples who holds the GIL: one window at a time, the training processes in rotation."""
+    """Samples which thread holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
         self.running: pyspy.Recording | None = None
@@ -59,7 +59,7 @@ class GilSampler:
         return ended.cpu_s, (record,)
 
     def begin_training(self, now_s: float) -> None:
-        """A process begins to train: what was sampled of it is imports and set-up."""
+        """Drop the open window, as a process begins to train: until now it has imported and set up."""
         self._begun = 0
         if self._due_s is not None:
             self._due_s = min(self._due_s, now_s + _FIRST_PAUSE_S)
@@ -78,10 +78,10 @@ class GilSampler:
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
         self.running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, GIL_WINDOW_S, gil=True)
 
-    def keep_beside(self) -> None:
-        """Let the window that runs be sampled on the core that its process's main thread is on now."""
+    def follow_thread(self) -> None:
+        """Put the open window's py-spy on the core that the process's main thread is on now."""
         if self.running:
-            self.running.keep_beside()
+            self.running.follow_thread()
 
     def kill(self) -> float:
         """End the window, if there is one; the CPU seconds that it cost."""

@@ -1,4 +1,4 @@
-"""Stack samples that the agent takes inside a training, where py-spy may not read it: Python frames only."""
+"""Stack samples that the agent takes inside a training if py-spy may not read it: Python frames only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Window(msgspec.Struct):
 
 
 class Rate(NamedTuple):
-    """How a process is sampled."""
+    """The rate and the window at which a process is sampled."""
 
     hz: int
     window_s: float

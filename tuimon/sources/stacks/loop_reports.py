@@ -1,4 +1,4 @@
-"""The stacks at which loops call backward and their optimizers: training processes report them, records hold them."""
+"""The stacks at which loops call backward and their optimizers: takes the processes' reports, makes records of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 
 def path_to_backward(loop: Iterable[ReportedStack]) -> tuple[RawFrame, ...]:
-    """The frames (root first) that lead to backward in the stacks that a process reports; none if none does."""
+    """The frames (root first) that lead to backward in a process's reported stacks; empty if none is of backward."""
     stack = next((frames for boundary, frames in loop if boundary == "backward"), ())
     return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
 
@@ -66,7 +66,7 @@ def command_of(stack: Sequence[RawFrame], code: ProcessCode) -> str | None:
 
 
 def _from_script(stack: Sequence[RawFrame]) -> Sequence[RawFrame]:
-    """The stack from the script on that an installed command runs: ``tune run recipe``; all of it if none does so."""
+    """The part of a stack from the script that an installed command runs (``tune run recipe``); else all of it."""
     scripts = ((i, outer.file) for i, (outer, inner) in enumerate(pairwise(stack), 1) if inner.function == "<module>")
     at = max((i for i, file in scripts if _RUNS_SCRIPTS.search(file)), default=0)
     files = [frame.file for frame in stack]
@@ -88,7 +88,7 @@ def _called_package(
 
 
 class LoopReports:
-    """The stacks of the loops' boundaries, each reported once, and which functions of libraries lead to backward.
+    """The stacks at the loops' boundaries, each recorded once, and the functions of libraries that lead to backward.
 
     Without hooks, the first sample in backward stands for their report.
     """
@@ -127,7 +127,7 @@ class LoopReports:
         return self._paths.get(key, NO_PATH)
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[RawStack], code: ProcessCode) -> None:
-        """Count a program as the user's before it trains, so that its own lines show its preparations."""
+        """Count a program as the user's code before it trains, so that its own lines show its preparations."""
         self._commands[key] = command_of(samples.most_common(1)[0][0], code)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()

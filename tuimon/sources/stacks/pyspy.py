@@ -1,4 +1,4 @@
-"""py-spy as a child process: windows of stack samples, and dumps of all threads of a process at one instant.
+"""Runs py-spy as a child process: windows of stack samples, and dumps of all threads at one instant.
 
 No window leaves anything behind: its file is an anonymous one that py-spy opens through /proc/self/fd, and should
 tuimon be killed, py-spy ends by itself a little after the window would have."""
@@ -51,7 +51,7 @@ class Cores:
         self._full: deque[bool] = deque(maxlen=_SAMPLES)
 
     def sample(self) -> None:
-        """Count the threads that run or wait for a core at this moment, except our own."""
+        """Count the threads that now run or wait for a core, except tuimon's own."""
         words = (procfs.read_bytes("/proc/loadavg", 128) or b"").split()
         runnable = words[3].partition(b"/")[0] if len(words) > 3 else b""
         if runnable.isdigit():
@@ -59,7 +59,7 @@ class Cores:
 
     @property
     def are_crowded(self) -> bool:
-        """True if none was free in a good part of the latest samples."""
+        """True if no core was free in many of the latest samples."""
         return sum(self._full) > _CROWDED_RATIO * len(self._full)
 
 
@@ -103,8 +103,8 @@ def environment() -> dict[str, str]:
     return env
 
 
-class Ended(Struct, frozen=True):
-    """How a window ended. ``samples`` is None when py-spy failed: ``message`` then says why, in its words."""
+class EndedWindow(Struct, frozen=True):
+    """A window that has ended. ``samples`` is None if py-spy failed: ``message`` is then its own message."""
 
     pid: int
     window_s: float
@@ -167,8 +167,8 @@ class Recording(Struct):
         now_s = time.monotonic()
         return cls(pid, now_s, now_s + window_s, now_s + limit_s, child, output, messages, most_cpu_s)
 
-    def poll(self, now_s: float) -> Ended | None:
-        """Stop the window when it is due; what it holds, once it has ended."""
+    def poll(self, now_s: float) -> EndedWindow | None:
+        """Stop the window when it is due; returns it once it has ended, else None."""
         try:
             reaped, status, usage = os.wait4(self.child, os.WNOHANG)
         except ChildProcessError:  # somebody ignores SIGCHLD: the kernel has reaped it
@@ -183,9 +183,9 @@ class Recording(Struct):
         return None
 
     def _is_due(self, now_s: float) -> bool:
-        """True if it must stop; one that has not begun to sample by its end gets its whole time from when it does.
+        """True if it must stop. If py-spy begins late, the window is as long as planned from its first sample on.
 
-        On a busy machine, or a cold disk, that may be seconds. It prints a line when it begins.
+        On a busy machine, or from a cold disk, it may begin seconds late; it prints a line when it does.
         """
         if now_s < self.due_s:
             return self._is_overspent()
@@ -202,8 +202,8 @@ class Recording(Struct):
         used = procfs.read_process_stat(self.child) if self._most_cpu_s < math.inf else None
         return used is not None and used.cpu_s > self._most_cpu_s and os.fstat(self.messages).st_size > 0
 
-    def keep_beside(self) -> None:
-        """Let it run on the core that the process's main thread is on now, and nowhere else."""
+    def follow_thread(self) -> None:
+        """Put py-spy on the core that the process's main thread is on now."""
         if not self.stopping:
             move(self.child, self.pid)
 
@@ -213,7 +213,7 @@ class Recording(Struct):
         return self._stopped_s is not None
 
     def kill(self) -> float:
-        """End the window without its samples, at once; the CPU seconds that it cost."""
+        """End the window at once, without its samples; returns the CPU seconds that it cost."""
         self._signal(signal.SIGKILL)
         cpu_s = 0.0
         with contextlib.suppress(ChildProcessError):
@@ -226,7 +226,7 @@ class Recording(Struct):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, number)
 
-    def _ended(self, now_s: float, cpu_s: float, exit_code: int) -> Ended:
+    def _ended(self, now_s: float, cpu_s: float, exit_code: int) -> EndedWindow:
         message = os.pread(self.messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
@@ -246,7 +246,7 @@ class Recording(Struct):
                 message = f"py-spy wrote {error}"
         errors = _ERRORS.findall(message)
         failed = int(errors[-1]) if errors else 0
-        return Ended(self.pid, window_s, until_s, cpu_s, samples, failed, message, interrupted)
+        return EndedWindow(self.pid, window_s, until_s, cpu_s, samples, failed, message, interrupted)
 
     def _close(self) -> None:
         os.close(self._output)
@@ -254,7 +254,7 @@ class Recording(Struct):
 
 
 def _with_os_ids(samples: WindowSamples, pid: int) -> WindowSamples:
-    """Threads of a Python before 3.11 under the ids that the kernel knows them by."""
+    """The samples with OS thread ids, which py-spy does not give for Python before 3.11."""
     ids = os_ids(pid, [thread.tid for thread in samples.threads])
     threads = [replace(thread, tid=ids.get(thread.tid, thread.tid)) for thread in samples.threads]
     return replace(samples, threads=threads) if ids else samples

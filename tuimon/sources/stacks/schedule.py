@@ -1,4 +1,4 @@
-"""Whose window is next, how often and how long it samples, within a CPU budget: by what py-spy has cost so far.
+"""Decides which process is sampled next, how fast and how long, within a CPU budget, by what py-spy has cost so far.
 
 The first rank is sampled all the time, other ranks and DataLoader workers as the budget allows."""
 
@@ -72,10 +72,10 @@ def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
 
 
 class CostModel:
-    """CPU seconds of the windows of a process: those usual for its number of threads, times a factor that is measured.
+    """Predicts the CPU cost of a process's windows: the usual cost for its number of threads, times a measured factor.
 
-    The factor is of start and samples alike: windows of a process are mostly of one length, which does not show how
-    the two share a window's cost.
+    One factor applies to start and samples alike: a process's windows mostly have one length, so that their costs do
+    not show the two apart.
     """
 
     def __init__(self, threads: int = 4) -> None:
@@ -135,7 +135,7 @@ class CpuBudget:
         self._at_s = now_s
 
     def fill_at(self, ratio: float) -> None:
-        """Fill at another ratio from now on; what it holds, or owes, lasts for as long as before."""
+        """Fill at another ratio from now on; content and debt are scaled so that they last as long as before."""
         if self.ratio > 0 and ratio < self.ratio:
             self._balance_s *= ratio / self.ratio
         self.ratio = ratio
@@ -147,8 +147,8 @@ class CpuBudget:
     def allows_window(self, now_s: float, continuous: bool = False) -> bool:
         """True if another window may begin.
 
-        One of a continuous plan, which keeps to its share by itself, may as long as the debt is at most what the bucket
-        holds: else every window that costs a little more than expected would leave a gap.
+        A continuous plan keeps to its share by itself. So its windows may begin while the debt is at most one full
+        bucket: otherwise each window that costs a little more than expected would leave a gap.
         """
         holds_s = self.ratio * self._HOLDS_S
         self._balance_s = min(self._balance_s + (now_s - self._at_s) * self.ratio, holds_s)
@@ -189,7 +189,7 @@ class PlannedWindow(Struct, frozen=True, gc=False):
     cost: CostModel
 
     def settle(self, samples: int | None, cpu_s: float) -> None:
-        """Charge what it has cost; ``samples``: how many it took, None if it failed, which teaches nothing."""
+        """Charge the real cost; ``samples``: how many it took, None if it failed: then the cost is not learned from."""
         self.bucket.spend(cpu_s - self.cpu_s)
         if samples is not None:
             self.cost.add_window(samples, cpu_s)
@@ -199,7 +199,7 @@ class _Rotation(Struct):
     """Processes that share a part of the budget, in rotation."""
 
     bucket: CpuBudget
-    first_windows: int  # how many short ones a process begins with
+    first_windows: int  # number of short windows that a process begins with
     longest_s: float = math.inf
     order: list[int] = field(default_factory=list)
 
@@ -220,7 +220,7 @@ class _Sampled(Struct):
     """One process."""
 
     cost: CostModel
-    windows: int = 0  # that it has had, since it trains
+    windows: int = 0  # windows since it trains
 
 
 class WindowSchedule:
@@ -240,13 +240,13 @@ class WindowSchedule:
         self.gil_ratio = shares.gil
 
     def restart_short_windows(self, key: ProcessKey) -> None:
-        """Let this process begin with short windows again."""
+        """Have this process begin with short windows again."""
         self._process(key).windows = 0
 
     def begin_training(self, key: ProcessKey, now_s: float) -> None:
-        """This process has begun to train: short windows again, and none has to wait for what its set-up has cost.
+        """Have a process that begins to train start with short windows again, without debt from its set-up.
 
-        A sample of imports costs several times as much as one of the training, and does not predict its cost.
+        A sample of imports costs several times as much as one of the training, so it does not predict its cost.
         """
         self._processes.pop(key, None)
         self._began_s = now_s
@@ -256,7 +256,7 @@ class WindowSchedule:
             self._focus.bucket = CpuBudget(self._focus.bucket.ratio, now_s)
 
     def ratio(self, now_s: float) -> float:
-        """The part of a core to use now: less than the budget once a training that has no core to spare is known."""
+        """The part of a core to use now: less than the budget if a training has no core to spare."""
         is_sparing = self.are_cores_crowded and now_s - self._began_s >= _FULL_S
         return self.budget_ratio * (_SPARING_RATIO if is_sparing else 1.0)
 
@@ -269,7 +269,7 @@ class WindowSchedule:
         now_s: float,
         waits_for_retry: Callable[[ProcessKey], bool] = lambda _: False,
     ) -> Iterator[PlannedWindow]:
-        """The windows to begin now, of processes that are neither ``running`` (being sampled) nor wait for a retry.
+        """The windows to begin now, of processes that are not being sampled (``running``) and wait for no retry.
 
         Each counts as begun, and its expected cost as spent, once it is yielded.
         """
@@ -325,7 +325,7 @@ _FOUND_FOR_S = 1.0
 
 
 class SampledProcesses:
-    """The processes to sample as of the process table, found again where that has changed.
+    """The processes to sample, found again whenever the process table has changed.
 
     Training processes, the first rank first, and their DataLoader workers and other children.
     """

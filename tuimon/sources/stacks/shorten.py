@@ -89,7 +89,7 @@ def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], importe
 
 
 def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
-    """The index of the last frame before a library's frame that is not the next on the path."""
+    """The index of the frame at which a stack leaves the path to backward."""
     found, passed = None, 0
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
         if passed < len(path) and trait.library and frame.code == path[passed]:
@@ -100,7 +100,7 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
 
 
 def loop_depth(counts: Counter[RawStack], ids: FrameIds) -> int:
-    """How many of the user's functions most samples have in common, counted from the root: down to the loop."""
+    """The number of user functions, from the root down to the loop, that most samples have in common."""
     half = counts.total() / 2
     depth = 0
     passing = counts
@@ -116,7 +116,7 @@ def loop_depth(counts: Counter[RawStack], ids: FrameIds) -> int:
         depth += 1
 
 
-def telling_depth(stack: RawStack, depth: int, ids: FrameIds) -> int:
+def phase_depth(stack: RawStack, depth: int, ids: FrameIds) -> int:
     """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, even through a
     library.
 
@@ -158,7 +158,7 @@ def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[
 
     loop = loop_depth(counts, ids)
     for depth in (loop, max(loop - 1, 0)):  # the latter: there is no room for all calls of the loop's lines
-        least = {stack: telling_depth(stack, depth, ids) for stack in kept}
+        least = {stack: phase_depth(stack, depth, ids) for stack in kept}
         while len(kept) > room:
             rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)
             if not rarest:
@@ -171,7 +171,7 @@ def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[
 
 
 def is_parked(counts: Counter[RawStack], ids: FrameIds) -> bool:
-    """True if a thread stayed in one frame outside the user's code and torch: a pool, a feeder, a progress bar."""
+    """True if a thread stayed in one frame, outside user code and torch, as threads of pools and progress bars do."""
     if len(counts) != 1:
         return False
     (stack,) = counts

@@ -23,7 +23,7 @@ from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import InProcessSampler
 from tuimon.sources.stacks.loop_reports import LoopReports
-from tuimon.sources.stacks.pyspy import Ended
+from tuimon.sources.stacks.pyspy import EndedWindow
 from tuimon.sources.stacks.schedule import (
     FASTEST_HZ,
     FIRST_WINDOWS_S,
@@ -47,12 +47,12 @@ _FEW_TRAINERS = 4
 
 
 class _Running(Struct):
-    """A window that is being sampled, as it was planned."""
+    """A window that is being sampled, with its plan."""
 
     recording: pyspy.Recording
     window: PlannedWindow
     files: TargetFiles
-    ended: pyspy.Ended | None = None
+    ended: pyspy.EndedWindow | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -143,7 +143,7 @@ class StackSource(Source):
                 self.ending[pid] = self.running.pop(pid)  # the next window may begin while it writes its file
         return out
 
-    def records_of(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
+    def records_of(self, ended: pyspy.EndedWindow, running: _Running, now_s: float) -> Iterable[Record]:
         self.table.sampler_cpu_s += ended.cpu_s
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):
@@ -169,7 +169,7 @@ class StackSource(Source):
                 files = self._files(key)
                 yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
 
-    def _failed_window(self, ended: pyspy.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
+    def _failed_window(self, ended: pyspy.EndedWindow, key: ProcessKey, now_s: float) -> Iterable[Record]:
         if not is_alive(*key):
             self._failures.clear(key)
             return
@@ -217,24 +217,22 @@ class StackSource(Source):
             window.settle(None, 0.0)
             raise
         if self._schedule.are_cores_crowded:
-            recording.keep_beside()
+            recording.follow_thread()
         self.running[pid] = _Running(recording, window, self._files(window.key))
 
     def _follow_threads(self) -> None:
-        """While no core is free, keep py-spy on the core of the thread in focus; for other processes it is put there
-        once.
-        """
+        """While no core is free, keep the first rank's py-spy on the core of the thread that it samples."""
         self._cores.sample()
         self._schedule.are_cores_crowded = self._cores.are_crowded
         if not self._cores.are_crowded:
             return
         first = self.running.get(self.sampled.trainers[0]) if self.sampled.trainers else None
         if first is not None:
-            first.recording.keep_beside()
-        self.gil.keep_beside()
+            first.recording.follow_thread()
+        self.gil.follow_thread()
 
     def _restart_new_trainers(self, now_s: float) -> None:
-        """End the window of a process that begins to train: what it has sampled is imports and set-up."""
+        """End the open window of a process that begins to train: it has sampled imports and set-up."""
         training = self.table.trainers()
         for pid in training - self._training:
             self._schedule.begin_training(self.sampled.key(pid), now_s)
@@ -279,7 +277,7 @@ _RESTS_S = 5.0
 
 
 def is_idle_worker(samples: WindowSamples) -> bool | None:
-    """True if a worker idles, by a window of it; None if the window is of too few samples."""
+    """True if a worker idles in a window; None if the window has too few samples."""
     main = samples.threads[0].stacks if samples.threads else Counter[tuple[RawFrame, ...]]()
     if main.total() < _ENOUGH_SAMPLES:
         return None
@@ -309,7 +307,7 @@ class WindowRecords:
 
     def of_samples(
         self,
-        ended: Ended,
+        ended: EndedWindow,
         samples: WindowSamples,
         key: ProcessKey,
         files: TargetFiles,
@@ -343,7 +341,7 @@ class WindowRecords:
         )
 
     def newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
-        """The threads that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
+        """Parked threads that no earlier record of this process names, a few at a time; ``live``: all its threads."""
         named = self._parked.setdefault(key, set())
         named &= live
         new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
@@ -356,8 +354,8 @@ class WindowRecords:
         self._loops.forget_others(wanted)
 
 
-def stacks_record(ended: Ended, now_s: float, instants: int, **more: Any) -> Stacks:  # noqa: ANN401  (fields of the record)
-    """The record of a window, at this cost; of one whose samples are lost, as py-spy failed, without any."""
+def stacks_record(ended: EndedWindow, now_s: float, instants: int, **more: Any) -> Stacks:  # noqa: ANN401  (fields of the record)
+    """The record of a window; if py-spy failed, a record without samples."""
     return Stacks(
         t=round(min(now_s, ended.until_s), 3),
         pid=ended.pid,

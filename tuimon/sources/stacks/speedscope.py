@@ -1,4 +1,4 @@
-"""Output of ``py-spy record --format speedscope --threads``: one profile per thread, one stack per sample."""
+"""Parses the output of ``py-spy record --format speedscope --threads``: a profile per thread, a stack per sample."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class WindowSamples(Struct, frozen=True):
 
 
 def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
-    """Read what ``py-spy record --format speedscope --threads`` wrote. Raises ValueError when it is something else."""
+    """Parse the output of ``py-spy record --format speedscope --threads``. Raises ValueError if it is none."""
     try:
         file = _speedscope.decode(speedscope)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -114,9 +114,9 @@ def _bounded(number: int) -> int:
 
 
 def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | None]) -> list[list[bool]]:
-    """True for each sample of a thread that had entered backward; if no thread's has, for each in an update.
+    """For each thread and sample, True if the thread is in backward; if no sample is, True if it is in an update.
 
-    A backward that takes a hundredth of the step may be in none of a window's samples, while the update is in some.
+    A backward of a hundredth of the step may be in no sample of a window, while the update is in some.
     """
     for enters in (is_backward_entry, is_optimizer_step):
         entry = {i for i, frame in enumerate(frames) if frame is not None and enters(frame.file, frame.function)}

@@ -105,7 +105,7 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
         def close(self) -> None:
             done.append("cancelled")
 
-    monkeypatch.setattr(trace_sheet, "Taking", Waiting)
+    monkeypatch.setattr(trace_sheet, "TraceOrder", Waiting)
     app = _App(Capabilities())
     async with app.run_test(size=(80, 24)) as pilot:
         sheet = TraceSheet(TakenBy(pid=5))

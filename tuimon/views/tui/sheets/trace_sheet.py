@@ -15,7 +15,7 @@ from tuimon.new_files import free_name
 from tuimon.records import BETWEEN, PHASES, TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.control_channel import POLL_S
-from tuimon.sources.tracing import Taking
+from tuimon.sources.tracing import TraceOrder
 from tuimon.text import kernel_name
 from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
@@ -161,7 +161,7 @@ class TraceSheet(Sheet):
         super().__init__("Trace", self._lines)
         self._known = known
         self._left = Event()
-        self._progress: Taking | None = None
+        self._progress: TraceOrder | None = None
         self.work: Worker[Summary | None] | None = None
 
     def on_mount(self) -> None:
@@ -204,7 +204,7 @@ class TraceSheet(Sheet):
 
     def take(self) -> Summary | None:
         """Take the trace; runs on a thread of its own."""
-        with closing(Taking(self._known.pid, STEPS)) as taking:
+        with closing(TraceOrder(self._known.pid, STEPS)) as taking:
             self._progress = taking
             while not taking.is_over:
                 if self._left.wait(POLL_S):
