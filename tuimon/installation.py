@@ -38,7 +38,7 @@ def install_command(package: str, *, upgrade: bool = False) -> str:
 
 
 def upgrade_command() -> str:
-    """``pipx upgrade tuimon``: brings a newer tuimon, from where this one came."""
+    """``pipx upgrade tuimon``: brings a newer tuimon, from the source of this one."""
     if _has(_OF_PIPX):
         return f"pipx upgrade {shlex.quote(os.path.basename(sys.prefix))}"
     return "uv tool upgrade tuimon" if _has(_OF_UV) else f"{_pip_install()} --upgrade {_source()}"

@@ -130,7 +130,7 @@ class NativeUse(Counter[tuple[str, str]]):
         return NativeUse({key: round(n * (1.0 - gone)) if kind_of(key[0]) in kinds else n for key, n in self.items()})
 
     def by_phase(self) -> dict[str, NativeUse]:
-        """Its parts in each phase, "" where none is known, the largest first."""
+        """Its parts in each phase, "" if none is known, the largest first."""
         phases = {phase: self.within((phase,)) for _, phase in self}
         return dict(sorted(phases.items(), key=lambda part: -part[1].total()))
 

@@ -1,7 +1,7 @@
 """Ids of processes and threads on several nodes, kept apart by the number of the node in the upper bits.
 
 Ids of node 0 are the plain ones, so that a run on one node is unaffected. No log holds ids of other nodes: they are
-made where the logs of several nodes are read as one.
+made when the logs of several nodes are read as one.
 """
 
 from __future__ import annotations

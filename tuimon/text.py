@@ -43,6 +43,12 @@ def number_text(value: float) -> str:
     return f"{value:.3f}" if size_of >= 0.0005 else "<0.001"
 
 
+def plural(number: int, noun: str) -> str:
+    """``1 core``, ``2 cores``, ``2 processes``."""
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "x")) else "s"
+    return f"{number} {noun}{ending}"
+
+
 def ms_text(value_ms: float) -> str:
     """Milliseconds as ``41.5 ms``; from ten seconds on as ``12.3 s``."""
     return f"{number_text(value_ms / 1000)} s" if value_ms >= 10_000 else f"{number_text(value_ms)} ms"
@@ -105,7 +111,7 @@ class SourceLine(CodeLine, Protocol):
 
 
 def code_place(at: CodeLine) -> str:
-    """``train.py:44``: the file's name without its folders; no line where it is unknown."""
+    """``train.py:44``: the file's name without its folders; no line if it is unknown."""
     name = plain(at.file.rsplit("/", 1)[-1]) or "?"
     return f"{name}:{at.line}" if at.line > 0 else name
 

@@ -75,7 +75,7 @@ def mark(name: str) -> None:
 
 
 def step(*, samples: "Optional[int]" = None, tokens: "Optional[int]" = None) -> None:
-    """End a training step. Needed only where tuimon finds the wrong steps by itself.
+    """End a training step. Needed only if tuimon finds the wrong steps by itself.
 
     ``samples``, ``tokens``: how many this step trained on, for the rates on the screen. Anything but an int is ignored:
     a tensor would have to be waited for.

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 from .outside import attempt, hide_frame
 from .torch_compat import dynamo, rebinding
 
-#: How often the device in use is searched for, where it is not the current one.
+#: How often the device in use is searched for, if it is not the current one.
 SEARCH_S = 1.0
 #: Most streams whose objects are kept; programs have a few.
 STREAMS_LIMIT = 64

@@ -274,7 +274,7 @@ class StepFollower:
 class GpuClock:
     """``event_number`` and then ``record_event`` at every boundary; never raises, never waits for another thread.
 
-    ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: following
+    ``pause``, if given, is called with a number of backward passes in which the clock needs no boundary: following
     untimed steps takes 2 us a boundary while the code is cold.
     """
 

@@ -24,7 +24,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, 
 
 from .outside import attempt
 
-#: From this Python on, a dump stops all threads where there is no GIL.
+#: From this Python on, a dump stops all threads if there is no GIL.
 SAFE_DUMPS = (3, 13, 2)
 
 

@@ -145,7 +145,7 @@ def writer() -> Optional[RingWriter]:
 
 
 def open_ring() -> bool:
-    """Make the ring of this process and publish its facts; where there is no room for a ring, stop."""
+    """Make the ring of this process and publish its facts; if there is no room for a ring, stop."""
     turn = _opening.take()
     if turn is None:  # another thread is making it: its first marker is kept, this one is lost
         return False
@@ -249,7 +249,7 @@ def _publish(writer: RingWriter) -> bool:
 
 
 def consider_optimizer(optimizer: Any) -> None:
-    """Publish facts again where another optimizer has begun to step; one step in CHECK_STEPS is checked."""
+    """Publish facts again if another optimizer has begun to step; one step in CHECK_STEPS is checked."""
     global unchecked_steps
     unchecked_steps += 1
     if unchecked_steps < CHECK_STEPS:

@@ -32,7 +32,7 @@ END_TICK_S = 0.02
 
 
 class EndSleep:
-    """Sleeps until a process ends, with a timeout (pidfd; plain sleep where there is none)."""
+    """Sleeps until a process ends, with a timeout (pidfd; plain sleep if there is none)."""
 
     def __init__(self, pid: int) -> None:
         self.has_ended = False

@@ -35,7 +35,7 @@ class Known(NamedTuple):
 _KEPT_WAITING = "see who keeps {} waiting"
 #: By the activity of a thread.
 WAITS = {
-    "sleep": Wait("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
+    "sleep": Wait("sleeps", "remove or shorten the sleep at {}, unless it limits the pace on purpose"),
     "lock": Wait("waits for a lock", f"{_KEPT_WAITING}, and hold the lock only for what needs it"),
     "thread": Wait("waits for a queue or a thread", _KEPT_WAITING),
     "message": Wait("waits for another process", _KEPT_WAITING),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.finding import Severity
 
-RESET = "end what uses this GPU and reset it (nvidia-smi --gpu-reset); if it comes back, have the GPU replaced"
+RESET = "stop all programs on this GPU and reset it (nvidia-smi --gpu-reset); if it fails again, have it replaced"
 REPLACE = "take this GPU out of use, and have it replaced"
 CONNECTION = "check the card's seat, cables, power and cooling (dmesg says more); have it tested if it comes back"
 _KERNEL = (

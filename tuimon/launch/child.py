@@ -33,7 +33,7 @@ STAGES: tuple[tuple[signal.Signals, float], ...] = (
 
 
 class Ending:
-    """A state machine without a clock or sleeps of its own: call ``step`` every tick while the run lives."""
+    """Ends a run by ever stronger signals. It has no clock: call ``step`` every tick while the run lives."""
 
     def __init__(self, send: Callable[[signal.Signals], None]) -> None:
         self._send = send

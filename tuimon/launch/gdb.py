@@ -1,6 +1,6 @@
 """Has a process run one statement of Python, by gdb in batch mode: through ``Py_AddPendingCall``, at a safe point.
 
-The process is stopped for some ten milliseconds. If one of its threads is at a place where it cannot hold the one lock
+The process is stopped for some ten milliseconds. If one of its threads is where it cannot hold the one lock
 that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
 Python's objects), the call is made there; otherwise the process goes on and is stopped again a little later. The call
 only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
@@ -194,7 +194,7 @@ printf "{finished} %d result %d tries %d\\n", $done, $result, $tries
 
 
 def find_gdb() -> str:
-    """gdb. Raises CannotInject when there is none."""
+    """The path of gdb. Raises CannotInject if it is not installed."""
     path = shutil.which("gdb")
     if path is None or not os.path.isabs(path):
         raise CannotInject(
@@ -311,7 +311,7 @@ def run_gdb(command: list[str], pid: int) -> str:
 
 
 def started(command: list[str]) -> subprocess.Popen[bytes]:
-    """gdb, deaf to signals that end programs: at SIGTERM it would first send SIGINT to the process."""
+    """Start gdb so that it ignores signals that end programs: at SIGTERM it would first send SIGINT to the process."""
     environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
     # a child inherits the mask of the thread that starts it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)

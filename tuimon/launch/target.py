@@ -62,7 +62,7 @@ def parse_maps(raw: bytes) -> list[MappedPart]:
 def find_functions(file: str, mapped: Iterable[MappedPart], names: Iterable[str]) -> dict[str, Function]:
     """The named functions of a mapped file, stripped or not, that lie in its mapped code.
 
-    ``file``: where to read it. None are found where it is no 64-bit little-endian ELF file, or cannot be read.
+    ``file``: where to read it. None are found if it is no 64-bit little-endian ELF file, or cannot be read.
     """
     mapped, wanted = list(mapped), {name.encode() for name in names}
     found: dict[str, Function] = {}

@@ -47,7 +47,7 @@ class GpuShare(NamedTuple):
     """A phase's shares of the GPU's time in steps."""
 
     span: float
-    idle: Interval  # of it, the time in which the GPU had nothing to do
+    idle: Interval  # the part of ``span`` in which the GPU had nothing to do
 
 
 class GpuTimeRow(NamedTuple):
@@ -58,10 +58,10 @@ class GpuTimeRow(NamedTuple):
     idle: Interval  # share of GPU time in which it had nothing to do
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
-    timed_s: float = 0.0  # how long these steps were, together
-    exchanges: Sequence[TimedExchange] = ()  # of one rank among several
-    accumulation: GpuAccumulation | None = None  # sums, of one rank among several
-    phases: Mapping[str, GpuShare] = {}  # all but evaluation, which is outside the steps; none if nothing was timed
+    timed_s: float = 0.0  # length of these steps, together
+    exchanges: Sequence[TimedExchange] = ()  # only with several ranks
+    accumulation: GpuAccumulation | None = None  # sums; only with several ranks
+    phases: Mapping[str, GpuShare] = {}  # without evaluation, which is outside the steps; empty if nothing was timed
 
     def lead(self, boundary: str) -> LeadRow | None:
         """How far launches run ahead at one kind of boundary; None if unknown."""

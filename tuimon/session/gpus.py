@@ -106,12 +106,12 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def taken_ratio(self) -> float:
-        """The share of the time that these take of it."""
+        """The share of the GPU's time that these processes take."""
         return min(1.0, sum(process.sm_ratio or 0.0 for process in self.others))
 
     @property
     def is_shared(self) -> bool:
-        """True if another process is on it as well: a stranger's, or another rank."""
+        """True if another process is on it as well: another rank, or one that is not of the run."""
         return len(self.latest.processes) > 1
 
 
@@ -138,7 +138,7 @@ def _most_of(values: Sequence[float]) -> float:
 
 
 class _Part(NamedTuple):
-    """A row of counters, enough of whose time lies in steps."""
+    """A row of counters of which enough time lies in steps."""
 
     row: int
     whole_s: float
@@ -245,7 +245,7 @@ class DeviceHistory:
             self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
 
     def course(self, span: Span) -> Course:
-        """The counters in stretches of equal length of a span, or of the latest records."""
+        """The counters over a span, in stretches of equal length; for the last 30 s, record by record."""
         return Course(self._counters, span)
 
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:

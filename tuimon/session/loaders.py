@@ -26,8 +26,8 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     wait_ms: float | None  # for the trainer to request a batch
     hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
     ended: bool = False
-    cpu_ratio: float | None = None  # of one core; where a view adds it
-    hot: HotLine | None = None  # its hottest user line, where a view adds it
+    cpu_ratio: float | None = None  # 1.0: one core; only if a view adds it
+    hot: HotLine | None = None  # its hottest user line; only if a view adds it
 
 
 class EpochRow(NamedTuple):
@@ -60,8 +60,8 @@ class LoaderRow(NamedTuple):
     epoch: EpochRow = EpochRow()
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
-    held_ms: float | None = None  # mean wait of a fetch for the next batch in order while later ones came
-    late_ms: float | None = None  # how late a typical such batch is, weighted by the time lost
+    held_ms: float | None = None  # mean wait of a fetch for its batch while later batches were ready
+    late_ms: float | None = None  # how late such a batch typically is, weighted by the time lost
 
     @property
     def ready_most(self) -> int | None:
@@ -172,7 +172,7 @@ class LoaderStats:
 
     @property
     def epoch(self) -> EpochRow:
-        """How far it has come."""
+        """Its progress in its epochs."""
         return self._epoch if self._epoch.done or self._epoch.given is not None else EpochRow()
 
     def row(
@@ -252,4 +252,4 @@ def worker_name(pid: int, processes: RunProcesses, loaders_of: Mapping[int, Load
     firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
     if any(processes.lived_together(pid, first) for first in firsts):
         return f"loader {own} worker {number}"
-    return f"{'eval ' * (role == 'eval')}worker {number}"
+    return f"eval worker {number}" if role == "eval" else f"worker {number}"

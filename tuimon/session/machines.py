@@ -23,12 +23,12 @@ _PLACES = 60
 
 
 class Growth(NamedTuple):
-    """How much of a resource is held now, in bytes or by number, and how fast that has grown."""
+    """How much of a resource is in use, in bytes or by number, and how fast that has grown."""
 
     held: float
     risen: float
     per_s: float
-    seen_s: float  # for how long
+    seen_s: float  # time for which the growth was seen
 
     @property
     def is_sure(self) -> bool:
@@ -110,13 +110,13 @@ class Placement(NamedTuple):
 
 
 class CoresTaken(Struct, frozen=True, gc=False):
-    """Cores that were not available to the run over a time."""
+    """Cores that were not available to the run for some time."""
 
     others: float  # used by programs that are neither the run's nor tuimon
     idle: float | None  # used by nobody; None if the number of cores is unknown
-    stolen: float = 0.0  # that the host of a virtual machine gave to others meanwhile
-    held: float = 0.0  # that the CPU limit of a control group kept from the run's threads, which were ready to run
-    limit: float | None = None  # that limit
+    stolen: float = 0.0  # given to others by the host of this virtual machine
+    held: float = 0.0  # kept by the CPU limit of a control group from threads of the run that were ready to run
+    limit: float | None = None  # that limit, in cores
 
 
 class _Used(NamedTuple):
@@ -188,7 +188,7 @@ class MachineTable:
         return [Reading(row.end_s, row.used) for row in rows]
 
     def begin_steps(self, t: float) -> None:
-        """A training begins to make steps: a span may begin here."""
+        """Note that a training begins to make steps: a span may begin here."""
         self._series.keep_apart(t)
 
     def forget(self, pid: int) -> None:

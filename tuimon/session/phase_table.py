@@ -1,4 +1,4 @@
-"""The table of phases: divides the steps of one process by markers, and by samples where markers leave time open."""
+"""The table of phases: divides the steps of one process by markers, and by samples if markers leave time open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PhaseRow(NamedTuple):
     share: float  # of the steps' wall time; for "eval": of the loop's time, outside the steps
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
-    error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
+    error: float | None = None  # half width of the 95 % interval of ``share``, if estimated
 
 
 class RangeRow(Struct, frozen=True, gc=False):
@@ -203,14 +203,14 @@ class SplitShares(Struct):
 
     shares: dict[str, float] = field(default_factory=lambda: {"forward": 1.0})
     samples: int = 0
-    optimizer: float | None = None  # its share of all samples, where closures run inside it
+    optimizer: float | None = None  # its share of all samples, if closures run inside it
     unsure: float = 0.0  # of "forward", the part that may be "data"
     unknown: float = 0.0  # of "other", the part that may be forward or data
     moved: tuple[Moved, ...] = ()
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """The parts of ``STEP``; evaluation counts as side work, as a step's bar is all of it."""
+        """The shares in the order of ``STEP``; evaluation counts as ``other``, so that they add up to the whole."""
         other = self.shares.get("other", 0.0) + self.shares.get("eval", 0.0)
         return tuple({**self.shares, "other": other}.get(name, 0.0) for name in STEP)
 

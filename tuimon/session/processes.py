@@ -25,12 +25,12 @@ _FORK_SERVER = "multiprocessing.forkserver"
 
 
 class _Life(Struct):
-    """The facts about a process beside its record."""
+    """What is known of a process besides its record."""
 
     appeared_s: float  # when it was first seen
     trainer: int  # of a worker: its parent, or that of the fork server that has forked it
-    number: int | None = None  # of a worker: among all that its trainer has had
-    place: int = 0  # ... and among those that lived when it appeared
+    number: int | None = None  # of a worker: its number among all that its trainer has had
+    place: int = 0  # of a worker: its number among those that lived when it appeared
 
 
 class _Workers(Struct):
@@ -38,8 +38,8 @@ class _Workers(Struct):
 
     pids: dict[int, None] = field(default_factory=dict)  # known ones, in the order of their latest records
     number: int = 0
-    no_workers: int = 0  # of these, forked ranks that had yet to train
-    together: list[int] = field(default_factory=list)  # those that lived when the latest of them appeared
+    no_workers: int = 0  # how many of these turned out to be ranks, forked before they trained
+    together: list[int] = field(default_factory=list)  # those that lived when the latest appeared
 
 
 class RunProcesses:
@@ -168,7 +168,7 @@ class RunProcesses:
         return found
 
     def shown(self, pids: Iterable[int]) -> list[int]:
-        """The live ones of some processes; if none is left, those that ended last."""
+        """Those of the processes that live; if none does, those that ended last."""
         last_s, given = max((process.t for process in self.known.values()), default=0.0) - LAST_MOMENT_S, list(pids)
         live = [pid for pid in given if not self.has_ended(pid)]
         return live or [pid for pid in given if self.known[pid].t >= last_s]

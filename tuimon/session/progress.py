@@ -218,7 +218,7 @@ def _peaks(gpu: Gpu) -> dict[str, float]:
 
 
 def _precision(row: TracedFlops, process: Process, *, has_tf32: bool) -> str:
-    """The type that the GPU multiplies in; "" where torch's setting is unknown."""
+    """The type that the GPU multiplies in; "" if torch's setting is unknown."""
     if row.dtype != "float32" or not has_tf32:
         return row.dtype
     by_cudnn = row.kind in ("convolution", "recurrent")

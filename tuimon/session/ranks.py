@@ -70,10 +70,10 @@ class RankTimes(Struct, frozen=True, gc=False):
 
 
 class RankSplit(NamedTuple):
-    """A rank's waits for the others, and by how much it holds them up: by phase, in ms of its step."""
+    """A rank's waits for the others, and how much longer its own work is than theirs: by phase, in ms per step."""
 
-    waits: Mapping[str, float]  # in collectives; lacks backward where that is unknown
-    excess: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
+    waits: Mapping[str, float]  # in collectives; lacks backward if that is unknown
+    excess: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only if known
 
 
 def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
@@ -121,7 +121,7 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
 
 def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:
     waits = dict.fromkeys(rank.ms, 0.0)
-    for phase, prior in shared.items():  # by its own samples, or by all ranks' where it has few
+    for phase, prior in shared.items():  # by its own samples, or by all ranks' if it has few
         if phase in waits:
             collective = rank.samples.get((phase, "ranks"), 0) + _PRIOR_SAMPLES * prior
             waits[phase] = rank.ms[phase] * collective / (rank.count(phases=(phase,)) + _PRIOR_SAMPLES)
@@ -224,7 +224,7 @@ class RankRow(Struct, frozen=True):
         return self.ms(self.late_ratio)
 
     def ms(self, share: float | None) -> float | None:
-        """A share of its step; None if either is unknown."""
+        """A share of its step, in ms; None if the share or the step is unknown."""
         return share * self.step_ms if share is not None and self.step_ms is not None else None
 
 
@@ -263,7 +263,7 @@ def ranks_end(session: Session) -> bool:
 
 
 def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
-    """Processes compared with each other; one alone is neither late nor behind."""
+    """The rows of processes, compared with each other; a single one is neither late nor behind."""
     view, processes = ranks[0].view, [own.process for own in ranks]
     inferred = all(own.phases.inferred for own in ranks if own.phases)  # else only ranks with markers are compared
     first = max((own.stats for own in ranks), key=lambda stats: stats.total)

@@ -160,7 +160,7 @@ class GilWindows(Series[Any]):
     def held_in(self, steps_s: float, tid: int, place: Place) -> float | None:
         """Share of time in which a thread held the GIL in a function of the user's, or below.
 
-        None before there are 30 samples, and where no function was recorded.
+        None before there are 30 samples, or if no function was recorded.
         """
         counts, samples = self._latest(steps_s)
         if samples < _ENOUGH_OF_ONE or (tid, "", _IN_FUNCTIONS) not in counts:

@@ -118,7 +118,7 @@ Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
 ROWS = 512
-#: ... and where the last half minute as it was recorded is enough.
+#: ... and for which the last half minute as it was recorded is enough.
 FEW_ROWS = 32
 #: Most sums and counts that are cached, each from one row on, to be continued when rows have been added.
 _HELD = 4

@@ -27,7 +27,7 @@ from tuimon.session.steps import SharedStep, SteppingSpan, StepStats, StepSummar
 from tuimon.session.tables import Tables, once
 from tuimon.session.threads import MainThread, ThreadRow, thread_rows
 
-#: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
+#: ``recent``: the last 30 s, or the last few steps if these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
 SpanName = Literal["recent", "whole"]
 
@@ -425,7 +425,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     def samples_of(self, tid: int, *, now: bool = False) -> Samples:
         """The stack samples of one of its threads.
 
-        ``now``: with those that follow its steps where these have not ended for long, as views of this moment do.
+        ``now``: with those that follow its steps if these have not ended for long, as views of this moment do.
         """
         return self.stacks.over(self.span, tid, now=now)
 

@@ -228,7 +228,7 @@ def _verb(ranks: Sequence[int], verb: str) -> str:
 
 
 def groups_text(groups: Sequence[Standing], most: int) -> str:
-    """The first groups in words; threads only where the training waits for them."""
+    """The first groups in words; threads only if the training waits for them."""
     return ", ".join(group_text(group) for group in groups[:most] if group.kind not in BESIDE)
 
 

@@ -268,7 +268,7 @@ class StepStats:
         self.pid = pid
         self._series = step_series()
         # by path of a range: its uses and ns; under None: steps with known samples and tokens, then samples and tokens
-        self._told = Keys[str | None](3, HELD + 2)
+        self._ranges = Keys[str | None](3, HELD + 2)
         self._phases: dict[str, str] = {}  # of each path
         self.total = 0
         self.dropped = 0
@@ -314,7 +314,7 @@ class StepStats:
             self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
         for part in (record,) if is_first else _parts(record):
             counts = dict(part.histogram)
-            counts.update((~number, count) for number, count in self._told.counts(self._told_in(part)).items())
+            counts.update((~number, count) for number, count in self._ranges.counts(self._ranges_in(part)).items())
             self._series.append(stretch_of(part, on_cores), counts)
         if is_first and record.count:
             self._first = stretch_of(record)
@@ -326,8 +326,8 @@ class StepStats:
             if slowest.index == 0:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
 
-    def _told_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
-        """The figures that the program passes with its steps, as ``_told`` counts them."""
+    def _ranges_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
+        """The user ranges of a window, by path; and under None its steps, samples and tokens, if the program says."""
         if record.samples is not None or record.tokens is not None:
             yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
@@ -455,12 +455,12 @@ class StepStats:
 
     def totals(self, span: Span) -> Totals:
         counts = self._series.counts(span)
-        told = self._told.figures({~key: count for key, count in counts.items() if key < 0})
+        ranges = self._ranges.figures({~key: count for key, count in counts.items() if key < 0})
         return Totals(
             self._series.over(span) or StepStretch(),
             {bucket: steps for bucket, steps in counts.items() if bucket >= 0},
-            {path: (n, ns, self._phases[path]) for path, (n, ns, _) in told.items() if path is not None},
-            *told.get(None, ()),
+            {path: (n, ns, self._phases[path]) for path, (n, ns, _) in ranges.items() if path is not None},
+            *ranges.get(None, ()),
         )
 
     @property

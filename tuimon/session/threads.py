@@ -100,9 +100,9 @@ class _Use(NamedTuple):
     training_delay_s: float
     training_delay_of_s: float
     stopped_s: float  # windows at whose end the thread that trains was stopped
-    disk_s: float  # ... the main thread waited for the disk
-    held_bytes: float  # of memory of its own, the latest; not a number: not read
-    private_bytes: float  # ... that it has written, and shares with no other process
+    disk_s: float  # windows at whose end the main thread waited for the disk
+    held_bytes: float  # memory of its own, the latest; NaN: not read
+    private_bytes: float  # memory that it has written and shares with no other process; NaN: not read
     open_files: float
     number: float  # of its threads
     steps: float  # that it has made
@@ -221,7 +221,7 @@ class ProcessThreads:
         )
 
     def keep_apart(self, t: float) -> None:
-        """Steps begin at a moment: a span may begin there."""
+        """Note that steps begin at ``t``: a span may begin there."""
         self.use.keep_apart(t)
         self._windows.keep_apart(t)
 

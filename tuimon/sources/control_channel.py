@@ -87,7 +87,7 @@ class HookHolder:
             with self._changing:
                 self._held[pid] = request
             if self._thread is None:
-                self._thread = threading.Thread(target=self._beat_on, name="tuimon hold", daemon=True)
+                self._thread = threading.Thread(target=self._send_heartbeats, name="tuimon hold", daemon=True)
                 self._thread.start()
             return True
         return False
@@ -116,7 +116,7 @@ class HookHolder:
                 request.channel.close()
             self._held.clear()
 
-    def _beat_on(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._over.wait(_PERIOD_S):
             self.send_heartbeat()
 
@@ -207,7 +207,7 @@ class Channel(RingReader):
         return array("Q", raw).tolist()
 
     def text(self, number: int) -> str:
-        """The interned string with this id, made safe to show; empty for 0 and where there is none."""
+        """The interned string with this id, made safe to show; empty for 0, or if there is none."""
         return plain(self.name(number)) if 0 < number <= 0xFFFF else ""
 
     def send_heartbeat(self, command: Command) -> None:

@@ -2,7 +2,7 @@
 
 torch keeps the latest collectives of each rank in a ring in memory (``TORCH_FR_BUFFER_SIZE``, formerly
 ``TORCH_NCCL_TRACE_BUFFER_SIZE``: 2,000 of them unless it is set) and writes them to a file, by its own thread: when a
-collective has timed out, and at once where a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
+collective has timed out, and at once when a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
 names. The file, ``<TORCH_FR_DUMP_TEMP_FILE><rank>``, holds a pickled dict of plain values (versions 2.x; torch's own
 reader: ``torch/distributed/flight_recorder``)::
 
@@ -56,7 +56,7 @@ class _SafeUnpickler(pickle.Unpickler):
 
 
 def safely_unpickled(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
-    """The pickled value; raises NotPlain. The caller limits the size of ``data``, as the value grows with it."""
+    """The pickled value; raises UnsafePickle. The caller limits the size of ``data``, as the value grows with it."""
     try:
         return _SafeUnpickler(io.BytesIO(data)).load()
     except UnsafePickle:
@@ -125,7 +125,7 @@ class _Dump(msgspec.Struct, frozen=True):
 
 
 def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
-    """The last collective that a rank has entered and the one it waits for, by group. Raises NotPlain."""
+    """The last collective that a rank has entered and the one it waits for, by group. Raises UnsafePickle."""
     try:
         dump = msgspec.convert(safely_unpickled(data), _Dump, strict=False)
     except msgspec.ValidationError as error:

@@ -189,7 +189,7 @@ class SampledProcess:
 
 
 class NativeSource(Source):
-    """Samples the busiest threads of all processes of the run; ends, with a notice, where that is not allowed."""
+    """Samples the busiest threads of all processes of the run; ends, with a notice, if that is not allowed."""
 
     name = "native"
     period_s = 2.0

@@ -51,7 +51,7 @@ class ProcessTable:
         self._seen: dict[Seen, frozenset[ProcessId]] = dict.fromkeys(get_args(Seen), frozenset())
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
-        #: the latest phases of a process, where somebody has put a deque for them; filled by the markers source
+        #: the latest phases of a process, if somebody has put a deque for them; filled by the markers source
         self.phases: dict[int, deque[TimedPhase]] = {}
         #: installed packages that are the program, whose code counts as the user's; written by the stacks source
         self.programs: frozenset[str] = frozenset()

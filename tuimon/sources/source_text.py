@@ -83,7 +83,7 @@ class CloseUp:
     def code(
         self, file: str, line: int, process: Process, not_after_unix_s: float | None = None
     ) -> list[tuple[int, str]]:
-        """The lines around one, numbered; [] where that process cannot read them.
+        """The lines around one, numbered; [] if that process cannot read them.
 
         They are not shown either if the file was changed after the process began, or after ``not_after_unix_s``.
         """

@@ -204,7 +204,7 @@ def operator_rows(
     gpus: Sequence[TracedGpu],
     lines: Stretches,
 ) -> list[TracedWork]:
-    """All operators that began in the steps, by phase; ``lines``: where the training thread was at each time."""
+    """All operators that began in the steps, by phase; ``lines``: the training thread's lines over time."""
     sums: dict[tuple[int, str], _RowSum] = defaultdict(_RowSum)
 
     def key_of(operator: int) -> tuple[int, str]:
@@ -241,7 +241,7 @@ def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[TracedGpu]) ->
 def sync_rows(
     events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
 ) -> list[TracedSync]:
-    """The CPU's waits by call, operator, phase and line; ``lines``: where the training thread was at each time."""
+    """The CPU's waits by call, operator, phase and line; ``lines``: the training thread's lines over time."""
     sums: dict[tuple[str, str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]

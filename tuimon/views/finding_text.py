@@ -73,7 +73,7 @@ NONE_SURE = "No fix is certain to gain 5 % or more."
 
 def only_minor(finding: Finding | FindingJson) -> str:
     """The verdict on a training whose findings are all minor, given the first of them."""
-    from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (loaded already where there is a finding; the first frame has none)
+    from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (loaded already if there is a finding; the first frame has none)
 
     estimated = finding.estimated_speedup
     if finding.fixes and estimated is None and finding.speedup_at_least is None:
@@ -82,7 +82,7 @@ def only_minor(finding: Finding | FindingJson) -> str:
 
 
 def none_found(report: Report) -> str:
-    """The verdict on a training where no rule has found anything."""
+    """The verdict on a training in which no rule has found anything."""
     from tuimon.diagnosis.evidence.process import FIRST_STEPS  # noqa: PLC0415  (as above)
 
     if not report.phases or 0 < report.steps.total < FIRST_STEPS:

@@ -1,4 +1,4 @@
-"""Figures and lines for people: the one place where ratios become percent, nanoseconds milliseconds, bytes GiB.
+"""Figures and lines for people: the one place in which ratios become percent, nanoseconds milliseconds, bytes GiB.
 
 ``None`` means "not measured" and is always shown as an en dash, never as 0.
 """

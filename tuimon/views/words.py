@@ -342,7 +342,7 @@ def _thousands(value: float) -> str:
 
 
 def progress_parts(progress: Progress | None) -> list[tuple[int, str]]:
-    """The known parts for a line; where that is too long, those with the highest number are left out first."""
+    """The known parts for a line; if that is too long, those with the highest number are left out first."""
     if progress is None:
         return []
     rates = [(6, text) for text in (*rate_texts(progress), flops_rate_text(progress))]

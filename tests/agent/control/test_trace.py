@@ -233,7 +233,7 @@ def test_an_exception_of_the_programs_ends_the_trace(training, tmp_path, monkeyp
     def raising(self):
         raise InterruptedError("a signal")
 
-    taking = Taking(os.getpid(), 50, 60_000)
+    taking = TraceOrder(os.getpid(), 50, 60_000)
     with monkeypatch.context() as patch:
         patch.setattr(command.Profiler, "stop", raising)
         with pytest.raises(InterruptedError, match="a signal"):

@@ -37,9 +37,9 @@ def on_one_core(*records, run_cores="0", cpu_count=16):
 def test_a_run_that_is_kept_to_one_core_of_many():
     finding = on_one_core()["cpu_oversubscribed"]
     assert finding.severity == "warning" and finding.evidence["kept_to"] == "core 0 of 16"
-    assert finding.headline.startswith("4 threads of 4 processes share core 0 of 16: they wait for one ")
+    assert finding.headline.startswith("4 threads of 4 processes share core 0 of 16: they wait for a core ")
     assert finding.action.startswith("let it use more than core 0 of 16: os.sched_setaffinity, taskset or a cpuset")
-    assert "of 2 cores" in on_one_core(run_cores=None, cpu_count=2)["cpu_oversubscribed"].headline
+    assert "but have 2:" in on_one_core(run_cores=None, cpu_count=2)["cpu_oversubscribed"].headline
     assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=16)
 
 
@@ -77,7 +77,7 @@ def test_too_many_workers_are_reported_with_the_data_they_bring_late():
     found = run(thread(12, 0.2, 0.2), *workers(4, 0.45, delay=0.5), phases=STARVED)
     assert "cpu_oversubscribed" not in found
     best, *_, fewer = found["input_bound"].fixes
-    assert best.action.startswith("make items cheaper")
+    assert best.action.startswith("make each item cheaper")
     assert best.estimated_speedup == pytest.approx(1 / 0.4)  # what the wait for data is worth
     assert fewer == Fix("use fewer workers: 1 on 2 cores")
 

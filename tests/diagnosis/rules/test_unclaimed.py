@@ -48,7 +48,7 @@ def found(*counted, phases=HEALTHY):
     ("wait", "line", "what", "action"),
     [
         (LOCK, 12, "waits for a lock in forward", "see who keeps forward() model.py:12 waiting"),
-        (SLEEP, 13, "sleeps in forward", "leave out the sleep at forward() model.py:13"),
+        (SLEEP, 13, "sleeps in forward", "remove or shorten the sleep at forward() model.py:13"),
     ],
 )
 def test_a_wait_in_the_model_is_told_and_the_loop_is_not_in_order(wait, line, what, action):

@@ -65,7 +65,7 @@ def notices(records: list[Record], source: str) -> list[str]:
 @pytest.mark.parametrize("faults", [[ThreadFaults(107, 5.0, 0.0)], None])
 def test_a_thread_s_page_faults_are_found_by_its_id_on_any_node(faults: list[ThreadFaults] | None) -> None:
     record = threads(1.0, (107, "python", 0.5, "running"), faults=faults)
-    found = Identity(2, SharedFrameIds()).adopt(record, 0.0)
+    found = Renumbering(2, SharedFrameIds()).renumbered(record, 0.0)
     assert isinstance(found, Threads) and own_id(found.threads[0].tid) == 107
     assert [each.tid for each in found.faults or ()] == [found.threads[0].tid for _ in faults or ()]
 

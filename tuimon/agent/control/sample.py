@@ -1,4 +1,4 @@
-"""Samples the Python stacks of threads inside the process, where no other process may read its memory.
+"""Samples the Python stacks of threads inside the process, for when no other process may read its memory.
 
 The sampling thread runs from the first order on until the monitor's heartbeat stops, or while a trace lasts. It ends
 before each fork, as Python 3.12 and later warn of forks in a process with threads, and begins again at the next

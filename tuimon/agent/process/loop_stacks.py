@@ -41,7 +41,7 @@ def is_due(passed: int, boundary: str) -> bool:
 def note(boundary: str, frame: Any) -> None:
     """Note the stack of a boundary that ends here; of the main thread only. Some 10 us.
 
-    A backward that only returns gradients, such as of forces, counts as the loop's where no other does.
+    A backward that only returns gradients, such as of forces, counts as the loop's if no other does.
     """
     if get_native_id() != os.getpid() or (boundary == RETURNING and BACKWARD in _noted):
         return
@@ -120,7 +120,7 @@ _found: Dict[str, Any] = {}
 def planned() -> Dict[str, Any]:
     """``{"planned_steps": 1000, "planned_epochs": 3}`` of the first trainer that trains; of a second one, nothing.
 
-    Raises where another version of the library has other names.
+    Raises if another version of the library has other names.
     """
     global _trainer, _found
     trainer, library = _trainer_on_stack()

@@ -199,7 +199,7 @@ def read_products(outputs: Any) -> None:
 
     ::
 
-        with torch.autocast("cuda", torch.bfloat16):   left before backward, where nothing else shows it
+        with torch.autocast("cuda", torch.bfloat16):   left before backward; nothing else shows it
             loss = criterion(model(batch), target)
         loss.backward()                                float32 of the loss, ..., bfloat16 of an AddmmBackward0
 

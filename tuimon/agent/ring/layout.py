@@ -39,12 +39,12 @@ PLACE_SEPARATOR = "\x1f"
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
 FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown; or FETCHED_IN_GAP
 FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
-BACKWARD_BEGIN = 4  # value: RETURNED where the gradients are returned, and no parameter's is accumulated
+BACKWARD_BEGIN = 4  # value: RETURNED if the gradients are returned, and no parameter's is accumulated
 BACKWARD_END = 5  # value: as of BACKWARD_BEGIN
 OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
 OPTIMIZER_END = 7
 RANGE_PUSH = 8  # value: name id; per-thread nesting
-RANGE_POP = 9  # value: name id of the place, without a name, where a call ended it; 0: the end of a block
+RANGE_POP = 9  # value: name id of the place, without a name, if a call ended it; 0: the end of a block
 STEP = 12  # tuimon.step(): a step ends here
 MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts

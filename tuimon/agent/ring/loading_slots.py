@@ -26,7 +26,7 @@ _LIMIT = 1 << 62  # of times and counts: beyond, the slot is damaged
 
 #: States of the process.
 WAITING, ITEMS, COLLATE = 0, 1, 2
-#: In place of the time for handing over where it is not measured.
+#: In place of the time for handing over if that is not measured.
 UNMEASURED = 0xFFFF_FFFF_FFFF_FFFF
 
 _KEY = struct.Struct("<QI")  # start ticks and pid, from byte 8 on

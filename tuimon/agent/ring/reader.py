@@ -140,7 +140,7 @@ class RingReader:
         os.close(self._handle)
 
     def bytes_at(self, offset: int, length: int) -> bytes:
-        """At most ``length`` bytes; fewer where the file was cut short."""
+        """At most ``length`` bytes; fewer if the file was cut short."""
         return os.pread(self._handle, length, offset)
 
     def write(self, offset: int, data: bytes) -> None:

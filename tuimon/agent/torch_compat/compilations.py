@@ -112,7 +112,7 @@ def _of_entry(entry: Any, utils: Any) -> List[layout.Event]:
         reading.functions[frame] = code
     reason = str(getattr(entry, "recompile_reason", None) or "")
     if name and code and not reason and (getattr(entry, "accumulated_cache_size", None) or entry.cache_size):
-        # where compilations do not name their guard, the last one of the function that failed
+        # if compilations do not name their guard, the last one of the function that failed
         failures = list(getattr(utils, "guard_failures", {}).items())
         known = [why for of, why in failures if why and (of.co_filename, of.co_firstlineno, of.co_name) == code]
         reason = str(known[0][-1]) if known else "unknown"

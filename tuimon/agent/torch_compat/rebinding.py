@@ -81,7 +81,7 @@ def add_step_hooks(optimizer: Any, before: Callable[..., None], after: Callable[
 
 
 def _remove(optimizer: Any, handle: Any) -> None:
-    """Remove a hook; where that would raise in a step, a function that does nothing takes its place."""
+    """Remove a hook; if that would raise in a step, a function that does nothing takes its place."""
     reference = getattr(handle, "hooks_dict_ref", None)
     hooks = (reference() if reference is not None else None) or {}  # none if torch keeps its hooks in another way
     if len(hooks) > 1 and _is_stepping(optimizer):

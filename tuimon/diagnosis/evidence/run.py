@@ -27,6 +27,7 @@ from tuimon.session.series import EVER, WINDOW_S, Span
 from tuimon.session.session import ProcessView, SessionView
 from tuimon.session.tables import once
 from tuimon.session.threads import INTRA_OP, Held, ProcessThreads
+from tuimon.text import plural
 from tuimon.threshold import NEARLY_ALL, SMALL, UNUSUAL, Threshold
 
 WANTED_RATIO = Threshold(
@@ -264,7 +265,7 @@ class Machine(Struct, frozen=True, dict=True):
         total = self.table.all_cores
         if numbers is None or self.cores is None or total is None or self.cores >= total:
             return None
-        return f"core{'s' * (self.cores > 1)} {numbers} of {total}"
+        return f"{'core' if self.cores == 1 else 'cores'} {numbers} of {total}"
 
     @cached_property
     def workers(self) -> frozenset[int]:
@@ -397,7 +398,7 @@ def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> t
     worst = max(how_bad(machine) for machine in found)
     machine = next(machine for machine in found if how_bad(machine) >= ALIKE * worst)
     others = len(found) - 1
-    return machine, machine.place if not others else f"on {machine.host} and {others} other node{'s' * (others > 1)}: "
+    return machine, f"on {machine.host} and {plural(others, 'other node')}: " if others else machine.place
 
 
 def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | None:

@@ -17,6 +17,7 @@ from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.gpus import GpuRow
+from tuimon.text import plural
 from tuimon.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 
 #: The number that a line sets, if the line spells it out: ``torch.set_num_threads(8)``.
@@ -43,11 +44,11 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     fewer = (Fix(ONE_THREAD), ()) if are_workers else _fewer(machine, demand)
     fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
-    share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
+    share = f"need {demand.wanted:.1f} cores but have {demand.cores}"
     if machine.kept_to is not None:
         share = f"share {machine.kept_to}"
     return verdict(
-        f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
+        f"{place}{threads} threads of {plural(processes, 'process')} {share}: they wait for a core"
         f" {percent(lost)} of the time",
         fix,
         severity="warning" if fewer is not None and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",

@@ -209,7 +209,7 @@ _GONE = (
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
 #: By the way in which a program rests after its training: words for it, and how to end it.
 _STAYS_FOR: dict[StaysFor, tuple[str, str]] = {
-    "sleep": ("sleeps", "leave out the sleep, or call sys.exit() instead"),
+    "sleep": ("sleeps", "remove the sleep, or call sys.exit() instead"),
     "thread": ("waits for a thread of its own", "stop the thread that it waits for, or start it with daemon=True"),
 }
 

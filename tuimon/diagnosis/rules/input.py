@@ -126,7 +126,9 @@ class Facts(Struct, frozen=True, dict=True):
             if each is None
             else f"a new iterator is made for every {'batch' if each < 2 else f'{each} batches'}",
             "once": "make the iterator once, outside the loop, and " if each is not None else "",
-            "preparers": f"{'threads of ' * threads}the training process prepare{'s' * (not threads)} it",
+            "preparers": "threads of the training process prepare it"
+            if threads
+            else "the training process prepares it",
             "in_workers": " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
             " worker would wait for in vain"
             if threads
@@ -144,7 +146,7 @@ class Facts(Struct, frozen=True, dict=True):
         path, hot = update_path(self.evidence.samples), self.hot
         takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.place.code in path):
-            return "make items cheaper" if self.known is None else self.known.action
+            return "make each item cheaper" if self.known is None else self.known.action
         if self.known is not None:
             return f"make {work_at(hot, path)} cheaper ({self.known.action})"
         wait = self.wait or ("io" if self.is_blocked else None)
@@ -281,7 +283,7 @@ class Remedy(NamedTuple):
         change, cores = Change(self.what, to) if self.what is not None else None, facts.evidence.cores
         text = self.text.format(n=f"{to:.0f}", **facts.words)
         if self.what == "workers" and not facts.workers.number and to > cores:
-            text += f"; more than the {cores} cores, as items wait instead of computing"
+            text += f"; more than the {cores} cores, because items wait more than they compute"
         return facts.model.fix(text, change, self.part(facts), self.changes_training)
 
 
@@ -506,7 +508,7 @@ CAUSES = (
         in_order=lambda f: True,
         severity="critical",
     ),
-    _of_workers(None, ": the workers make it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
+    _of_workers(None, ": the workers prepare it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
     _of_workers(
         "workers_saturated",
         ": {are} {do}{at}",

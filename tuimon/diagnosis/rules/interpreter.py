@@ -85,7 +85,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     if (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
         every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
-        every = f": every {pace}, up to {ms_text(longest_ms)}"
+        every = f": every {pace}, for up to {ms_text(longest_ms)}"
         figures = {
             "pauses": pauses,
             "longest_ms": longest_ms,

@@ -54,7 +54,7 @@ _LET_GO: dict[str, str] = {
     "graph": "keep numbers, not tensors with their graph, in {}: .item(), or .detach()",
     "figure": "close each figure that {} opens: plt.close(figure)",
     "hook": "register the hook in {} once, before the loop, or remove it after use: handle.remove()",
-    "tensor": "let go of the tensors that {} makes, or keep numbers of them: .item()",
+    "tensor": "release the tensors that {} makes, or keep only numbers: .item()",
     "object": "bound what {} keeps, as deque(maxlen=N) does, or keep less of it",
 }
 
@@ -75,7 +75,9 @@ class _Kind(NamedTuple):
 
     def amount(self, number: float, more: str = "") -> str:
         """``3 GiB``, ``2 open files``; ``3 GiB more``, ``2 more open files``."""
-        return f"{self.size(number)}{more}{f' {self.unit}' + 's' * (round(number) != 1) if self.unit else ''}"
+        if not self.unit:
+            return f"{self.size(number)}{more}"
+        return f"{self.size(number)}{more} {self.unit if round(number) == 1 else f'{self.unit}s'}"
 
     @property
     def suffix(self) -> str:

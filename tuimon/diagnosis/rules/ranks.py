@@ -180,7 +180,7 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
 
 #: Most ranks that the headline names.
 _NAMED = 4
-_LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
+_LONGER, _LATE_IN = "which is {by}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Reasons why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
     "stopped": (
@@ -243,7 +243,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     others = [each.rank for each in late.others if each.rank not in late.also]
     who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
     ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
-    whom = f"rank{'s' * bool(late.also)} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
+    whom = f"{'ranks' if late.also else 'rank'} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
     return verdict(
         f"{who} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
         fix.without_upper_end if late.why == "gpu" else fix,

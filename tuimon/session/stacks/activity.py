@@ -217,7 +217,7 @@ _DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
 def outer_calls(source: str) -> list[str]:
     """The bare names of the calls that no other encloses: ``["open"]`` of ``with io.open(join(a, b)) as f:``.
 
-    Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
+    Python code that the line calls has a frame of its own: if the line is innermost, only calls into C are left.
     """
     return [name.rpartition(".")[2] for name in outer_call_names(source)]
 

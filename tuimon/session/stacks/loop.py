@@ -111,7 +111,7 @@ class LoopPlace(NamedTuple):
 
     @property
     def called(self) -> Function | None:
-        """The user's function that it comes to first."""
+        """The first of the user's functions that are called there; None if none is."""
         return _called(self.inside)
 
 

@@ -67,7 +67,7 @@ class Windows:
         self.begin_s = -math.inf  # when the loop began, as far as is known
         self._latest_s = -math.inf  # when the latest window began
         self._until_s = -math.inf  # when the last step ended
-        #: When the loop came to its latest boundary, where markers show that it stands since then.
+        #: When the loop came to its latest boundary, if markers show that it stands since then.
         self.boundary_s = math.inf
         self._longest_s = 0.0  # between windows that show the loop, if only samples do
         self._sampled = self._shown = self._sampled_since = 0  # samples to the loop's last window, its own, since
@@ -120,7 +120,7 @@ class Windows:
 
     @property
     def step_is_long(self) -> bool:
-        """True if the step under way has lasted long."""
+        """True if the open step has lasted for long."""
         if math.isinf(self._until_s) or self._shown * self._sampled_since < _EXPECTED * self._sampled:
             return False
         return self._latest_s - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)

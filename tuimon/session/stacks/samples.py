@@ -45,7 +45,7 @@ class Sample(Struct, frozen=True):
     phase: str
     excluded: bool = False  # from dividing what markers leave open: they measure its phase
     unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
-    moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
+    moved_from: str | None = None  # the phase that markers count it in, if they cannot separate that from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def at(self, phase: str, counted: str | None = None, *, moved: bool = False, unsure: bool = False) -> Sample:
@@ -310,7 +310,7 @@ class LineShare(NamedTuple):
     user: bool
     own: int  # samples in which this was the innermost line of the user's code (of any code, with libraries)
     total: int  # samples in which the line was anywhere in the stack
-    activity: Activity  # of most of its own samples; of all its samples where it has none of its own
+    activity: Activity  # of most of its own samples; of all its samples if it has none of its own
 
 
 class LineTable(NamedTuple):

@@ -240,13 +240,13 @@ class Spent:
             self.saves += counts.get("checkpoint", 0)
 
     def begin(self, t: float) -> None:
-        """The loop has begun at a moment, or a process that this one started has begun to train."""
+        """Note when the loop began, or when a process that this one started began to train."""
         if math.isinf(self._begun_s):
             self._begun_s = t
             self._series.keep_apart(t)
 
     def end_steps(self, record: Steps) -> None:
-        """Steps have ended; the end of a loop's last step may become known only at the end of the process."""
+        """Note the end of steps; the end of a loop's last step may become known only at the end of the process."""
         if record.count and record.last_step_s is None:
             self._stepped_s = self.end_s
 

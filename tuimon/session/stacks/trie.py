@@ -308,13 +308,13 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def closure(self) -> Stack:
-        """The frames that one of torch's optimizers calls, the innermost of its own before them."""
+        """The frames of the closure that one of torch's optimizers calls; empty if it calls none here."""
         own = next((i for i in range(len(self.frames) - 1, -1, -1) if "optimizer_code" in self.frames[i].roles), None)
         return self.frames[own + 1 :] if own is not None and "calls_closure" in self.frames[own].roles else ()
 
     @property
     def is_in_closure(self) -> bool:
-        """True if one of torch's optimizers calls code that is not torch's there."""
+        """True if one of torch's optimizers calls a closure here that is not torch's own."""
         return any(frame.user or "library" in frame.roles for frame in self.closure)
 
     @cached_property
@@ -338,7 +338,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def work(self) -> Work:
-        """Its work that markers do not show; ``none`` if markers divide the time that it is in."""
+        """Its work that markers do not show, such as a checkpoint; ``none`` if markers show it."""
         if self.has("saves"):
             return "checkpoint"
         if self.activity == "prompt":

@@ -139,9 +139,9 @@ class ClockOffset:
                 polygon = self._cut(polygon, point, ABOVE, slack_ns)
             for point in block.upper:
                 polygon = self._cut(polygon, point, BELOW, slack_ns)
-        return self._promptly(polygon) if polygon else polygon
+        return self._cut_by_prompt(polygon) if polygon else polygon
 
-    def _promptly(self, polygon: Polygon) -> Polygon:
+    def _cut_by_prompt(self, polygon: Polygon) -> Polygon:
         """Cut the polygon by the upper bounds of events that found the GPU idle; leave it if most of these are wrong.
 
         They are wrong if the thread is interrupted whenever it records: other threads of the program hold the GIL.
@@ -211,7 +211,7 @@ def _chord(hull: list[Point], at: float) -> float:
     return hull[-1].offset_ns
 
 
-#: A lead is unknown where half the width of its interval is more than both of these: us, and share of the lead.
+#: A lead is unknown if half the width of its interval is more than both of these: us, and share of the lead.
 LEAD_ERROR_US = 100.0
 LEAD_ERROR_RATIO = 0.2
 
@@ -310,7 +310,7 @@ class Chain(Struct, eq=False):
 
 
 def lead_record(name: str, boundaries: Sequence[TimedBoundary]) -> Lead:
-    """The leads at one kind of boundary; without times where most of them are unknown."""
+    """The leads at one kind of boundary; without times if most of them are unknown."""
     stream_idle = sum(each.stream_idle for each in boundaries)
     mean_us, error_us = fmean(each.lead_us for each in boundaries), fmean(each.error_us for each in boundaries)
     mean = round(mean_us, 1) if _is_certain(mean_us, error_us) else None

@@ -28,7 +28,7 @@ _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
 
 
 class Pass(NamedTuple):
-    """A backward pass: its begin and end, and where its gradients are used."""
+    """A backward pass: its begin and end, and the update that uses its gradients."""
 
     begin: TimedBoundary
     end: TimedBoundary

@@ -165,7 +165,7 @@ class Handle:
     def query(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as the binding)
         """The result of a query of this device, or None. Raises DriverError only when the GPU is gone.
 
-        ``key``: identifies the query once it was found unsupported, where the function alone does not.
+        ``key``: identifies the query once it was found unsupported, if the function alone does not.
         """
         return self.call(function, self.raw, *arguments, key=key)
 

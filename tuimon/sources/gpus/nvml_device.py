@@ -46,7 +46,7 @@ class ComputeProcesses:
 
     def poll(self) -> dict[str, Any]:  # Any: fields of one record
         """Query the process list and the utilisation of each process, for a record."""
-        # by versioned name: pynvml refuses the plain one where the driver lacks the newest version
+        # by versioned name: pynvml refuses the plain one if the driver lacks the newest version
         answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v3")
         if answer is None:  # drivers before 510
             answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v2")
@@ -273,7 +273,7 @@ class NvmlDevice(Device):
         self._xids.close()
 
     def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
-        """Bytes a second by the counter, or by GPM where the device has no such counter."""
+        """Bytes a second by the counter, or by GPM if the device has no such counter."""
         if self._fields.has(counter):
             per_s = self._fields.per_second(counter)
             return None if per_s is None else float(round(per_s * unit_bytes))

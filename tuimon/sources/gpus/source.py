@@ -103,9 +103,9 @@ class GpuSource(Source):
     def _poll(self, now_s: float) -> list[Gpu]:
         if self._library is None and now_s >= self._retry_s:
             self._open(now_s)
-            now_s = round(self._clock(), 3)  # seconds later, where this had to load the driver
+            now_s = round(self._clock(), 3)  # seconds later, if this had to load the driver
         found = self._records(now_s)
-        if found:  # windows get longer, and polls rarer, where a window's calls took too long
+        if found:  # windows get longer, and polls rarer, if a window's calls took too long
             cost_s = sum(gpu.cost_ms or 0.0 for gpu in found) / 1000
             longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
             self._window_s = min(max(self._interval_s, cost_s / BUSY_RATIO), longest_s)
@@ -230,7 +230,7 @@ def named(variable: str | None, order: str | None, gpus: Sequence[VisibleGpu]) -
 
     CUDA C++ Programming Guide, "CUDA Environment Variables".
 
-    ``order``: CUDA_DEVICE_ORDER. Without it CUDA numbers the fastest GPU first: numbers are usable only where all GPUs
+    ``order``: CUDA_DEVICE_ORDER. Without it CUDA numbers the fastest GPU first: numbers are usable only if all GPUs
     are of one model, as that order is then PCI's.
     """
     found = []

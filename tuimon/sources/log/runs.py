@@ -27,7 +27,7 @@ UNREADABLE = "unreadable"
 class Chosen(NamedTuple):
     """The run that a path stands for, with its logs."""
 
-    path: str  # the log, or the folder where the run has several
+    path: str  # the log, or the folder if the run has several
     run: str | None = None  # the name that selects it among those of a folder
     logs: Sequence[LogHead] = ()  # of the run
     others: Sequence[str] = ()  # all other runs that lie there, the latest first

@@ -164,7 +164,7 @@ class RunLogs:
     def __init__(self, chosen: Chosen, *, follow: bool) -> None:
         """``follow``: logs of further nodes may appear in their folder.
 
-        Raises NotALog; UnreadableLog where none can be read.
+        Raises NotALog; UnreadableLog if none can be read.
         """
         self.logs: list[NodeLog] = []
         self._unopened: list[UnreadableLog] = []
@@ -416,7 +416,7 @@ class LogSource(Source):
                 pass
             case Notice():
                 yield self._notices.add_notice(adopted, log.label, len(self._logs))
-            case Cost():  # only that of the node where tuimon costs most
+            case Cost():  # only that of the node on which tuimon costs most
                 self._costs[log.number] = adopted
                 yield max(self._costs.values(), key=lambda cost: cost.cpu_ratio)
             case Exit():

@@ -53,7 +53,7 @@ class Created(NamedTuple):
 
 
 def create(path: str, run: str | None = None) -> Created:
-    """Open the file at ``path``, or a new, compressed one where that is a folder, named by run, host, time and pid.
+    """Open the file at ``path``, or a new, compressed one if that is a folder, named by run, host, time and pid.
 
     Raises LogError.
     """
@@ -192,7 +192,7 @@ class LogWriter:
         run: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Create the file for its owner alone, or one with a name of its own where ``path`` is a folder.
+        """Create the file for its owner alone, or one with a name of its own if ``path`` is a folder.
 
         ``run``: the run's, in that name. ``force``: an earlier log of that name is replaced once the first records are
         written. Raises LogError if the file cannot be written, is locked, is an earlier log, or is not a log.

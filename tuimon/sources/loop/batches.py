@@ -13,7 +13,7 @@ _HELD, _HELD_NS = 32, 20_000_000_000
 #: Most batches that the very first update may take, fetched in a row: no earlier step shows how many it takes.
 _FIRST_GROUP = 16
 #: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its fetch,
-#: as both last longer where a thread waits for a core.
+#: as both last longer if a thread waits for a core.
 _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 
 #: Time by label, in ns.

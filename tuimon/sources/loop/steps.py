@@ -2,7 +2,7 @@
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
 or not gradients are inspected in between; without a DataLoader, or if each batch is fetched before the update, ahead of
-its step, from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
+its step, from the end of one update to the end of the next, or, if optimizers take turns, of one round of their
 updates to that of the next; without a torch optimizer from backward to backward; while nothing has trained, from batch
 to batch. An update is a run of optimizer steps with no fetch and no backward between them.
 
@@ -16,7 +16,7 @@ from tuimon.sources.loop.batches import Batches, divide_forward
 from tuimon.sources.loop.pieces import Pieces, StepEnd
 from tuimon.sources.loop.step import Step
 
-#: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
+#: Optimizers of an update that are distinguished; if each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4

@@ -347,7 +347,7 @@ class RingFollower:
         return loop.tid if self._training[1] else None
 
     def live_threads(self) -> Collection[int] | None:
-        """The threads of the process; None once it has ended, and where they cannot be read."""
+        """The threads of the process; None once it has ended, or if they cannot be read."""
         if procfs.start_ticks(self.pid) != self.reader.start_ticks:
             return None
         return frozenset(procfs.thread_ids(self.pid)) or None

@@ -230,7 +230,7 @@ class StepsRecorder:
 
 
 def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
-    """(bucket, steps) in order, ``BUCKETS`` at most: where there are more, neighbours of few steps become one."""
+    """(bucket, steps) in order, ``BUCKETS`` at most: if there are more, neighbours of few steps become one."""
     entries = sorted(Counter(map(length_bucket, lengths_ns)).items())
     if len(entries) <= BUCKETS:
         return entries

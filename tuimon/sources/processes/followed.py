@@ -130,9 +130,9 @@ class ThreadMeter:
         return True
 
     def end_window(self, window_s: float) -> tuple[list[ThreadCpu], int, float | None, list[int]]:
-        """Rows since the last call, how many threads are in none of them, CPU of all (None if not known).
+        """The window's rows, the number of threads in none of them, their CPU, and ids of threads that have ended.
 
-        And the latest threads that have ended meanwhile.
+        The CPU is that of the whole process; None if unknown.
         """
         rows, window_ns, found = list[ThreadCpu](), window_s * 1e9, dict[int, ThreadFaults]()
         for tid, thread in self._threads.items():

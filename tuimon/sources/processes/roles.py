@@ -96,7 +96,7 @@ def roles_of(
     """The role of every process.
 
     ``marked``: those known to train; ``before``: the roles at the previous read; ``waits``: whether the main thread of
-    a process waits for a child to end; ``seen``: those that samples have shown in backward, for where none is marked;
+    a process waits for a child to end; ``seen``: those that samples have shown in backward, used if none is marked;
     ``loading``: those that samples have shown in torch's worker loop. Siblings of a process that trains count as
     children, which are sampled: they may train too.
     """

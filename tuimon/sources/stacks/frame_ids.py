@@ -86,7 +86,7 @@ class FrameIds:
     def ids_of(self, stack: Sequence[RawFrame], code: ProcessCode) -> list[int]:
         """The ids of a stack's frames, root first.
 
-        A library's line that calls ``step`` has one id with its text where it steps a user's environment, and one
+        A library's line that calls ``step`` has one id with its text if it steps a user's environment, and one
         without elsewhere.
         """
         ids = []

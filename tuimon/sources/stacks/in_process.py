@@ -13,7 +13,7 @@ from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_pat
 from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.sources.base import RETRY_S, Problem
 from tuimon.sources.control_channel import ANSWER_S, ControlError, Request, give_order
-from tuimon.sources.stacks.pyspy import Ended
+from tuimon.sources.stacks.pyspy import EndedWindow
 from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
@@ -85,7 +85,7 @@ class InProcessSampler:
         self._since_s = 0.0  # the latest window, or the order
         self._retry_s = -math.inf
 
-    def poll(self, now_s: float, cpu_ratio: float) -> Ended | None:
+    def poll(self, now_s: float, cpu_ratio: float) -> EndedWindow | None:
         """The latest window, if a new one has ended; ``cpu_ratio``: what may be used of a core."""
         if self._request is None and now_s < self._retry_s:
             return None
@@ -115,7 +115,7 @@ class InProcessSampler:
     def _argument(self) -> int:
         return pack_sampling(self._rate.hz, int(self._rate.window_s * 1000))
 
-    def _latest(self, request: Request, now_s: float, cpu_ratio: float) -> Ended | None:
+    def _latest(self, request: Request, now_s: float, cpu_ratio: float) -> EndedWindow | None:
         answer = request.poll()
         if request.is_over:
             request.result()
@@ -132,7 +132,7 @@ class InProcessSampler:
                 self._windows = 0
         return ended
 
-    def _read(self, request: Request, now_s: float) -> Ended | None:
+    def _read(self, request: Request, now_s: float) -> EndedWindow | None:
         """The window in the stack file; None when it is not of our order."""
         raw = read_side_file(side_file(request.channel.path, STACKS))
         window, samples = decoded(raw, _Window), None
@@ -141,9 +141,11 @@ class InProcessSampler:
         with suppress(ValueError):
             samples = parse_speedscope(raw, self._pid)
         if window is None or samples is None or not 0 < window.end_ns - window.begin_ns < _LONGEST_NS:
-            return Ended(self._pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
+            return EndedWindow(self._pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
         window_s = (window.end_ns - window.begin_ns) / 1e9
-        return Ended(self._pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
+        return EndedWindow(
+            self._pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut
+        )
 
     def _delay(self, request: Request, now_s: float) -> Problem | None:
         """The problem when no window has come for long; None while all goes well."""

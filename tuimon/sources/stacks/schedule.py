@@ -35,7 +35,7 @@ _THREAD_SAMPLE_S = 0.00006
 _START_S = 0.02
 _THREAD_START_S = 0.0004
 #: Least weight of the latest window in what they cost; they cost at least this part of what is usual, even if nothing
-#: could be measured, as where the kernel reaps children by itself.
+#: could be measured, as when the kernel reaps children by itself.
 _NEWEST_WEIGHT, _LEAST_FACTOR = 0.2, 0.05
 #: More threads than this do not raise the expected cost of a process.
 _THREADS_COUNTED = 256

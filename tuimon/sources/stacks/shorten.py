@@ -120,7 +120,7 @@ def phase_depth(stack: RawStack, depth: int, ids: FrameIds) -> int:
     """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, even through a
     library.
 
-    The first frame of each part of torch shows the phase, also where forward and backward run inside
+    The first frame of each part of torch shows the phase, even if forward and backward run inside
     ``optimizer.step(closure)``: of ``main``, ``step`` (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and
     ``relu`` (nn) the first four do, of ``main step closure loss`` the first three. Below torch's loader, its fetcher
     counts as well, and so does the user's first frame, which makes the data; below an import, the imported package.

@@ -20,7 +20,7 @@ _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTA
 #: and line 0 of a file "value".
 _MOST_LINES = 1 << 24
 _NAMED_LIKE_FILE = re.compile(r"[./\\<]")
-#: Cycles are counted where each stay in backward, and each absence between two, has this many samples on average.
+#: Cycles are counted if each stay in backward, and each absence between two, has this many samples on average.
 _SAMPLES_PER_STAY = 3
 
 

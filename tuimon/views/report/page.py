@@ -89,7 +89,7 @@ def bars(steps: Sequence[MeanStep], part: int, top_ms: float) -> str:
 
 
 def curve(values: Sequence[float | None], top: float = 1.0) -> str:
-    """A line through the values, interrupted where one is missing."""
+    """A line through the values, interrupted if one is missing."""
     points = spread(values, min(len(values), POINTS), mean)
     width = WIDTH / max(1, len(points))
     path, drawing = [], False

@@ -44,7 +44,7 @@ def as_json(reports: Sequence[Report], *, is_brief: bool = False) -> str:
 
 
 def brief(report: Report) -> dict[str, Any]:  # Any: JSON
-    """The report in 6 kB, where possible; ``left_out`` counts the rows that each list lacks.
+    """The report in 6 kB, if possible; ``left_out`` counts the rows that each list lacks.
 
     Never cut are ``steps``, ``phases`` and ``findings`` of the contract. The phases of each rank, the counters of GPUs
     and tuimon's own cost are always left out.

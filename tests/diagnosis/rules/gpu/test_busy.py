@@ -29,8 +29,8 @@ class Case(NamedTuple):
 
 CASES = (
     Case("few_sms", "compute_bound/few_sms", "but with 6 % of its SMs", "fewer, larger kernels"),
-    Case("memory_traffic", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fewer kernels"),
-    Case("memory_traffic_in_half", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fewer kernels"),
+    Case("memory_traffic", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fuse kernels"),
+    Case("memory_traffic_in_half", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fuse kernels"),
     Case("in_half", "compute_bound", "as it should be", "leave the loop"),
     Case("idle_at_the_end", "compute_bound", "as it should be", "leave the loop"),
     Case("before_hopper", "compute_bound", "as it should be", "leave the loop"),
@@ -55,7 +55,7 @@ def test_counters_that_events_contradict_advise_nothing():
     """NVML reads 0 while events show work."""
     found = {finding.rule: finding for finding in fold(altered("counters_of_nothing"))[1]}
     assert found.keys() == {"sync_point", "compute_bound"}
-    assert found["compute_bound"].headline.startswith("GPU idle time unknown: at most 27 % by its events")
+    assert found["compute_bound"].headline.startswith("GPU idle time unknown: at most 27 % by CUDA events")
     assert "idle_gpu" not in findings("gpu_bound", *USUAL, util=0.0, seconds=60.0, pids=[PID])
 
 
@@ -93,7 +93,7 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     finding = found["compute_bound"]
     assert finding.severity == "info"
     assert "as it should be" not in finding.headline
-    assert "unknown: at most 0 % by its events, at least 6" in finding.headline
+    assert "unknown: at most 0 % by CUDA events, at least 6" in finding.headline
     assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
     assert finding.action.startswith("run tuimon trace")
     trace = TraceTaken(t=1010.0, pid=PID, begin_s=1009.0, end_s=1010.0, steps=5, wanted=5, file="t.json.gz",
@@ -161,7 +161,7 @@ def test_a_larger_batch_has_to_fit_beside_others(others, times):
     for finding in found:
         action = finding.fixes[0].action
         assert "use a batch 2x as large" in action
-        assert "up to 62 GiB of its 80 GiB are then in use" in action
+        assert "at most 62 GiB of its 80 GiB are then in use" in action
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

@@ -19,7 +19,7 @@ from tuimon.records import Throttle
         ({"xids": [999]}, "warning", "Xid 999: reported by the driver", "look up that number"),
         ({"xids": [48, 63, 45]}, "critical", "Xid 48: memory error that could not be corrected", "reset it"),
         ({"ecc_errors": 3}, "warning", "has had 3 uncorrected memory errors", "reset it"),
-        ({"row_remap": "pending"}, "warning", "takes faulty memory out of use at its next reset", "reset this GPU"),
+        ({"row_remap": "pending"}, "warning", "replaces faulty memory at its next reset", "reset this GPU"),
         ({"row_remap": "failed", "ecc_errors": 1}, "critical", "has no spare memory left", "have it replaced"),
     ],
 )
@@ -134,4 +134,4 @@ def test_the_clocks_of_a_gpu_that_others_use_are_not_ours():
 def test_a_link_that_is_slower_than_both_its_ends_costs_what_copies_take_longer(copied, severity):
     finding = held(**LINK, pcie_rx_bytes_per_s=copied)
     assert finding.severity == severity
-    assert finding.headline == "GPU 0 is linked by PCIe 3.0 x8, where card and slot can 5.0 x16"
+    assert finding.headline == "GPU 0 is linked by PCIe 3.0 x8, although card and slot support 5.0 x16"

@@ -49,7 +49,7 @@ def test_the_loops_own_line_only_takes_the_items():
         first=30,
     )
     first, *_ = run({"data": 80, "forward": 20}, more, stacks(12, ([3, 4, 30], 60), ([31, 32], 15)))
-    assert first.action == "make items cheaper"
+    assert first.action == "make each item cheaper"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
     at_least = 4 / (1 + SLOWDOWN_OF_REST * (1 - 1 / 4))  # what is left may take longer
     assert (more.estimated_speedup, *more.gain) == pytest.approx((4, at_least, 4), rel=0.02)
-    assert free.action == "leave out the sleep at download() data.py:95, or shorten it, unless it sets the pace"
+    assert free.action == "remove or shorten the sleep at download() data.py:95, unless it limits the pace on purpose"
     gained = 100 / 6  # a batch has to be taken over
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
 

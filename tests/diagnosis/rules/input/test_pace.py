@@ -94,7 +94,7 @@ def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
 def test_what_a_batch_waits_for_is_no_pace(counted, thread, cause, line):
     first = found({"between": 80, "backward": 20}, *counted, thread=thread)
     assert (first.severity, first.cause) == ("critical", cause)
-    assert any(f"leave out the sleep at {line}, or shorten it" in fix.action for fix in first.fixes)
+    assert any(f"remove or shorten the sleep at {line}" in fix.action for fix in first.fixes)
     assert not any("cheaper" in fix.action for fix in first.fixes)
 
 
@@ -104,5 +104,5 @@ def test_a_worker_that_waits_to_try_again_is_named_with_its_wait():
     assert first.cause == "workers_saturated"
     assert first.headline.endswith("both workers are blocked, not computing (3 % CPU): each sleeps")
     assert [fix.action for fix in first.fixes][1:] == [
-        "leave out the sleep at fetch() data.py:7, or shorten it, unless it sets the pace"
+        "remove or shorten the sleep at fetch() data.py:7, unless it limits the pace on purpose"
     ]

@@ -122,7 +122,7 @@ def test_more_workers_than_cores_are_said_to_wait():
     first = pooled(WAITS, DOWNLOADS, 0.02)
     loader = next(fix for fix in first.fixes if "num_workers" in fix.action)
     assert "'spawn'" in loader.action
-    assert loader.action.endswith("; more than the 2 cores, as items wait instead of computing")
+    assert loader.action.endswith("; more than the 2 cores, because items wait more than they compute")
 
 
 @pytest.mark.parametrize(("main", "pool"), [(COMPUTES, BLURS), (WAITS, STANDS_BY)], ids=["computes", "idle pool"])

@@ -24,7 +24,7 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     finding = ranks(late, other)["straggler_rank"]
     assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
     assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == "rank 0 waits 40 % of the time for rank 1, 40.0 ms longer in forward"
+    assert finding.headline == "rank 0 waits 40 % of the time for rank 1, which is 40.0 ms longer in forward"
 
 
 OWN_WORK = frames(
@@ -158,7 +158,7 @@ def attached(*of_each, samples=100):
 def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     found = attached((0.2, 0.5, 0.0), (0.6, 0.95, 0.0), (0.2, 0.5, 0.0))
     finding = found["straggler_rank"]
-    assert finding.headline == "the others wait 45 % of the time for rank 1, longer in forward"
+    assert finding.headline == "the others wait 45 % of the time for rank 1, which is longer in forward"
     assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 11, None)
     assert "comm_bound" not in found
 
@@ -170,7 +170,7 @@ def test_without_markers_one_without_a_core_is_told_with_its_reason():
 
 def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
     finding = attached((0.2, 0.5, 0.0), (0.6, 0.98, 0.0))["straggler_rank"]  # the third was not measured
-    assert finding.headline == "rank 0 waits 48 % of the time for rank 1, longer in forward"
+    assert finding.headline == "rank 0 waits 48 % of the time for rank 1, which is longer in forward"
 
 
 @pytest.mark.parametrize(

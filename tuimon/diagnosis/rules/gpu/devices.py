@@ -17,7 +17,7 @@ from tuimon.records import GpuProcess, Process
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import plain
+from tuimon.text import plain, plural
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
 
 #: For GPUs on which nothing runs: a headline and an action.
@@ -96,7 +96,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
                 holders[process.role].append(each)
         for role, (who, action) in _HOLDERS.items():
             if number := len(holders[role]):
-                held_by = f"{number} {who}{'s' * (number > 1)}"
+                held_by = plural(number, who)
                 return verdict(
                     f"memory of GPU {row.latest.index} is held but not used by {held_by}",
                     action,
@@ -162,7 +162,7 @@ REPLAYS = Threshold(
 #: What a GPU says of its spare memory rows: words that follow its name, the advice, and the severity.
 _REMAPS: dict[str, tuple[str, str, Severity]] = {
     "failed": ("has no spare memory left for faulty rows", xids.REPLACE, "critical"),
-    "pending": ("takes faulty memory out of use at its next reset", xids.RESET_LATER, "warning"),
+    "pending": ("replaces faulty memory at its next reset", xids.RESET_LATER, "warning"),
 }
 
 
@@ -259,7 +259,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
         held = {_UNNAMED: 1.0}
     for cause, share in held.items():
         remedy, gravest = _CLOCKS[cause]
-        text = f"is held down {percent(share)} of the time: {cause}"
+        text = f"is throttled {percent(share)} of the time: {cause}"
         text += f" ({mhz:.0f} of {most_mhz} MHz)" if mhz and most_mhz else ""
         limit_w, default_w = latest.power_limit_w, latest.power_limit_default_w
         if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:
@@ -291,7 +291,7 @@ def _link(gpu: GpuRow) -> Iterator[Finding]:
     copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
     lost = min(1.0, copied / peak) * (1.0 - peak / most)
     yield _trouble(
-        f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, where card and slot can"
+        f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, although card and slot support"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
         "check the card's seat, its riser, and the slot's speed in the firmware's settings",
         "warning" if lost >= TRACE else "info",

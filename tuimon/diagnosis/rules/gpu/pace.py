@@ -51,7 +51,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         why, fixes = _fixes(evidence, idle)
     else:
         advice, hot, frees = allocator
-        why, figures = "torch's allocator waits for it to give memory back", {"device_frees_per_step": frees}
+        why, figures = "torch's allocator waits for it before freeing memory", {"device_frees_per_step": frees}
         fixes = [without_idling(evidence, advice, idle)]
     python = evidence.native_in(*MODEL).share("python")
     if python is not None and python >= LARGE and allocator is None:
@@ -174,14 +174,14 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
         total, then = gpu.latest.memory_total_bytes, (gpu.figures.memory_used_bytes or more) + more
         if total is not None and then > (1.0 - LARGE) * total:
             return None
-        memory = f"up to {size_text(then)} of its {size_text(total)} are then in use" if more and total else memory
+        memory = f"at most {size_text(then)} of its {size_text(total)} are then in use" if more and total else memory
     loader = evidence.data.loader
     size = loader.facts.batch_size if loader is not None else None
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
     sizes += " in each rank" if exchange is not None else ""
     action = (
-        f"{options(evidence).batch} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
-        f" step takes as long on this GPU, with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
+        f"{options(evidence).batch} {_TIMES}x as large{sizes}, and double it as long as steps get no slower:"
+        f" on this GPU, a step takes as long with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
     return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)
@@ -282,7 +282,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
 def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> Finding | None:
     """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither."""
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
-    larger = f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts"
+    larger = f"use fewer, larger kernels: {compiled}whole tensors instead of loops over their parts"
     if means.sm_ratio is None:  # before Hopper, GPUs do not count it
         part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
         clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
@@ -304,7 +304,7 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> Finding | None:
         return verdict(how, larger, most, cause="few_sms", evidence=figures)
     if means.dram_ratio is None or means.dram_ratio < MOST:
         return None
-    fused = f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer"
+    fused = f"fuse kernels, so that each tensor is read less often: {compiled}fused=True for the optimizer"
     halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
     how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
     return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
@@ -405,7 +405,7 @@ def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) ->
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
         fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, without the profiler no more"
     return verdict(
-        f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
+        f"GPU idle time unknown: at most {percent(events.high)} by CUDA events, at least {percent(counters.low)} by"
         " NVML's utilisation",
         fix,
         severity="info",

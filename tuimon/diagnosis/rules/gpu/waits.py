@@ -158,7 +158,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         best = best.without_upper_end
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
-        after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
+        after = f"waits for a busy GPU {percent(share)} of the time: the 100 % CPU there is only this wait"
     return verdict(
         f"{what} {after}",
         best,
@@ -214,7 +214,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     cards = ((row.latest.pcie_generation, row.latest.pcie_width) for row in evidence.gpu.rows)
     links = (f"{generation}.0 x{width}" if generation and width else None for generation, width in cards)
     return verdict(
-        f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
+        f"{idle_part(lost)} of each step is the batch's copy to the GPU, while CPU and GPU wait",
         *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
         share=lost.high,
         at=hot,
@@ -267,7 +267,7 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
     alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
     return (
         without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, HALF)),
-        without_cost(evidence, f"use {how} and non_blocking=True alone", alone),
+        without_cost(evidence, f"use {how} and non_blocking=True", alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
     )
 

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from tuimon.proc.numa import core_list
 from tuimon.session.gpus import GpuRow
+from tuimon.text import plural
 from tuimon.views.format import ABSENT, celsius, percent, plain, spread_text, watt
 from tuimon.views.scale import Axis, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
@@ -169,7 +170,7 @@ def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
     whole = [gpu for gpu in gpus if gpu.latest.parent_uuid is None]
     numbers = core_list({gpu.latest.index for gpu in whole}).replace("-", "–").replace(",", ", ")
     parts = len(gpus) - len(whole)
-    instances = f"{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
+    instances = plural(parts, "MIG instance") if parts else ""
     which = " and ".join(filter(None, (f"GPU {numbers}" if whole else "", instances)))
     known = [gpu.figures.util_ratio for gpu in whole if gpu.figures.util_ratio is not None]
     text = f"not used by this run: {which}" + (f" · busiest {percent(max(known))}" if known else "")

@@ -13,7 +13,7 @@ from textual.message import Message
 from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
-from tuimon.text import code_place
+from tuimon.text import code_place, plural
 from tuimon.views.format import ABSENT, ms, percent, plain, size
 from tuimon.views.report.report import compared_ranks
 from tuimon.views.scale import Axis, mean, on_axis, spread
@@ -340,7 +340,7 @@ class RanksPane(MovingPane[RanksState]):
         top = scrolled(0, max(self._rows.index - before, 0), number, height - 2)
         title = line((f"{number} trainings side by side", "text bold"), (": none waits for another", "text"))
         if before:
-            title = line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
+            title = line((f"{plural(number, 'other training')} of this run", "text bold"))
         shown = state.trainings[top : top + height - 2]
         return [title, head_line(columns), *self._table_rows(columns, shown, before + top)]
 

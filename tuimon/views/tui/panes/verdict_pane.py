@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from tuimon.records import Exit
-from tuimon.text import at, code_place, function_text
+from tuimon.text import at, code_place, function_text, plural
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
 from tuimon.views.format import plain
 from tuimon.views.tui.drawing.canvas import Pane
@@ -179,7 +179,7 @@ def _of_findings(verdict: Verdict, width: int, *, wraps: bool) -> _Paragraph:
     probably = "probably " if verdict.measuring_s is not None else ""
     if is_minor(first):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
-        count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
+        count = plural(len(findings), "minor finding")
         text = only_minor(first)
         severity: Severity = "benign" if text == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
@@ -229,8 +229,8 @@ def _others(first: Finding, others: int, *, short: bool) -> Line:
     fixes = len(first.fixes[1:])
     if short:
         return line(("v", "key"), (f" +{fixes + others}", "dim")) if fixes + others else line(("v", "key"))
-    parts = [f"{fixes} more fix{'es' * (fixes > 1)}"] if fixes else []
-    parts += [f"{others} more finding{'s' * (others > 1)}"] if others > 0 else []
+    parts = [plural(fixes, "more fix")] if fixes else []
+    parts += [plural(others, "more finding")] if others > 0 else []
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
