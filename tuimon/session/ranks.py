@@ -32,6 +32,7 @@ from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.steps import StepStats, StepStretch
 from tuimon.session.tables import once
 from tuimon.session.threads import MainThread
+from tuimon.threshold import REPORTED
 
 #: Activities in which a thread sleeps, without waits for ranks. Files and the network may keep it busy: saving is
 #: mostly work.
@@ -212,6 +213,11 @@ class RankRow(Struct, frozen=True):
     def late_ratio(self) -> float | None:
         """~ Share of the step by which its own work is longer than the others'; None if it is not compared."""
         return sum(self.excess.values()) if self.excess else None
+
+    @property
+    def is_late(self) -> bool:
+        """True if that share is as large as a verdict reports."""
+        return (self.late_ratio or 0.0) >= REPORTED
 
     @property
     def wait_ms(self) -> float | None:

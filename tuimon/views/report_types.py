@@ -21,6 +21,7 @@ from tuimon.session.progress import Progress
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.state import TimePart, Unseen
 from tuimon.session.steps import StepSummary
+from tuimon.threshold import REPORTED
 
 Filled = TypeVar("Filled", bound=Struct)
 
@@ -339,6 +340,11 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     def is_well(self) -> bool:
         """True if its state needs no attention."""
         return self.state is None or self.state in WELL
+
+    @property
+    def is_late(self) -> bool:
+        """True if others wait for it for as large a share of its step as a verdict reports."""
+        return (self.late_ratio or 0.0) >= REPORTED
 
     @property
     def phase_shares(self) -> dict[str, float]:

@@ -21,6 +21,9 @@ from tuimon.sources.log.source import read_log
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Report
+from tuimon.views.scale import Axis
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.panes.ranks_pane import RanksPane, RanksState
 
 JOB = Job(nodes=36, ranks=2, seconds=10.0, workers=0, gpus=False, late=70)
 
@@ -65,6 +68,22 @@ def test_a_rank_that_comes_before_the_others_is_not_late(capsys: pytest.CaptureF
     assert early.late_ms < 0
     page = page_of(log, capsys=capsys)
     assert "late by" in page and '<td class="n">0 ms</td>' in page and '<td class="n">-' not in page
+
+
+@pytest.mark.parametrize(("longer_ms", "is_late"), [(7, False), (15, True)])
+def test_report_and_pane_call_the_same_rank_late(longer_ms: int, is_late: bool) -> None:
+    """Both say so from the share of the step on that a verdict reports."""
+    session = session_of(header(cpu_count=8))
+    for number, data_ms in enumerate((1, 1 + longer_ms)):
+        phases = {"data": data_ms, "forward": 39, "backward": 60 - data_ms}
+        facts = process(100 + number, rank=number, world_size=2)
+        extend(session, facts, loop(30, phases, pid=100 + number), thread(30, 0.9, 0.0, pid=100 + number))
+    report = report_of(session, [])
+    assert [rank.is_late for rank in report.ranks] == [False, is_late]
+    assert (", late by" in text_report(report)) is is_late
+    state = RanksState(tuple(rank_rows(session.over("recent"))), 100, False, Axis(0.0, 1.0, 30), ended=False)
+    shown = text_of(RanksPane().draw(state, 100, 10)[0])
+    assert shown.startswith("Rank 1 may be late: " if is_late else "Nobody is late: ")
 
 
 # -- trainings side by side in a report: it is of one, and says what was found in each

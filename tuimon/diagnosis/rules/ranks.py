@@ -180,7 +180,7 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
 
 #: Most ranks that the headline names.
 _NAMED = 4
-_LONGER, _LATE_IN = "which is {by}longer in {phase}", "rank {rank} is {by}late in {place}: "
+_LONGER, _LATE_IN = "which is {late}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Reasons why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
     "stopped": (
@@ -223,11 +223,12 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         return in_turn  # it waits itself for a rank that is not measured
     row, own = late.row, evidence.of_rank(late.row.pid) if late.why != "gpu" else None
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
-    longer_ms = row.ms(late.longer)
+    late_ms = row.late_ms  # as panes and reports show it
     active = [gpus[each.pid].sm_ratio or 0.0 if each.pid in gpus else 0.0 for each in (row, *late.others)]
     facts = {
         "rank": row.rank,
-        "by": f"{ms_text(longer_ms)} " if longer_ms is not None else "",
+        "by": f"{ms_text(late_ms)} " if late_ms is not None else "",
+        "late": f"{ms_text(late_ms)} late, " if late_ms is not None else "",
         "phase": late.phase,
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
         "stopped": percent(row.main.stopped_ratio),
@@ -255,7 +256,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **({"host": row.host} if late.is_elsewhere else {}),
             "waited_ms": row.ms(late.share),
             "phase": late.phase,
-            "longer_ms": longer_ms,
+            "longer_ms": row.ms(late.longer),
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
             **_collectives(evidence),
         },

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from tuimon.diagnosis.finding import CodePlace, FindingJson
 from tuimon.session.phase_table import RangeRow
 from tuimon.text import full_place
-from tuimon.threshold import SMALL
 from tuimon.views.finding_text import (
     NO_FINDING,
     evidence_rows,
@@ -132,7 +131,7 @@ def _ranks(report: Report) -> list[list[str]]:
     if summary is None:
         title = "Ranks" if any(rank.rank is not None for rank in ranks) else "Training processes"
         return [[title, *(text for rank in ranks for text in _rank(rank))]]
-    news = [rank for rank in ranks if not rank.is_well or _late_ms(rank)]
+    news = [rank for rank in ranks if not rank.is_well or rank.is_late]
     worst = sorted(news, key=lambda rank: rank.trouble)[:LISTED]
     lines = ["Ranks; those in trouble, or holding the others up, come first" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
@@ -167,17 +166,11 @@ def _rank(rank: Rank) -> list[str]:
     state = "" if rank.is_well else f", {rank.state}"
     state += ", an earlier start" if rank.state == "restarted" else ""
     state += f", restarted {'once' if rank.restarts == 1 else f'{rank.restarts} times'}" if rank.restarts else ""
-    steps, late = rank.steps, _late_ms(rank)
-    facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}" + (f", late by {ms(late)}" if late else "")
+    steps, late = rank.steps, f", late by {ms(rank.late_ms)}" if rank.is_late else ""
+    facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}{late}"
     if rank.phases and not steps.total:
         facts = "inferred from stacks:"  # its steps are not counted
     return _wrap(f"  {name}{where}{state}: {facts}  {shares_text(rank.phases)}")
-
-
-def _late_ms(rank: Rank) -> float:
-    """The time by which a rank's own work exceeds the others', in ms; 0 if the difference is small."""
-    late_ms = rank.late_ms or 0.0
-    return late_ms if late_ms > SMALL * (rank.steps.median_ms or 0.0) else 0.0
 
 
 def _ranges(ranges: list[RangeRow]) -> list[str]:

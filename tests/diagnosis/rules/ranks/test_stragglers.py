@@ -24,7 +24,7 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     finding = ranks(late, other)["straggler_rank"]
     assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
     assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == "rank 0 waits 40 % of the time for rank 1, which is 40.0 ms longer in forward"
+    assert finding.headline == "rank 0 waits 40 % of the time for rank 1, which is 40.0 ms late, longer in forward"
 
 
 OWN_WORK = frames(
@@ -100,7 +100,7 @@ def test_a_longer_backward_follows_a_longer_forward():
     even = {"forward": 10, "backward": 86, "optimizer": 4}  # 25 ms of backward are its own
     late = {"forward": 24, "backward": 72, "optimizer": 4}
     finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
-    assert finding.headline.endswith("14.0 ms longer in forward")
+    assert finding.headline.endswith("48.0 ms late, longer in forward")
     assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 11)
 
 

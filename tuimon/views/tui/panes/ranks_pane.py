@@ -14,6 +14,7 @@ from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
 from tuimon.text import code_place, plural
+from tuimon.threshold import REPORTED
 from tuimon.views.format import ABSENT, ms, percent, plain, size
 from tuimon.views.report.report import compared_ranks
 from tuimon.views.scale import Axis, mean, on_axis, spread
@@ -61,8 +62,8 @@ _TRAININGS_PART = 3
 _LEAST_TRAININGS = 3
 #: Own work is drawn solid, waiting in collectives hatched.
 OWN, WAIT = "█", "░"
-#: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
-LATE, VERY_LATE = 0.1, 0.3
+#: Share of the step from which a late rank counts as very late.
+_VERY_LATE = 0.3
 _RANK, _LATE, _WAIT, _STATE = 5, 10, 7, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
 #: Cells of a training's command, and of the line that its first rank is at.
@@ -108,7 +109,7 @@ def rank_columns(
 
     def waits(row: RankRow) -> tuple[str, str]:
         text = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
-        return text, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
+        return text, "text" if (row.wait_ratio or 0.0) >= REPORTED else "dim"
 
     parts = f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step"
     return columns_of(
@@ -180,8 +181,8 @@ def ranks_lines(rows: Sequence[RankRow], width: int, focus: int | None) -> list[
 
 
 def _loud(row: RankRow, calm: str) -> str:
-    late = row.late_ratio or 0.0
-    return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
+    very_late = (row.late_ratio or 0.0) >= _VERY_LATE
+    return "critical bold" if very_late else "warning bold" if row.is_late else calm
 
 
 def state_span(row: RankRow) -> Span:
@@ -391,7 +392,7 @@ def _summary(state: RanksState, width: int) -> list[Line]:
     late = max(state.rows, key=lambda row: row.late_ratio if row.late_ratio is not None else -1.0)
     if late.late_ratio is None:
         return [line(("No rank has made a step yet.", "dim"))]
-    if late.late_ratio < LATE:
+    if not late.is_late:
         calm = line(("Nobody is late", "benign bold"), (": the ranks' own work takes about the same time.", "text"))
         return [calm, legend]
     return [line((f"Rank {late.rank} may be late: its own work takes longer than the others'.", "warning")), legend]
