@@ -16,6 +16,7 @@ from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.diagnosis.judging import diagnose
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import Gpu, Steps
+from tuimon.views.finding_text import evidence_rows
 from tuimon.views.report.report import compared_ranks, report_of
 from tuimon.views.scale import Axis
 from tuimon.views.tui.panes.ranks_pane import strips
@@ -210,10 +211,34 @@ def test_a_long_exchange_shows_against_forward():
     assert found.share_of_step <= run("long exchange")[0].exchanging(0)
 
 
+def test_the_traffic_between_gpus_shows_whether_they_exchange_or_wait():
+    rates = {"nvlink_rx_bytes_per_s": 12e9, "nvlink_tx_bytes_per_s": 11e9}
+    moved = [structs.replace(each, **rates) if isinstance(each, Gpu) else each for each in records("long exchange")[1]]
+    finding = next(each for each in diagnose(session_of(*moved)) if each.rule == "comm_bound")
+    assert finding.evidence["nvlink_bytes_per_s"] == pytest.approx(12e9)
+    assert ("NVLink", "11.2 GiB/s") in evidence_rows(finding.evidence)
+    assert "nvlink_bytes_per_s" not in findings("long exchange")["comm_bound"].evidence
+
+
 def test_a_busy_gpu_says_how_long_it_may_wait_for_the_others():
     ranks, found = run("two losses")[0], findings("two losses")["compute_bound"]
     assert "up to 44 % of that is waiting for the other ranks" in found.headline
     assert ranks.exchanging(0) <= found.evidence["exchange_at_most_share"] == pytest.approx(0.44, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("counted", "cause", "says"),
+    [
+        ({"sm_ratio": 0.02, "dram_ratio": 0.1}, "few_sms", "but with 2 % of its SMs: its kernels are too small"),
+        ({"sm_ratio": 0.15, "dram_ratio": 0.1}, None, "is waiting for the other ranks"),  # as in kernels of NCCL
+        ({"sm_ratio": 0.8, "dram_ratio": 0.92}, "memory_traffic", "bound by its memory: 92 %"),
+        ({"sm_ratio": None, "power_w": 180.0, "power_limit_w": 700.0}, None, "is waiting for the other ranks"),
+    ],
+)
+def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes(counted, cause, says):
+    found = [structs.replace(each, **counted) if isinstance(each, Gpu) else each for each in records("two losses")[1]]
+    finding = next(each for each in diagnose(session_of(*found)) if each.rule == "compute_bound")
+    assert (finding.cause, says in finding.headline) == (cause, True)
 
 
 @pytest.mark.parametrize("kind", LOOPS)

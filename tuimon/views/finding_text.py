@@ -204,6 +204,7 @@ _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 _SHORT = {
     "gpu": "GPU",
+    "nvlink": "NVLink",
     "nvml": "NVML",
     "sm": "SM",
     "cpu": "CPU",

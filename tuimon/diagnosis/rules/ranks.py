@@ -122,7 +122,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             fix = Fix(even_work(evidence)) if exchange.is_uneven else fix
             fix = fix.by_up_to(gain.high if gain is not None else None)
         waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
-        figures = {**exchange.figures, **waits}
+        means = [row.means for row in evidence.gpu.rows if row.means is not None]
+        links = [rate for each in means for rate in (each.nvlink_rx_bytes_per_s, each.nvlink_tx_bytes_per_s)]
+        nvlink = {"nvlink_bytes_per_s": max(known)} if (known := [rate for rate in links if rate is not None]) else {}
+        figures = {**exchange.figures, **waits, **nvlink}  # a rank that waits for a late one moves little
     collectives = _collectives(evidence)
     debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, the gain of a change is unknown
     return verdict(

@@ -258,17 +258,18 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
 def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     """How well a busy GPU is used, and the cause if it could achieve more; ``most``: its main work, in words."""
-    evidence = unclaimed.evidence
-    if evidence.world_size > 1:  # it may only be waiting for the others
-        exchange = evidence.exchange
+    evidence, is_alone = unclaimed.evidence, unclaimed.evidence.world_size < 2
+    exchange = evidence.exchange
+    computing = 1.0 if is_alone else 1.0 - exchange.share.high if exchange is not None else 0.0
+    if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0], computing)) is not None:
+        return use
+    if not is_alone:  # it may only be waiting for the others
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         return verdict(
             f"{most}; {waits} of that is waiting for the other ranks",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
             evidence=exchange.figures if exchange is not None else {},
         )
-    if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0])) is not None:
-        return use
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
         return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
@@ -279,14 +280,18 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     return verdict(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
 
 
-def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> Finding | None:
-    """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither."""
+def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) -> Finding | None:
+    """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither.
+
+    ``computing``: the least share of the time in which it does not wait for other ranks: kernels of NCCL, which wait,
+    keep few SMs busy.
+    """
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = f"use fewer, larger kernels: {compiled}whole tensors instead of loops over their parts"
     if means.sm_ratio is None:  # before Hopper, GPUs do not count it
         part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
         clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
-        if part >= LITTLE_POWER or clock < NEARLY_ALL:
+        if part >= LITTLE_POWER or clock < NEARLY_ALL or computing < 1.0:
             return None
         return verdict(
             f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it",
@@ -297,7 +302,7 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> Finding | None:
             power_limit_w=gpu.power_limit_w,
         )
     figures = {"sm_ratio": means.sm_ratio, "dram_ratio": means.dram_ratio}
-    if means.sm_ratio < LARGE:
+    if means.sm_ratio < LARGE * computing:
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         most = batch.by_up_to(batch.gain and batch.gain.high) if batch is not None else None
