@@ -117,18 +117,18 @@ def test_a_polite_process_ends_at_the_first_signal(tmp_path):
         "except KeyboardInterrupt:\n print('saved', flush=True); raise SystemExit(4)",
     )
     until(lambda: "ready" in (tmp_path / "out").read_text())
-    assert launched.end_step(0.0) == signal.SIGINT
+    assert launched.continue_end(0.0) == signal.SIGINT
     assert until(launched.poll) == ExitStatus(4, None)
-    assert launched.end_step(100.0) is None
+    assert launched.continue_end(100.0) is None
     assert "saved" in (tmp_path / "out").read_text()
 
 
 def test_a_stubborn_group_is_killed_whole(stubborn, tmp_path):
     pids = [int(line.split()[1]) for line in (tmp_path / "out").read_text().splitlines()]
-    assert stubborn.end_step(0.0) == signal.SIGINT
-    assert stubborn.end_step(5.0) == signal.SIGTERM
+    assert stubborn.continue_end(0.0) == signal.SIGINT
+    assert stubborn.continue_end(5.0) == signal.SIGTERM
     assert all(alive(pid) for pid in pids)
-    assert stubborn.end_step(10.0) == signal.SIGKILL
+    assert stubborn.continue_end(10.0) == signal.SIGKILL
     assert until(stubborn.poll) == ExitStatus(137, "SIGKILL")
     until(lambda: not any(alive(pid) for pid in pids))
 
@@ -137,5 +137,5 @@ def test_a_stopped_process_still_hears_the_end(tmp_path):
     launched = launch(tmp_path, "import time; print('ready', flush=True); time.sleep(600)")
     until(lambda: "ready" in (tmp_path / "out").read_text())
     os.kill(launched.pid, signal.SIGSTOP)
-    launched.end_step(0.0)
+    launched.continue_end(0.0)
     assert until(launched.poll) == ExitStatus(130, "SIGINT")

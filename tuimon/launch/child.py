@@ -185,7 +185,7 @@ class Launched:
             return False
         return True
 
-    def end_step(self, now_s: float) -> signal.Signals | None:
+    def continue_end(self, now_s: float) -> signal.Signals | None:
         """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns the signal sent now, if any."""
         if not self.is_alive():
             return None

@@ -182,7 +182,7 @@ class Monitor:
             self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s: nothing was sampled meanwhile")
         changed = self._drain(now_s + TICK_S)
         if self._ending and self.launched is not None:
-            changed = self.launched.end_step(now_s) is not None or changed
+            changed = self.launched.continue_end(now_s) is not None or changed
         changed = self._check_end(now_s) or changed
         if self.output is not None and self.launched is not None:  # after an attach it is not ours to cut
             self.output.trim()

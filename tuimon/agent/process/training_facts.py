@@ -34,7 +34,7 @@ _NAME_CHARACTERS = 64
 _known = ByObject()
 
 
-def held() -> List[Set[int]]:
+def trained_parameters() -> List[Set[int]]:
     """For each optimizer the ids of the parameters that it trains; nothing if there may be more optimizers."""
     live = [reference() for reference, _ in list(_known.values())]
     with unobserved():
@@ -292,7 +292,7 @@ def count_gradients(outputs: Any) -> None:
 
     An optimizer whose parameters are not in this graph may hold copies of those that are.
     """
-    trained = held()
+    trained = trained_parameters()
     if _gradients or not trained:
         return
     _gradients["unused_gradients"] = None
