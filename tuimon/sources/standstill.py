@@ -92,7 +92,7 @@ class Usage(Struct, frozen=True, gc=False):
     io: procfs.ProcessIo | None
 
 
-class Reading(Struct, frozen=True, gc=False):
+class StandstillReading(Struct, frozen=True, gc=False):
     """One reading during a standstill: what the suspects are blocked on, and the usage of them and their children."""
 
     blocked: Mapping[int, BlockedThread]
@@ -100,7 +100,7 @@ class Reading(Struct, frozen=True, gc=False):
     children: Mapping[int, Usage]
 
 
-def take_reading(suspects: Iterable[StandingProcess], run_pids: Iterable[int], now_s: float) -> Reading:
+def take_reading(suspects: Iterable[StandingProcess], run_pids: Iterable[int], now_s: float) -> StandstillReading:
     """Take one reading; ``run_pids``: all processes of the run."""
     tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
     for pid, tid in tids.items():
@@ -112,7 +112,7 @@ def take_reading(suspects: Iterable[StandingProcess], run_pids: Iterable[int], n
     while more := {pid for pid, stat in stats.items() if stat.ppid in below} - below:
         below |= more
     children = {pid: Usage(now_s, stats[pid].cpu_s, procfs.read_io(pid)) for pid in below - tids.keys()}
-    return Reading(blocked, {pid: Usage(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
+    return StandstillReading(blocked, {pid: Usage(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
 
 
 def bytes_per_s(before: Usage | None, after: Usage | None) -> float | None:
@@ -127,7 +127,7 @@ def bytes_per_s(before: Usage | None, after: Usage | None) -> float | None:
     return max(0.0, moved / (after.t - before.t))
 
 
-def moving(before: Reading, after: Reading) -> list[int]:
+def moving(before: StandstillReading, after: StandstillReading) -> list[int]:
     """The processes that moved between two readings: they read, wrote or received, or are children that worked."""
     found = [pid for pid, now in after.suspects.items() if _has_worked(before.suspects.get(pid), now)]
     for pid, now in after.blocked.items():
@@ -145,7 +145,9 @@ def _has_worked(before: Usage | None, after: Usage) -> bool:
     return has_computed or (bytes_per_s(before, after) or 0.0) >= MOVING_BYTES_PER_S
 
 
-def idle_peers(pid: int, before: Reading, after: Reading, run_pids: Collection[int]) -> list[int] | None:
+def idle_peers(
+    pid: int, before: StandstillReading, after: StandstillReading, run_pids: Collection[int]
+) -> list[int] | None:
     """The run's processes at the other end of what a suspect is blocked on, if all wait: ``StandingProcess.peers``."""
     now = after.blocked.get(pid)
     if now is None or before.blocked.get(pid) != now:
@@ -204,7 +206,7 @@ _AGAIN_S = 5.0
 class _Watch:
     """One standstill."""
 
-    def __init__(self, suspicion: Suspicion, waiting: Reading, now_s: float) -> None:
+    def __init__(self, suspicion: Suspicion, waiting: StandstillReading, now_s: float) -> None:
         self.suspicion = suspicion
         self.waiting = waiting
         self.due_s = now_s + _BEFORE_S
@@ -250,7 +252,7 @@ class StandstillSource(Source):
             watch.recorders.request()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, before, after)
 
-    def _taken(self, suspicion: Suspicion, before: Reading, after: Reading) -> Standstill:
+    def _taken(self, suspicion: Suspicion, before: StandstillReading, after: StandstillReading) -> Standstill:
         live = [
             (each, ticks) for each in suspicion.processes if (ticks := self._table.start_ticks(each.pid)) is not None
         ]

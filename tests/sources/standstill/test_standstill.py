@@ -26,7 +26,7 @@ from tuimon.sources.standstill import (
     GROUPS,
     THREADS,
     BlockedThread,
-    Reading,
+    StandstillReading,
     StandstillSource,
     Usage,
     bytes_per_s,
@@ -276,7 +276,7 @@ def test_a_process_that_waits_for_a_file(tmp_path):
 
 
 def waiting(wake_ups=5, link="socket:[1]", t=0.0, cpu_s=0.0, io=0):
-    return Reading({7: BlockedThread(link, wake_ups)}, {}, {8: Usage(t, cpu_s, procfs.ProcessIo(io, 0, 0))})
+    return StandstillReading({7: BlockedThread(link, wake_ups)}, {}, {8: Usage(t, cpu_s, procfs.ProcessIo(io, 0, 0))})
 
 
 def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
@@ -287,7 +287,7 @@ def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
     assert moving(waiting(), waiting(t=2.0, cpu_s=1.0)) == [8]
     assert moving(waiting(), waiting(t=2.0, io=1 << 20)) == [8]
     assert moving(waiting(), waiting(t=2.0, cpu_s=0.1, io=1000)) == []
-    assert moving(Reading({}, {}, {}), waiting(t=2.0, cpu_s=9.0)) == []
+    assert moving(StandstillReading({}, {}, {}), waiting(t=2.0, cpu_s=9.0)) == []
 
 
 READ_STACKS = "import os, subprocess, sys\nr, w = os.pipe()\n"
