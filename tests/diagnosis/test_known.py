@@ -138,6 +138,14 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("order = x.sort(dim=-1)[1]",), ("rank = np.argsort(scores)",), ("for a in sorted(found):",)],
         [("best = x.topk(16)",), ("self.sorted = True",), ("best = sorted(score(x) for x in found)",)],
     ),
+    "random numbers in float64": (
+        [("noise = np.random.normal(0.0, 1.0, size=x.shape)",), ("return numpy.random.rand(64, 64)",)],
+        [("rows = np.random.randint(9, size=4)",), ("noise = rng.standard_normal(9, dtype=np.float32)",)],
+    ),
+    "decompositions of matrices": (
+        [("u, s, v = torch.linalg.svd(matrix)",), ("w = np.linalg.inv(cov) @ mean",), ("chol = k.cholesky()",)],
+        [("self.inverted = invert(x)",), ("x = torch.linalg.solve(a, b)",)],
+    ),
     "shifts of whole lists": (
         [("self.items.pop(0)",), ("queue.insert(0, item)",), ("del self.items[0]",)],
         [("self.items.pop()",), ("table.insert(10, x)",), ("del self.items[-1]",)],

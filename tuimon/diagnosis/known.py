@@ -127,6 +127,10 @@ BELOW: Table = {
         r"n[\d.]+/random\.py ",
         "draw whole arrays; sample() is slow on a deque: keep a list",
     ),
+    "random numbers in float64": (
+        r"^ .*\b(?:np|numpy)\.random\.(?:normal|rand|randn|random|standard_normal|uniform)\(",
+        "draw float32: torch.randn(), or standard_normal(dtype=np.float32) of np.random.default_rng()",
+    ),
     "conversions to arrays or tensors": (
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
@@ -183,6 +187,11 @@ BELOW: Table = {
     "resampling or analysing signals": (
         r"-packages/(?:librosa|torchaudio/(?:transforms|functional|compliance)|resampy|soxr|scipy/signal)/",
         "keep the files at the rate that is used, or their features; make a transform once, not its kernel each time",
+    ),
+    "decompositions of matrices": (
+        r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\(",
+        "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
+        " an inverse",
     ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
     "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),

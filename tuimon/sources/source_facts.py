@@ -98,7 +98,7 @@ class FileFacts:
     def in_loop(self, line: int) -> bool:
         """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension.
 
-        A loop that calls what it runs over, ``for layer in self.layers: x = layer(x)``, does not count.
+        One over layers, ``for layer in self.layers: x = layer(x)``, does not count.
         """
         function = self._around(line)
         begin = function.body.first if function is not None else 0
@@ -133,20 +133,12 @@ class FileFacts:
 
     def _note(self, node: ast.AST) -> None:
         match node:
-            case ast.For(target=target) | ast.AsyncFor(target=target):
+            case ast.For() | ast.AsyncFor() | ast.While():
                 self._loops.append(node)
-                if _calls_each(node, [target]):
+                if not isinstance(node, ast.While) and _runs_layers(node):
                     self._over_layers.add(node)
-            case ast.While():
-                self._loops.append(node)
-            case (
-                ast.ListComp(generators=of)
-                | ast.SetComp(generators=of)
-                | ast.DictComp(generators=of)
-                | (ast.GeneratorExp(generators=of))
-            ):
-                if not _calls_each(node, [each.target for each in of]):
-                    self._comprehensions.append(_block(node))
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._comprehensions.append(_block(node))
             case ast.With() | ast.AsyncWith():
                 block, last = _block(node), max(item.context_expr.end_lineno or 0 for item in node.items)
                 no_grad = any(turns_off_gradients(item.context_expr) for item in node.items)
@@ -226,12 +218,22 @@ def _block(node: ast.stmt | ast.expr) -> Block:
     return Block(node.lineno, node.end_lineno or node.lineno)
 
 
-def _calls_each(loop: ast.AST, targets: Sequence[ast.expr]) -> bool:
-    """True if a loop calls its variable, or what is at that position of something: its layers, one after the other."""
-    names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-    called = (node.func for node in ast.walk(loop) if isinstance(node, ast.Call))
-    chosen = (func.slice if isinstance(func, ast.Subscript) else func for func in called)
-    return any(isinstance(each, ast.Name) and each.id in names for each in chosen)
+def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
+    """True if a loop calls its variable, or what is at that position of something, on what the turn before has made:
+    ``x = layer(x)``.
+    """
+    names = _names([loop.target])
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and (made := _names(node.targets) - names):
+            for call in (each for each in ast.walk(node.value) if isinstance(each, ast.Call)):
+                called = call.func.slice if isinstance(call.func, ast.Subscript) else call.func
+                if _names([called]) & names and _names(call.args) & made:
+                    return True
+    return False
+
+
+def _names(nodes: Sequence[ast.AST]) -> set[str]:
+    return {node.id for each in nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
 
 
 def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:

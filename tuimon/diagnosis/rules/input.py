@@ -422,7 +422,8 @@ CAUSES = (
         ": another process makes it{at}",
         (_cheaper(", or make the data in more processes"),),
         takes=lambda cell: cell.via[:1] == ("process",),
-        at=lambda f: f.evidence.data.senders.making.hottest(),
+        # a manager's process runs no code of the user's
+        at=lambda f: f.evidence.data.senders.making.hottest() or f.own,
         model=_after_the_fetch,
     ),
     _of_workers(

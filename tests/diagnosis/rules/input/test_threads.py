@@ -24,6 +24,10 @@ LOOP = frames(
     ("make.py", 5, "serve", "request = channel.recv()", True),
     ("make.py", 7, "make", "x = x * noise", True),  # 45
     ("train.py", 9, "main", "x, y = make()", True),
+    ("cells.py", 45, "read", "cell = self.cache[i]", True),
+    ("<string>", 2, "__getitem__"),
+    (f"{PYTHON}/multiprocessing/managers.py", 837, "_callmethod"),
+    (f"{PYTHON}/multiprocessing/managers.py", 210, "serve_client"),  # 50
     first=30,
 )
 BATCH, MODEL, BACKWARD, READ = [30, 31, 32], [33, 34], [35, 36], [37]
@@ -66,6 +70,13 @@ def test_what_the_users_processes_make_is_named_there(awaited):
     assert finding.where[0].function == "make"
     assert "make make() make.py:7 cheaper" in finding.action
     assert "make the data in more processes" in finding.action
+
+
+def test_of_a_managers_process_the_line_that_calls_it_is_named():
+    serving = workers(1, 0.6, ([50], 100), role="child")
+    finding = found(([46, 47, 48, 49, 41, 42], 60), reads=False, beside=serving)
+    assert "another process makes it, above all in calls of a manager's process" in finding.headline
+    assert "make read() cells.py:45 cheaper (keep a dict in each worker" in finding.action
 
 
 def test_what_the_training_process_makes_is_no_other_processes():
