@@ -19,10 +19,15 @@ from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import fix_text, gain_text, rule_title
 
-PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md", "docs/internals/accuracy.md")
 _END = "<!-- end -->"
 _BLOCK = re.compile(
     rf"^(?P<order><!-- (?P<what>verdict|cases|accuracy) (?P<words>[^>]+?) -->)\n.*?^{_END}$", re.DOTALL | re.MULTILINE
+)
+#: The pages with such comments.
+PAGES = tuple(
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if _BLOCK.search(page.read_text(encoding="utf-8"))
 )
 
 

@@ -59,8 +59,8 @@ def frame_test(*kinds: str | tuple[str, str]) -> FrameTest:
     return is_one
 
 
-#: The files of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``. Logs written before 0.2 name
-#: their folder ``target``.
+#: The files of our hooks in the training: ``/…/site-packages/tuimon/agent/install.py``. Early logs name their folder
+#: ``target``.
 AGENT_FILE = "tuimon/(?:agent|target)/"
 is_agent_file = frame_test(AGENT_FILE)
 #: A file by torch.compile: its name is the hash of its text, its folder's that hash's beginning, wherever the cache is.

@@ -101,7 +101,8 @@ def monitored(monkeypatch, shared_memory):
 
     def read():
         # what the API writes; others of this process, as the garbage collector, may write at any time
-        markers = [m for m in reader.read() if m.kind in layout.RANGES or m.kind in (layout.MARK, layout.STEP)]
+        kinds = layout.RANGE_PUSH, layout.RANGE_POP, layout.MARK, layout.STEP
+        markers = [m for m in reader.read() if m.kind in kinds]
         return [(m.kind, reader.name(m.value).split(layout.PLACE_SEPARATOR)) for m in markers]
 
     read.reader = reader

@@ -12,7 +12,7 @@ SPANS = (("data", 30, 30, 0), ("forward", 20, 0, 0), ("backward", 40, 0, 40), ("
 
 
 def gpu_time(t, spans=SPANS, turns=4, leads=(), **more):
-    """A window of ``turns`` like turns; spans in ms: (phase, span, idle, paced)."""
+    """A window of ``turns`` like turns; spans in ms: (phase, span, idle, maybe idle)."""
     phases = [GpuPhase(name, *(turns * ms * MS for ms in times)) for name, *times in spans]
     facts = {"pid": 100, "window_s": 1.0, "device": 0, "lead_error_us": 8.0}
     return GpuTime(

@@ -188,8 +188,9 @@ def of_loop(evidence: Evidence) -> Cells:
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
-    """Share of a step in which the GPU idles during the cells of ``takes``: their cost, unless other cells explain the
-    idle time.
+    """Share of a step in which the GPU idles during the cells of ``takes``.
+
+    It is their cost, but at most the GPU's idle time, and at least the idle time that other cells cannot explain.
     """
     gpu, step = evidence.gpu.steps, of_step(evidence)
     taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))

@@ -116,8 +116,9 @@ class Session(Tables):
 class SessionView:
     """A Session at one moment, over one span: steps, samples and counters are all of that span.
 
-    Immutable: queries are answered when they are first asked, and once the session has merged another record they raise
-    RuntimeError. Over the whole run, its winding down is left out: its last workers count as they were before.
+    Immutable: queries are answered when they are first asked. Once the session has merged another record, a query that
+    needs the session raises RuntimeError. Over the whole run, its winding down is left out: its last workers count as
+    they were before.
     """
 
     def __init__(self, session: Session, span: SpanName) -> None:

@@ -262,7 +262,21 @@ _SHARED, _SHARED_OF_RUN = 64, 128
 
 
 class StepStats:
-    """The steps of one process."""
+    """The steps of one process.
+
+    Parts of its time, by method:
+
+    ==========================  ===========  ==================================================
+    method                      has warm-up  has the time after the last step
+    ==========================  ===========  ==================================================
+    ``over``                    no           evaluations; else over the last seconds alone
+    ``spans``, ``steady_span``  no           no
+    ``stretches``, ``in_loop``  yes          no
+    ``since_start``             yes          yes
+    ``since_step``              no           nothing else
+    ``windows``                 yes          yes; the time before the first step as well
+    ==========================  ===========  ==================================================
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -506,7 +520,7 @@ class StepStats:
 
 
 def _parts(record: Steps) -> Iterator[Steps]:
-    """A window's record; of a window whose step is known late two: the time until that step's end, and the time after.
+    """The record of a window; two if its step is known late: the time until that step ended, and the time after.
 
     The last step of a loop without a DataLoader is only known to have ended when the process has.
     """
@@ -514,11 +528,19 @@ def _parts(record: Steps) -> Iterator[Steps]:
         yield record
         return
     until_s = max(0.0, record.window_s - max(0.0, record.t - record.last_step_s))
-    collected = {"gc_ns": record.gc_ns and 0, "gc_count": 0, "gc_longest_ns": 0, "outside_s": None}
-    yield replace(record, t=record.last_step_s, window_s=until_s, **({} if until_s else collected))
+    without_gc = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0, outside_s=None)
+    before, after = (record, without_gc) if until_s else (without_gc, record)
+    yield replace(before, t=record.last_step_s, window_s=until_s)
     yield replace(
-        record,
-        **{"window_s": record.window_s - until_s, "count": 0, "slowed": 0, "slowed_ns": 0, "total_ns": 0},
-        **{"histogram": [], "phases": [], "ranges": [], "slowest": None, "eval_count": 0},
-        **(collected if until_s else {}),
+        after,
+        window_s=record.window_s - until_s,
+        count=0,
+        slowed=0,
+        slowed_ns=0,
+        total_ns=0,
+        histogram=[],
+        phases=[],
+        ranges=[],
+        slowest=None,
+        eval_count=0,
     )

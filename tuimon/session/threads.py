@@ -23,9 +23,8 @@ class ThreadRow(Struct, frozen=True):
 
     pid: int
     tid: int
-    role: (
-        str  # for the user: "main", "training" (off the main thread), "worker 0", "pin-memory", "autograd", "intra-op"
-    )
+    #: for the user: "main", "training" (off the main thread), "worker 0", "pin-memory", "autograd", "intra-op"
+    role: str
     name: str
     cpu_ratio: float | None
     state: str

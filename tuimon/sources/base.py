@@ -32,7 +32,7 @@ class Source:
     The monitor's requests to it are in the process table.
     """
 
-    #: for people, and for Notice.source: "markers", "stacks", "gpu", "processes", "log"
+    #: for people, and for Notice.source: "markers", "stacks", "gpu" ...
     name: str
     #: seconds between two calls of ``read``; may change between calls
     period_s: float

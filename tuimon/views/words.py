@@ -45,7 +45,6 @@ from tuimon.views.format import (
 )
 
 if TYPE_CHECKING:
-    from tuimon.trace.events import TakenBy
     from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, Phase, RunJson, StateJson
 
 _COMMAND = 60  # longest command line in a sentence
@@ -364,7 +363,7 @@ def progress_text(progress: Progress) -> str:
 _KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
 
 
-def gpu_idle_in(trace: TraceTaken) -> float | None:
+def traced_gpu_idle(trace: TraceTaken) -> float | None:
     """Share of the time of all GPUs in which they did nothing; None without GPUs."""
     return 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
 
@@ -384,7 +383,7 @@ def trace_text(trace: TraceTaken) -> list[str]:
     which = f"{trace.steps} steps" if first is None else named
     ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
     lines = [f"Trace of {which}{ordered} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
-    if (idle := gpu_idle_in(trace)) is not None:
+    if (idle := traced_gpu_idle(trace)) is not None:
         lines.append(f"GPU idle {percent(idle)}")
     if trace.flops:
         lines.append(flops_text(trace.flops, trace.steps or 1))
@@ -396,10 +395,10 @@ def trace_text(trace: TraceTaken) -> list[str]:
     for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
         for row in rows[:LISTED]:
             gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
-            at = f", at {plain(row.where)}" if row.where else ""
+            place = f", at {plain(row.where)}" if row.where else ""
             name = plain(row.name) if kind == "operator" else kernel_name(plain(row.name))
             text = f"{kind} {name}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
-            lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
+            lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{place}")
     if trace.folded:
         lines.append(f"{count(trace.folded)} more operators, kernels and waits are only in the file")
     return lines
@@ -416,15 +415,6 @@ def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
 
 def _times(number: int) -> str:
     return "once in all" if number == 1 else f"{count(number)} times in all"
-
-
-def known_before(session: Session, pid: int) -> TakenBy:
-    """Command, rank and length of a step, as far as they are known."""
-    from tuimon.trace.events import TakenBy  # noqa: PLC0415  (only here: few runs are traced)
-
-    own = session.over("recent").of(pid)
-    step_ms = own.steps.median_ms if own.steps is not None else None
-    return TakenBy(pid=pid, rank=own.process.rank, command=" ".join(own.process.command)[:500], step_ms=step_ms)
 
 
 # -- the GPUs, and how long they idle in each phase

@@ -64,7 +64,7 @@ def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
     profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
     fake.write_text(f"#!/bin/sh\necho 'py-spy> Wrote it. Samples: 2 Errors: 7'\necho '{profile}' >/proc/self/fd/3\n")
     fake.chmod(0o755)
-    recording = pyspy.Recording.start(str(fake), os.getpid(), 20, 30.0)
+    recording = pyspy.PySpyRecording.start(str(fake), os.getpid(), 20, 30.0)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to end")
     assert ended.samples is not None
     assert ended.samples.instants == 2
@@ -79,7 +79,7 @@ def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -
         f"until [ -e {go} ]; do sleep 0.05; done\necho 'py-spy> Sampling process'\nwhile :; do sleep 0.05; done\n"
     )
     fake.chmod(0o755)
-    recording = pyspy.Recording.start(str(fake), os.getpid(), 20, 0.5)
+    recording = pyspy.PySpyRecording.start(str(fake), os.getpid(), 20, 0.5)
     begin_s = recording.started_s
     for late_s in (0.5, 2.0):
         assert recording.poll(begin_s + late_s) is None and not recording.stopping

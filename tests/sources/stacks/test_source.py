@@ -40,7 +40,7 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
     binary = pyspy.find()
     assert binary is not None
     with running(tmp_path, SLEEP) as process:
-        first, second = (pyspy.Recording.start(binary, process.pid, 10, 60.0) for _ in range(2))
+        first, second = (pyspy.PySpyRecording.start(binary, process.pid, 10, 60.0) for _ in range(2))
         os.kill(second.child, signal.SIGKILL)
         later = SimpleNamespace(recording=second, ended=None)
         monkeypatch.setattr(source, "ending", {process.pid: SimpleNamespace(recording=first, ended=None)})
@@ -147,7 +147,7 @@ before()
 def test_a_pyspy_that_was_stopped_or_killed_is_a_lost_window_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(pyspy.PySpyRecording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
         reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], number)
@@ -262,7 +262,7 @@ def looks(monkeypatch):
         found.begun += 1
         return Recording()
 
-    monkeypatch.setattr(pyspy.Recording, "start", start)
+    monkeypatch.setattr(pyspy.PySpyRecording, "start", start)
     return found
 
 

@@ -38,7 +38,7 @@ PLACE_SEPARATOR = "\x1f"
 
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
 FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown; or FETCHED_IN_GAP
-FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
+FETCH_END = 3  # value: id of the iterator; flag: 0 or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
 BACKWARD_BEGIN = 4  # value: RETURNED if the gradients are returned, and no parameter's is accumulated
 BACKWARD_END = 5  # value: as of BACKWARD_BEGIN
 OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
@@ -103,11 +103,8 @@ OF_LOADERS = frozenset((WORKER, TENSORS, BATCH, TOKENS, POSITION))
 OF_NO_LOOP = OF_LOADERS | {COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE}
 #: Kinds of what stands in for boundaries that are only counted.
 GAPS = frozenset((GAP_BEGIN, GAP_END))
-#: Kinds of user ranges.
-RANGES = frozenset((RANGE_PUSH, RANGE_POP))
 
-# Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, or one of these.
-NO_EVENT = 0
+# Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, 0 without, or one of these.
 EXHAUSTED = 1  # FETCH_END only: StopIteration
 FETCH_FAILED = 2  # FETCH_END only: another exception
 #: FETCH_END's flags of a fetch that brought no batch.

@@ -102,9 +102,9 @@ class RingWriter:
             time_ns = now()
             wait((next_sequence(), time_ns, kind, value, flag, thread()))
             if time_ns > due_ns:
-                pace(write_all(), time_ns)
+                note_written(write_all(), time_ns)
 
-        def pace(written: "Optional[int]", time_ns: int) -> None:
+        def note_written(written: "Optional[int]", time_ns: int) -> None:
             nonlocal due_ns, counted, since_ns
             if written is None:
                 return
@@ -117,7 +117,7 @@ class RingWriter:
             counted, since_ns = 0, time_ns
 
         def flush() -> None:
-            pace(write_all(), now())
+            note_written(write_all(), now())
 
         def emit_of(time_ns: int, ident: int, kind: int, value: int, flag: int) -> None:
             wait((next_sequence(), time_ns, kind, value, flag, ident))

@@ -80,7 +80,7 @@ def _target(target: str) -> TakenBy:
     pid = next(iter(session.trainers()), None)
     if pid is None:
         raise TraceError(f"no process of {plain(target)} has trained yet", "Wait for its first steps")
-    from tuimon.views.words import known_before
+    from tuimon.views.tui.sheets.trace_sheet import known_before
 
     return known_before(session, pid)
 

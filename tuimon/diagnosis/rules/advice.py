@@ -218,8 +218,8 @@ def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Findi
     for action, rules, place in warned_of(evidence):
         if any(fix.action == action for each in found for fix in each.fixes):
             continue
-        of_line = (n for n, each in enumerate(found) if any(at[:2] == place[:2] for at in each.where))
-        at = next(of_line, next((n for n, each in enumerate(found) if each.rule in rules), None))
-        if at is not None:
-            found[at] = replace(found[at], fixes=(*found[at].fixes, Fix(action)))
+        of_line = (n for n, each in enumerate(found) if any(line[:2] == place[:2] for line in each.where))
+        first = next(of_line, next((n for n, each in enumerate(found) if each.rule in rules), None))
+        if first is not None:
+            found[first] = replace(found[first], fixes=(*found[first].fixes, Fix(action)))
     return found

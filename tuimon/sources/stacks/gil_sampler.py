@@ -32,7 +32,7 @@ class GilSampler:
     """Samples which thread holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
-        self.running: pyspy.Recording | None = None
+        self.running: pyspy.PySpyRecording | None = None
         self._due_s: float | None = None
         self._begun = 0  # windows, since the latest training began
         self._cost_s = _PRIOR_CPU_S
@@ -76,7 +76,7 @@ class GilSampler:
             affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
         self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self.running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, GIL_WINDOW_S, gil=True)
+        self.running = pyspy.PySpyRecording.start(binary, self._last_pid, RATE_HZ, GIL_WINDOW_S, gil=True)
 
     def follow_thread(self) -> None:
         """Put the open window's py-spy on the core that the process's main thread is on now."""

@@ -116,7 +116,7 @@ class EndedWindow(Struct, frozen=True):
     interrupted: bool = False  # SIGINT came before py-spy had started to sample
 
 
-class Recording(Struct):
+class PySpyRecording(Struct):
     """A py-spy child that samples one process until it is stopped."""
 
     pid: int
@@ -143,7 +143,7 @@ class Recording(Struct):
         *,
         gil: bool = False,
         most_cpu_s: float = math.inf,
-    ) -> Recording:
+    ) -> PySpyRecording:
         """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when it does not start.
 
         It ends early once it has used ``most_cpu_s``: threads may have come, and each makes a sample dearer.

@@ -49,7 +49,7 @@ _FEW_TRAINERS = 4
 class _Running(Struct):
     """A window that is being sampled, with its plan."""
 
-    recording: pyspy.Recording
+    recording: pyspy.PySpyRecording
     window: PlannedWindow
     files: TargetFiles
     ended: pyspy.EndedWindow | None = None
@@ -212,7 +212,7 @@ class StackSource(Source):
     def _begin_window(self, binary: str, window: PlannedWindow) -> None:
         pid, plan, most_cpu_s = window.key[0], window.plan, _OVERSPENT * window.cpu_s
         try:
-            recording = pyspy.Recording.start(binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
+            recording = pyspy.PySpyRecording.start(binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
         except OSError:
             window.settle(None, 0.0)
             raise

@@ -54,7 +54,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("tuimon_steps_total", RANK, "since_start.steps", "Training steps that have ended."),
     Metric(
         "tuimon_step_seconds", RANK, HISTOGRAM,
-        "Length of the steps timed boundary by boundary: all steps of 13 ms or more, and some of the shorter ones."),
+        "Length of the steps timed boundary by boundary: all steps of 21 ms or more, and some of the shorter ones."),
     Metric(
         "tuimon_step_recent_seconds", (*RANK, "statistic"), {"median": "steps.median_ms", "p95": "steps.p95_ms"},
         "Length of a step over the last 30 s, exact within 0.5 %: median and p95."),

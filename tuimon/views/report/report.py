@@ -44,13 +44,13 @@ from tuimon.views.scale import Axis, axis_of
 from tuimon.views.words import (
     end_tip,
     goodput_text,
-    gpu_idle_in,
     memory_lines,
     progress_text,
     sampling_text,
     standstill_line,
     state_text,
     trace_text,
+    traced_gpu_idle,
     unseen_text,
 )
 
@@ -375,7 +375,7 @@ def report_of(
             filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each))
             for each in session.memory_history.values()
         ],
-        traces=[filled(types.TraceJson, t, gpu_idle=gpu_idle_in(t), text=trace_text(t)) for t in session.traces],
+        traces=[filled(types.TraceJson, t, gpu_idle=traced_gpu_idle(t), text=trace_text(t)) for t in session.traces],
         standstills=[_standstill(each, session) for each in session.standstills.past],
         findings=[FindingJson.of(finding) for finding in findings],
         changes=list(changes),

@@ -22,9 +22,8 @@ from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
-from tuimon.views.tui.sheets.trace_sheet import TraceSheet, trace_lines
+from tuimon.views.tui.sheets.trace_sheet import TraceSheet, known_before, trace_lines
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
-from tuimon.views.words import known_before
 
 MS = 1_000_000
 

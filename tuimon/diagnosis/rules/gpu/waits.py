@@ -86,7 +86,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
-    step, wait, at = of_step(evidence), longest_wait(evidence), ""
+    step, wait, where = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).share
     busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
     driver = evidence.native_in(*STEP).share("driver")
@@ -94,11 +94,11 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     if (step.where({"backward"}).share < LARGE and place is None) if driver is None else driver < MOST:
         return None
     if place is None:
-        at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
-    at += f", {percent(driver)} of it in the driver," if driver is not None else ""
+        where = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
+    where += f", {percent(driver)} of it in the driver," if driver is not None else ""
     return harmless(
         evidence,
-        f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
+        f"{percent(min(1.0, cpu))} CPU{where} is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
         {"cpu_ratio": cpu, "driver_share": driver, "waiting_share": share if evidence.gpu.waits is not None else None},

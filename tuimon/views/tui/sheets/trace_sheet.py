@@ -23,7 +23,7 @@ from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
 from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.words import flops_text, known_before, trace_text
+from tuimon.views.words import flops_text, trace_text
 
 STEPS = 5
 _ROWS = 12
@@ -226,6 +226,13 @@ def texts_lines(width: int, *texts: tuple[str, str]) -> list[Line]:
     for text, role in texts:
         lines += [*paragraph(text, width, role), *([()] if role != "text" else [])]
     return lines
+
+
+def known_before(session: Session, pid: int) -> TakenBy:
+    """Command, rank and length of a step, as far as they are known."""
+    own = session.over("recent").of(pid)
+    step_ms = own.steps.median_ms if own.steps is not None else None
+    return TakenBy(pid=pid, rank=own.process.rank, command=" ".join(own.process.command)[:500], step_ms=step_ms)
 
 
 def trace_sheet(session: Session, *, runs: bool) -> TraceSheet:
