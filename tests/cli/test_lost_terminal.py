@@ -1,10 +1,10 @@
 """The full screen on a real terminal, and on one that is lost, stalls, or stops it."""
 
 import os
+import re
 import signal
 import sys
 import termios
-import time
 from pathlib import Path
 
 import psutil
@@ -84,7 +84,7 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path):
     with watched(tmp_path, shell=True) as run:
         until(run.is_full)  # giving such a terminal back takes a second
         os.kill(run.pid, signal.SIGTSTP)
-        time.sleep(0.3)
+        until(lambda: _is_about_to_stop(run.pid))
         os.kill(run.pid, signal.SIGCONT)
         count = len(run.records())
         until(lambda: "it trains" in picture(run) and len(run.records()) > count + WRITES)
@@ -237,6 +237,12 @@ def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_grou
         run.process.send_signal(signal.SIGUSR2)
         until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
         _end_and_leave(run)
+
+
+def _is_about_to_stop(pid):
+    """True if a process has blocked SIGTSTP and sent it to itself."""
+    pending = re.search(r"^SigPnd:\t(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(pending[1], 16) & 1 << signal.SIGTSTP - 1)
 
 
 def _is_stopped(process):

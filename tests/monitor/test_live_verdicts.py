@@ -13,43 +13,50 @@ from tuimon.session.series import WINDOW_S
 from tuimon.sources.process_table import ProcessTable
 
 
+class Judging:
+    """Verdicts of a training with ``ranks``, each of which is what ``rule`` names; and when they are due."""
+
+    def __init__(self):
+        self.rule, self.ranks = "input_bound", 1
+        self.session = SimpleNamespace(trainers=lambda: range(self.ranks))
+        self.live = LiveVerdicts(SimpleNamespace(read_ratio=None), None, streams.healthy().session)
+        self.live.verdicts = self
+
+    def judge(self):
+        return [SimpleNamespace(rule=self.rule, name=self.rule, evidence={})]
+
+    def judged(self, begin_s, end_s):
+        """When it was judged in this time, asked four times a second."""
+        times = []
+        for quarter in range(round(begin_s * 4), round(end_s * 4)):
+            if self.live.is_due(quarter / 4):
+                self.live.judge(quarter / 4)
+                times.append(quarter / 4)
+        return times
+
+
 @pytest.fixture
 def judging():
-    """Each judgement finds what ``rule`` names."""
-    made = LiveVerdicts(SimpleNamespace(read_ratio=None), None, streams.healthy().session)
-    made.rule, made.ranks = "input_bound", 1
-    made.verdicts.session.trainers = lambda: list(range(made.ranks))
-    made.verdicts.judge = lambda: [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]
-    return made
-
-
-def judged(judging, begin_s, end_s):
-    """When it was judged in this time, asked four times a second."""
-    times = []
-    for quarter in range(round(begin_s * 4), round(end_s * 4)):
-        if judging.is_due(quarter / 4):
-            judging.judge(quarter / 4)
-            times.append(quarter / 4)
-    return times
+    return Judging()
 
 
 def test_a_run_whose_first_finding_stays_the_same_is_judged_half_as_often(judging):
-    times = judged(judging, 0, 100)
+    times = judging.judged(0, 100)
     apart = [after - before for before, after in pairwise(times)]
     assert apart == [EVERY_S] * 30 + [2 * EVERY_S] * ((100 - 30) // 2 - 1)
 
 
 def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
-    judged(judging, 0, WINDOW_S + 20)
+    judging.judged(0, WINDOW_S + 20)
     judging.rule = "side_work"
-    times = judged(judging, WINDOW_S + 20, WINDOW_S + 30)
+    times = judging.judged(WINDOW_S + 20, WINDOW_S + 30)
     assert {after - before for before, after in pairwise(times)} == {EVERY_S}
 
 
 def test_a_run_of_many_ranks_is_judged_less_often(judging):
     judging.ranks = 4 * RANKS_EACH_S
-    assert judged(judging, 0, 10) == [0.0, 4.0, 8.0]
-    assert judged(judging, 10, 60) == [12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 56.0]
+    assert judging.judged(0, 10) == [0.0, 4.0, 8.0]
+    assert judging.judged(10, 60) == [12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 56.0]
 
 
 def table_of(session):
