@@ -32,6 +32,7 @@ LINES = frames(
     ("model.py", 26, "forward", "return F.conv2d(x, self.kernel)", True),
     ("model.py", 27, "forward", "hx = self.cell(inputs[:, step, :], hx)", True),
     ("/lib/site-packages/torch_geometric/utils/_coalesce.py", 90, "coalesce"),
+    ("train.py", 63, "main", "nn.utils.clip_grad_norm_(group['params'], 1.0)", True),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -57,7 +58,7 @@ def test_a_wait_in_the_model_is_told_and_the_loop_is_not_in_order(wait, line, wh
     assert (told.severity, told.estimated_speedup, told.where[0].line) == ("info", None, line)
     assert what in told.headline and action in told.action
     assert told.share_of_step == pytest.approx(0.25, abs=0.05)
-    assert "nothing holds" not in by_rule["compute_bound_cpu"].action
+    assert by_rule["compute_bound_cpu"].action.startswith("leave the model as it is")
 
 
 def test_a_model_that_computes_is_in_order():
@@ -126,3 +127,11 @@ def test_a_backward_far_longer_than_its_forward_is_told(forward, backwards, told
     (found,) = (each for each in judged if each.rule == "compute_bound_cpu")
     assert ("backward takes 8 times as long as forward" in found.headline) is told
     assert ("results kept from earlier steps" in found.action) is told
+
+
+def test_the_line_of_work_at_each_update_is_told():
+    windows = [stacks(t, (COMPUTES, 30), (BACKWARD, 35), ([44], 25)) for t in range(1, 13)]
+    judged = diagnose_run(training(SIDE, LINES, *windows, thread(12, 0.99)), [])
+    (found,) = (each for each in judged if each.rule == "compute_bound_cpu")
+    assert "25 % in work outside the passes" in found.headline and found.where[0].line == 63
+    assert found.action == "see whether nn.utils.clip_grad_norm_() train.py:63 can do less, or all at once"

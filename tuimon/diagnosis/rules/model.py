@@ -128,8 +128,9 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), *warned]
     mends.append(_to_gpu(evidence))
     fixes = [action for action in mends if action is not None]
-    if not fixes and not against and is_in_order(unclaimed):
-        fixes = ["leave it as it is: nothing holds the loop back, and the time is the model's own work"]
+    if not fixes and not against:
+        orderly = "leave it as it is: nothing holds the loop back, and the time is the model's own work"
+        fixes = [orderly if is_in_order(unclaimed) else "leave the model as it is: the time in it is its own work"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
     return verdict(

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import loop_over_data
+from tuimon.diagnosis.evidence.lines import loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
 from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
-from tuimon.diagnosis.words import WAITS, Known, percent
+from tuimon.diagnosis.words import WAITS, Known, percent, work_at
 from tuimon.native_code import CodeKind
 from tuimon.records import PASSES
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -36,6 +36,8 @@ _LONG_BACKWARD = (
 )
 
 
+#: The advice on a phase's hottest line.
+_LESS = "see whether {} can do less, or all at once"
 #: Time outside the model's passes: how to recognise it, its name, and the advice; the first match counts.
 _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (
@@ -45,8 +47,8 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     ),
     (lambda cell: cell.doing == "gc", "garbage collections", None),
     (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),
-    (lambda cell: cell.phase == "data", "data", None),
-    (lambda cell: cell.phase == "other", "work outside the passes", None),
+    (lambda cell: cell.phase == "data", "data", _LESS),
+    (lambda cell: cell.phase == "other", "work outside the passes", _LESS),
 )
 
 
@@ -134,7 +136,9 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
         if is_sure(evidence, sum(cell.interval.low if cell.basis == "sampled" else cell.share for cell in cells)):
-            yield Against(f"{percent(Cells(cells).share)} in {what}", action)
+            hot = evidence.hottest_in(cells[0].phase) if action == _LESS else None
+            line = work_at(hot, update_path(evidence.samples)) if hot is not None else what
+            yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
 
 
 def is_in_order(unclaimed: Unclaimed) -> bool:
