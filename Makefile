@@ -22,38 +22,52 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help demo test trust completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench truth accuracy verdicts
 .PHONY: torches schema prometheus-check gpu-check clean
 
+define HELP
+Run
+  make demo        Run a training that waits for its data under tuimon, for about a minute
+  make clean       Remove the environment and what tools left behind
+
+Check a change
+  make test        Run the tests
+  make lint        Check format, lint, types and layers
+  make check       Run lint, licences, advisories and test: every change has to pass
+  make verdicts    Show what a change alters in what tuimon says of recorded runs (VERDICTS_ARGS=--accept keeps it)
+  make trust       Run the tests that show that tuimon leaves the training as it is, and count them (at most 10 minutes)
+  make soak-tests  Run the tests N times (6), every second time beside two busy processes
+  make soak        Run a training day in SOAK_MINUTES (30): show what grows, is lost, or is counted wrong
+  make fuzz        Feed damaged logs and rings and hostile text to everything that reads or shows them (about 12 minutes)
+  make prometheus-check  Let a real Prometheus scrape two ranks, and check that each expression of the dashboard has data
+                   (half a minute; PROMETHEUS=DIR: the folder of prometheus and promtool)
+
+Check dependencies
+  make licences    Check that pyproject.toml allows the licence of every installed package
+  make advisories  Look for known vulnerabilities of locked packages, if the database can be reached
+  make lock        Write requirements/*.lock anew: the newest versions within the bounds, with hashes
+  make test-lowest Test what touches the dependencies with the lowest versions that pyproject.toml allows
+  make torches     Test what runs in the training with torch $(TORCHES) (5 GB and 8 minutes each)
+
+Write docs
+  make docs        Build the docs site into site/, and check its links
+  make figures     Write the figures of README.md and docs anew, from recorded logs and docs/cases.py
+  make screens     Draw README's picture and docs/screens anew, from recorded logs
+  make schema      Write docs/schema anew, from the types
+  make completions Write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers
+
+Measure
+  make bench       Measure what tuimon costs, as a table (about 40 minutes)
+  make truth       List the kinds of experiments with programs whose truth is known
+  make truth KIND=hang   Run one kind, as a table (ARGS=--help shows its options)
+  make accuracy    Judge labelled trainings under tuimon run and attach, and write docs/accuracy.md; interrupted, it resumes
+                   (about 100 s a program, on a quiet machine; ACCURACY='NAME ...' judges these anew)
+  make gpu-check   Test on an NVIDIA GPU: cost, GPU times, traces, verdicts, and what fixes gain (about 18 minutes;
+                   GPU_ARGS=--quick: 4; GPU_ARGS='--only programs --within 500': that part, in 500 s;
+                   python3 -m bench.gpu --wheels prints what it needs beside torch, for pip download -r)
+
+Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)
+endef
+
 help:
-	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
-	@echo "make test    the tests"
-	@echo "make trust   that the training is as it would be without tuimon: what was tried, and what held (at most 10 minutes)"
-	@echo "make docs    build the docs site into site/, links checked"
-	@echo "make figures write the figures of README.md and docs anew, from recorded logs and docs/cases.py"
-	@echo "make screens make README's picture and docs/screens anew, from recorded logs"
-	@echo "make lint    format, lint, types, layers"
-	@echo "make licences  is every installed package's licence one that pyproject.toml allows?"
-	@echo "make advisories  has a locked package a known vulnerability? (where the database can be reached)"
-	@echo "make check   lint, licences, advisories, test"
-	@echo "make test-lowest  what touches the dependencies, with the lowest versions that pyproject.toml allows"
-	@echo "make torches what runs in the training, tested with other versions of torch: '$(TORCHES)' (5 GB and 8 minutes each)"
-	@echo "make lock    write requirements/*.lock anew: the newest versions within the bounds, with hashes"
-	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
-	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
-	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 12 minutes)"
-	@echo "make schema  write docs/schema anew, from the types"
-	@echo "make completions  write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers"
-	@echo "make verdicts  what differs between what tuimon says of recorded runs (verdicts, reports, screens) and what was accepted (VERDICTS_ARGS=--accept: keep it)"
-	@echo "make truth   the kinds of experiments with programs whose truth is known, and what each is asked"
-	@echo "make truth KIND=hang  one of them as a table (ARGS='NAME ... --keep DIR --jobs 2': its options; ARGS=--help shows all)"
-	@echo "make accuracy  docs/accuracy.md: labelled trainings under tuimon run and tuimon attach; resumes what was interrupted"
-	@echo "             (about 100 s a program, on a quiet machine; ACCURACY='NAME ...': these, anew)"
-	@echo "make prometheus-check     a real Prometheus scrapes two ranks: does each expression of the dashboard have data?"
-	@echo "             (PROMETHEUS=DIR: where prometheus and promtool are; about half a minute)"
-	@echo "make bench   what tuimon costs, as a table (about 40 minutes)"
-	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, traces, verdicts and what fixes gain"
-	@echo "             (about 18 minutes; GPU_ARGS=--quick: 4, GPU_ARGS='--only programs --within 500': that part, in 500 s)"
-	@echo "             (what it needs beside torch, for pip download -r: python3 -m bench.gpu --wheels)"
-	@echo "make clean   remove the environment and what tools left behind"
-	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
+	@:$(info $(HELP))
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tuimon run --force --log $(DEMO_LOG) -- $(BIN)/python demo/slow_loader.py --workers 2 --seconds $(DEMO_SECONDS)

@@ -102,6 +102,15 @@ def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_ca
     assert places == sorted(places) and min(places) > 0
 
 
+def test_the_readme_has_the_measured_cost_of_the_monitor():
+    """That of one rank."""
+    readme, costs = ((ROOT / page).read_text() for page in ("README.md", "docs/costs.md"))
+    shares = re.findall(r"^\| CPU of the monitor, (?:screen|headless): 1 .*\| ([\d.]+) / ", costs, re.MULTILINE)
+    sizes = re.findall(r"^\| memory of the monitor, screen / headless: 1 .*\| (\d+) / (\d+) MB", costs, re.MULTILINE)[0]
+    with_screen, without = (f"{share} % of a core and {size} MB" for share, size in zip(shares, sizes, strict=True))
+    assert f"{with_screen} with the screen, {without.replace(' of a core', '')} without" in readme
+
+
 @cache
 def _site():
     return pages()

@@ -25,7 +25,7 @@ The verdict
   c    | the same samples as a call tree
   o    | open the line of the verdict, or of the finding chosen in v, in $EDITOR; the training goes on
   y    | copy the same finding as Markdown: verdict, place, fix
-  f  t | in h and c: f chooses one phase or range; t one thread, its kind, its process or the run
+  f  t | in h and c, choose the samples: f by phase or range; t by thread, kind of thread, process or run
   K    | trace the next 5 steps with torch.profiler
   m    | torch's memory: which lines allocate memory that is not freed
   r    | the ranks, a row each; Enter shows a rank in all panes
@@ -118,8 +118,8 @@ Ranks: the processes of one training (estimates; they rest on stack samples and 
   state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
 
 Verdicts
-  critical | red: a fix gains at least 20 %
-  warning  | yellow: a fix gains at least 5 %
+  critical | red: a fix gains at least 20 %, or the run is in danger: it hangs, memory runs out, a GPU fails
+  warning  | yellow: a fix gains at least 5 %, or a fault may cost more later
   info     | blue: worth knowing; nothing needs to be done
   healthy  | green: all is as it should be, however it looks
   probably | dim: the first verdict, until it has held for 5 s
