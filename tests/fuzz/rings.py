@@ -23,7 +23,7 @@ from tuimon.sources.markers.follower import RingFollower
 
 _SLOT = layout.struct.Struct("<QQHHIQ")
 _EXTREMES = (0, 1, 2, 7, 2**16, 2**31, 2**32 - 1, 2**40, 2**48 - 1, 2**63 - 1, 2**63, 2**64 - 1)
-_KINDS = (*sorted(layout.BOUNDARIES), *sorted(layout.RANGES), layout.MARK, layout.WORKER, layout.GPU_TIME,
+_KINDS = (*sorted(layout.BOUNDARIES), layout.RANGE_PUSH, layout.RANGE_POP, layout.MARK, layout.WORKER, layout.GPU_TIME,
           layout.GPU_ANCHOR, layout.TORCH_MEMORY, layout.GC_PAUSE,
           layout.BATCH, layout.TENSORS, layout.TOKENS, layout.POSITION, layout.STEP_SIZE)  # fmt: skip
 _MS = 1_000_000
