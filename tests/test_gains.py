@@ -81,7 +81,7 @@ def test_half_of_the_fixes_gain_what_was_told_and_hardly_one_gains_less(told):
     """The others gain more: no fix is told to gain more than its share of the step is worth, but some do."""
     off = [each for each in told if not each.holds]
     less = [each for each in off if each.measured < each.low]
-    assert len(told) >= 40 and len(off) <= 0.5 * len(told) and len(less) <= 2, "\n".join(map(str, off))
+    assert len(told) >= 40 and len(off) <= 0.4 * len(told) and len(less) <= 2, "\n".join(map(str, off))
 
 
 def test_no_gain_is_told_too_high(told):

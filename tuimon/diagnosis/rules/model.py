@@ -204,7 +204,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
         return None
     action = (
         "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory that is freed"
-        " is then kept for the next step, and the process holds up to 2.4 times as much"
+        " is then kept for the next step, and the process grows"
     )
     return verdict(
         f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
