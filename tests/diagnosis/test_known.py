@@ -118,12 +118,16 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("if len(self.ready) < 8:",),
             ("while queue.empty():",),
             ("while self.is_full():", f"{PYTHON}/queue.py full"),
+            ("short = len(self.ready) < self.depth",),
+            ("x = self.queue.get_nowait()", f"{PYTHON}/queue.py get_nowait", f"{PYTHON}/queue.py get"),
         ],
         [
             ("x = queue.get()", f"{PYTHON}/queue.py get"),
             ("while not self.stopped:", "x = x.exp()"),
             ("while error > 1e-6:",),
             ("if mask.any():",),
+            ("return len(self.rows)",),
+            ("if len(words) % 2:",),
         ],
     ),
     "calls of a manager's process": (

@@ -24,6 +24,8 @@ from tuimon.session.threads import ThreadRow
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
+#: The row of loops that only wait.
+POLLING = "a polling loop"
 
 #: Rows matched with any frame of a stack.
 THROUGH: Table = {
@@ -96,10 +98,10 @@ BELOW: Table = {
         r"|^ .*\bfor \w+ in [\w.]+ if [^)]* == ",
         "keep a set, or a dict of positions or groups: lists and strings are compared item by item",
     ),
-    "a polling loop": (
+    POLLING: (
         r"^ while (?:not )?[\w.]+(?:\(\))?:$"
-        r"|^ (?:while|if|elif) (?:not )?(?:len\([\w.]+\)|[\w.]+\.(?:empty|full|qsize|poll)\(\))"
-        r"|/queues?\.py (?:empty|full|_?qsize) ",
+        r"|^ (?:while|if|elif|return|\w+ =) (?:not )?(?:len\([\w.]+\)(?: (?:[<>=!]|and|or)|:)"
+        r"|[\w.]+\.(?:empty|full|qsize|poll)\(\))|/queues?\.py (?:empty|full|_?qsize|(?:get|put)_nowait) ",
         "let it wait: queue.Queue(maxsize), Event.wait(), Condition",
     ),
     "calls of a manager's process": (
@@ -332,6 +334,8 @@ def figures(native: NativeUse) -> dict[str, float | int | str | None]:
 
 def known_in(node: StackNode) -> Known | None:
     """Public knowledge about a stack: the first row of the first table that matches one of its frames."""
+    if node.frame.polls:
+        return Known(POLLING, BELOW[POLLING][1])
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]

@@ -38,8 +38,8 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping]``. The source, and
-    the facts read from it, are given for user code and for the few lines of libraries that need them.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping, polls]``. The
+    source, and the facts read from it, are given for user code and for the few lines of libraries that need them.
     """
 
     file: str
@@ -55,6 +55,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     counts: tuple[CountSettings, ...] = ()  # in the first frame of a file: its lines that make such a setting
     loop: bool = False  # whether it is known to be in a ``for`` or ``while`` of its function
     keeping: tuple[KeepingLine, ...] = ()  # in the first frame of a file: its lines that keep objects
+    polls: bool = False  # whether it is known to be in a ``while`` that does nothing but wait
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

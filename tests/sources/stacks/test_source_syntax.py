@@ -295,6 +295,24 @@ def test_loops_over_layers_do_not_count(loop, counts):
     assert FileFacts(loop.encode().splitlines()).in_loop(1) is counts
 
 
+@pytest.mark.parametrize(
+    ("loop", "polls"),
+    [
+        ("while not self.ready: time.sleep(0.02)", True),
+        ("while len(self.ready) > n: pass", True),
+        ("while True:\n  with lock:\n    if ready:\n      return ready.popleft()\n  sleep(1e-3)", True),
+        ("while queue.full():\n  if closed: break\n  continue", True),
+        ("while not done:\n  x = read()\n  time.sleep(0.02)", False),
+        ("while step(): log()", False),
+        ("for row in rows: time.sleep(0.02)", False),
+    ],
+)
+def test_which_loops_only_wait(loop, polls):
+    lines = f"def f():\n  {loop.replace(chr(10), chr(10) + '  ')}\n  x = 1".encode().splitlines()
+    facts = FileFacts(lines)
+    assert [facts.polls_at(line) for line in range(1, len(lines) + 1)] == [False, *[polls] * (len(lines) - 2), False]
+
+
 FILES = TargetFiles(None, ended=OURS)
 BLOCKS = """\
 import torch

@@ -26,7 +26,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
-from tuimon.diagnosis.known import figures, known_of, known_of_pages
+from tuimon.diagnosis.known import POLLING, figures, known_of, known_of_pages
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
@@ -600,9 +600,14 @@ def input_bound(evidence: Evidence) -> Finding | None:
             if cell.phase == "data" and cell.doing not in ("gc", "pace") and not {"core", "gil"} & {*cell.via}
         ),
     )
-    cause = facts.cause
-    found = [each for remedy in (*cause.remedies, *_KEEPING) if (each := remedy.fix(facts)) is not None]
-    if not cause.in_order(facts):  # of those that gain the same, as a reader sees it, the row's first stays first
+    cause, remedies = facts.cause, [*facts.cause.remedies, *_KEEPING]
+    polls = facts.known is not None and facts.known.what == POLLING
+    if polls:  # more workers poll as well
+        remedies.sort(key=lambda each: "{cheaper}" not in each.text)
+    found = [each for remedy in remedies if (each := remedy.fix(facts)) is not None]
+    if not (
+        polls or cause.in_order(facts)
+    ):  # of those that gain the same, as a reader sees it, the row's first stays first
         found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
     best, *others = found
     waits = f"{percent(claim.share)} of each step waits"

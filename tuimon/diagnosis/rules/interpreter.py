@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, verdict
-from tuimon.diagnosis.known import figures, known_of
+from tuimon.diagnosis.known import POLLING, figures, known_of
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.step_model import without
 from tuimon.diagnosis.words import Known, at_hot, in_library, percent
@@ -63,6 +63,8 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
     first = f"{known.action}; or " if known is not None else ""
     waits = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
     fix = partial(without, evidence, "gil", share=waits, claimed=Interval.around(lost))
+    if known is not None and known.what == POLLING:  # it makes nothing that could be made elsewhere
+        return (fix(known.action),)
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not (queued or found.feeds) or making <= 1.0 - lost:
         return (fix(f"{first}{_MOVE}, or to {_RELEASING}"),)

@@ -66,7 +66,7 @@ _BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
         "kernel",
         LARGE,
         "the kernel, for other work than new memory",
-        "see which calls take it: strace -c -f -p PID",
+        "see which calls take it: strace -c -f -p PID, which slows the training while it runs",
     ),
 )
 

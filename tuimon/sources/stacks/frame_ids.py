@@ -128,7 +128,9 @@ class FrameIds:
             self._reported.add(frame.file)
         no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
         own = (file, line, function, source, traits.user)
-        self._new.append(Frame(*own, "", "", no_grad, None, of_file.counts, loop, of_file.keeping))
+        self._new.append(
+            Frame(*own, "", "", no_grad, None, of_file.counts, loop, of_file.keeping, facts.polls_at(frame.line))
+        )
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, code: ProcessCode, is_leaf: bool) -> str:

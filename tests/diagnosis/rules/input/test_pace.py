@@ -36,6 +36,7 @@ LINES = frames(
     ("robot.py", 6, "__enter__", "time.sleep(left)", True),
     ("loop.py", 44, "main", "batch = make(queue)", True),
     ("data.py", 3, "__call__", "time.sleep(0.01)", True),
+    ("feed.py", 4, "take", "time.sleep(self.pause)", True, "", "", None, None, (), True, (), True),  # 60
     first=30,
 )
 PASSES = (([49, 50], 10), ([51, 52], 20))
@@ -106,3 +107,14 @@ def test_a_worker_that_waits_to_try_again_is_named_with_its_wait():
     assert [fix.action for fix in first.fixes][1:] == [
         "remove or shorten the sleep at fetch() data.py:7, unless it limits the pace on purpose"
     ]
+
+
+@pytest.mark.parametrize("by_workers", [False, True])
+def test_a_loop_that_polls_is_told_to_wait_before_more_workers_are_advised(by_workers):
+    if by_workers:
+        counted, row, phases = ([3, 4], 70), workers(2, 0.03, ([0, 60], 40)), {"data": 80, "forward": 20}
+    else:
+        counted, row, phases = ([40, 60], 70), (), {"between": 80, "backward": 20}
+    first, *others = found(phases, counted, beside=row, rule="input_bound").fixes
+    assert first.action.startswith("make take() feed.py:4 cheaper (let it wait: queue.Queue")
+    assert any("workers" in fix.action for fix in others)

@@ -18,6 +18,7 @@ LINES = frames(
     ("train.py", 11, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
     ("stats.py", 30, "run", "records.append(eval(line))", True),
+    ("feed.py", 20, "run", "pass", True, "", "", None, None, (), True, (), True),
 )
 FEEDS, AT_QUEUE, MODEL = [4, 5], [6, 7, 8], [9, 10]
 
@@ -54,6 +55,12 @@ def test_a_training_thread_that_runs_or_waits_for_a_core_is_not_held_up():
 
 def test_where_the_thread_waits_it_holds_nothing_and_another_line_is_named():
     assert found(0.2, 0.8, asleep=60)["gil_contention"].where[0].line == 16
+
+
+def test_a_thread_that_only_waits_is_told_to_wait_in_a_queue():
+    finding = found(0.2, 0.8, other_line=12)["gil_contention"]
+    assert finding.headline.endswith("above all in a polling loop")
+    assert [fix.action for fix in finding.fixes] == ["let it wait: queue.Queue(maxsize), Event.wait(), Condition"]
 
 
 def fed(main_cpu, thread_cpu, at_queue):
