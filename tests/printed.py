@@ -12,6 +12,7 @@ import msgspec
 from textual.pilot import Pilot
 
 from tests.recorded_logs import ROOT, log_path
+from tests.views.tui.running_app import screen_lines
 from tuimon.diagnosis.finding import Finding, VerdictChange
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
@@ -91,5 +92,5 @@ async def _settled(app: TuimonApp, pilot: Pilot[Any]) -> str:
     cells: list[str] = []
     while len(cells) < 3 or len(set(cells[-3:])) > 1:
         await pilot.pause()
-        cells.append("\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips()))
+        cells.append("\n".join(line.rstrip() for line in screen_lines(app)))
     return cells[-1]

@@ -16,24 +16,24 @@ class SmallTerminal:
     """Bytes in, rows out."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._cells = [[" "] * columns for _ in range(rows)]
-        self._row = self._column = 0
-        self._rest = ""
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self.cells = [[" "] * columns for _ in range(rows)]
+        self.row = self.column = 0
+        self.rest = ""
+        self.utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> None:
         """What a program writes."""
-        text = self._rest + self._utf8.decode(data)
+        text = self.rest + self.utf8.decode(data)
         cut_off = _CUT_OFF.search(text)
-        self._rest = cut_off[0] if cut_off is not None else ""
-        text, begin = text[: len(text) - len(self._rest)], 0
+        self.rest = cut_off[0] if cut_off is not None else ""
+        text, begin = text[: len(text) - len(self.rest)], 0
         for sequence in _SEQUENCE.finditer(text):
             self._write(text[begin : sequence.start()])
             begin = sequence.end()
             if sequence[1]:
-                self._row, self._column = int(sequence[1]) - 1, int(sequence[2]) - 1
+                self.row, self.column = int(sequence[1]) - 1, int(sequence[2]) - 1
             elif sequence[0] == "\r":
-                self._column = 0
+                self.column = 0
             elif sequence[0] == "\n":
                 self._move_down()
         self._write(text[begin:])
@@ -41,18 +41,18 @@ class SmallTerminal:
     @property
     def display(self) -> list[str]:
         """Its rows."""
-        return ["".join(row) for row in self._cells]
+        return ["".join(row) for row in self.cells]
 
     def _write(self, text: str) -> None:
         for char in text:
-            if self._column == len(self._cells[0]):
-                self._column = 0
+            if self.column == len(self.cells[0]):
+                self.column = 0
                 self._move_down()
-            self._cells[self._row][self._column] = char
-            self._column += 1
+            self.cells[self.row][self.column] = char
+            self.column += 1
 
     def _move_down(self) -> None:
-        if self._row == len(self._cells) - 1:
-            self._cells = [*self._cells[1:], [" "] * len(self._cells[0])]
+        if self.row == len(self.cells) - 1:
+            self.cells = [*self.cells[1:], [" "] * len(self.cells[0])]
         else:
-            self._row += 1
+            self.row += 1

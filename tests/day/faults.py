@@ -28,25 +28,25 @@ class Faults:
 
     def __init__(self, scenario: Scenario, hourly: Hourly) -> None:
         self.counts = Counter[str]()
-        self._scenario = scenario
-        self._kill_due = Every(real_seconds(hourly.sampler_kills))
-        self._owed = 0  # kills that found no py-spy running
-        self._fault_due = Every(real_seconds(hourly.gpu_faults))
-        self._lasts_s = real_seconds(hourly.gpu_faults) * _LASTS
-        self._mend: tuple[Every, str] | None = None
+        self.scenario = scenario
+        self.kill_due = Every(real_seconds(hourly.sampler_kills))
+        self.owed = 0  # kills that found no py-spy running
+        self.fault_due = Every(real_seconds(hourly.gpu_faults))
+        self.lasts_s = real_seconds(hourly.gpu_faults) * _LASTS
+        self.mend: tuple[Every, str] | None = None
 
     def step(self, monitor: int) -> None:
-        self._owed += self._kill_due.due()
-        if self._owed and kill_sampler(monitor):
-            self._owed -= 1
+        self.owed += self.kill_due.due()
+        if self.owed and kill_sampler(monitor):
+            self.owed -= 1
             self.counts["py-spy killed"] += 1
-        if self._mend is not None and self._mend[0].due():
-            self._scenario.set({self._mend[1]: None})
-            self._mend = None
-        if self._fault_due.due() and self._mend is None:
+        if self.mend is not None and self.mend[0].due():
+            self.scenario.set({self.mend[1]: None})
+            self.mend = None
+        if self.fault_due.due() and self.mend is None:
             name, key, value = _GPU_FAULTS[sum(self.counts[fault[0]] for fault in _GPU_FAULTS) % len(_GPU_FAULTS)]
-            self._scenario.set({key: value})
-            self._mend = Every(self._lasts_s), key
+            self.scenario.set({key: value})
+            self.mend = Every(self.lasts_s), key
             self.counts[name] += 1
 
 

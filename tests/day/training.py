@@ -28,13 +28,13 @@ class Numbers(Dataset[torch.Tensor]):
     """Items of eight numbers."""
 
     def __init__(self, length: int) -> None:
-        self._length = length
+        self.length = length
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if index >= self._length:
+        if index >= self.length:
             raise IndexError(index)
         return torch.full((8,), float(index % 7))
 
@@ -44,65 +44,65 @@ class Net:
 
     def __init__(self) -> None:
         self.steps = 0
-        self._model = torch.nn.Linear(8, 8)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-4)
+        self.model = torch.nn.Linear(8, 8)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
 
     def step(self, batch: torch.Tensor) -> None:
-        self._optimizer.zero_grad()
-        self._model(batch).square().mean().backward()
-        self._optimizer.step()
+        self.optimizer.zero_grad()
+        self.model(batch).square().mean().backward()
+        self.optimizer.step()
         self.steps += 1
 
     def evaluate(self, loader: DataLoader[torch.Tensor]) -> None:
         with torch.no_grad():
             for batch in loader:
-                self._model(batch)
+                self.model(batch)
 
     def save(self, path: Path) -> None:
-        torch.save(self._model.state_dict(), path)
+        torch.save(self.model.state_dict(), path)
 
 
 class Every:
     """Due again and again on an absolute schedule; what was missed is made up for."""
 
     def __init__(self, period_s: float) -> None:
-        self._period_s = period_s
-        self._next_s = time.monotonic() + period_s
+        self.period_s = period_s
+        self.next_s = time.monotonic() + period_s
 
     def due(self) -> bool:
-        if time.monotonic() < self._next_s:
+        if time.monotonic() < self.next_s:
             return False
-        self._next_s += self._period_s
+        self.next_s += self.period_s
         return True
 
     def wait(self) -> None:
         """Sleep until it is due; not at all where it is late, and what is more than a second late is given up."""
         now_s = time.monotonic()
-        if now_s < self._next_s:
-            time.sleep(self._next_s - now_s)
-        self._next_s = max(self._next_s + self._period_s, now_s - 1.0)
+        if now_s < self.next_s:
+            time.sleep(self.next_s - now_s)
+        self.next_s = max(self.next_s + self.period_s, now_s - 1.0)
 
 
 class MainRank:
     """Rank 0."""
 
     def __init__(self, folder: Path, end_unix_s: float) -> None:
-        self._folder = folder
-        self._end_unix_s = end_unix_s
-        self._net = Net()
-        self._did = Counter[str]()
-        self._pace = Every(real_seconds(HOURLY.steps))
-        self._thread_due = Every(real_seconds(HOURLY.threads))
-        self._program_due = Every(real_seconds(HOURLY.programs))
-        self._threads: list[threading.Thread] = []
+        self.folder = folder
+        self.end_unix_s = end_unix_s
+        self.net = Net()
+        self.did = Counter[str]()
+        self.pace = Every(real_seconds(HOURLY.steps))
+        self.thread_due = Every(real_seconds(HOURLY.threads))
+        self.program_due = Every(real_seconds(HOURLY.programs))
+        self.threads: list[threading.Thread] = []
 
     def run(self) -> None:
         steps = HOURLY.steps // HOURLY.epochs
-        while not self._did["epochs"] or time.time() < self._end_unix_s:
-            self._epoch(steps, broken_off=self._did["epochs"] % 3 == 2, paced=self._did["epochs"] % 4 != 1)
-        for thread in self._threads:
+        while not self.did["epochs"] or time.time() < self.end_unix_s:
+            self._epoch(steps, broken_off=self.did["epochs"] % 3 == 2, paced=self.did["epochs"] % 4 != 1)
+        for thread in self.threads:
             thread.join()
-        note(self._folder, 0, {"updates": self._net.steps, **self._did})
+        note(self.folder, 0, {"updates": self.net.steps, **self.did})
 
     def _epoch(self, steps: int, *, broken_off: bool, paced: bool) -> None:
         """So many steps, or, as with a limit of batches, nearly so many: then workers are ended early.
@@ -112,29 +112,29 @@ class MainRank:
         workers = WORKERS if paced else 0
         loader = DataLoader(Numbers(steps * 2), batch_size=2, num_workers=workers, shuffle=True)
         for number, batch in enumerate(loader, 1):
-            self._net.step(batch)
+            self.net.step(batch)
             if paced:
-                self._pace.wait()
+                self.pace.wait()
             self._beside()
-            if time.time() >= self._end_unix_s or (broken_off and number >= steps - 20):
+            if time.time() >= self.end_unix_s or (broken_off and number >= steps - 20):
                 break
-        self._net.evaluate(DataLoader(Numbers(40), batch_size=2))
-        self._net.save(self._folder / "checkpoint.pt")
-        self._did["epochs"] += 1
-        self._did["workers"] += workers
-        self._did["checkpoints"] += 1
-        print(f"epoch {self._did['epochs']} done, {self._net.steps} steps", flush=True)
+        self.net.evaluate(DataLoader(Numbers(40), batch_size=2))
+        self.net.save(self.folder / "checkpoint.pt")
+        self.did["epochs"] += 1
+        self.did["workers"] += workers
+        self.did["checkpoints"] += 1
+        print(f"epoch {self.did['epochs']} done, {self.net.steps} steps", flush=True)
 
     def _beside(self) -> None:
-        if self._thread_due.due():
-            self._did["threads"] += 1
-            work = train_beside if self._did["threads"] % 10 == 0 else count_a_little
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
-            self._threads.append(threading.Thread(target=work, name=f"churn-{self._did['threads']}"))
-            self._threads[-1].start()
-        if self._program_due.due():
-            self._did["programs"] += 1
-            python = self._did["programs"] % 10 == 0
+        if self.thread_due.due():
+            self.did["threads"] += 1
+            work = train_beside if self.did["threads"] % 10 == 0 else count_a_little
+            self.threads = [thread for thread in self.threads if thread.is_alive()]
+            self.threads.append(threading.Thread(target=work, name=f"churn-{self.did['threads']}"))
+            self.threads[-1].start()
+        if self.program_due.due():
+            self.did["programs"] += 1
+            python = self.did["programs"] % 10 == 0
             command = [sys.executable, "-c", "sum(range(1000))"] if python else ["true"]
             subprocess.run(command, check=True)
 

@@ -44,31 +44,31 @@ class Scenario:
 
     def __init__(self, directory: Path, *, installed: bool = True, old_driver: bool = False) -> None:
         self.directory = directory
-        self._old_driver = old_driver
-        self._file = directory / "scenario"
-        self._lines: dict[str, str] = {}
-        self._file.touch()
+        self.old_driver = old_driver
+        self.file = directory / "scenario"
+        self.lines: dict[str, str] = {}
+        self.file.touch()
         if installed:
             self.install()
 
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to find the library and its scenario."""
-        return {"LD_LIBRARY_PATH": str(self.directory), "FAKE_NVML_SCENARIO": str(self._file)}
+        return {"LD_LIBRARY_PATH": str(self.directory), "FAKE_NVML_SCENARIO": str(self.file)}
 
     def install(self) -> None:
         """Put the library where the process finds it."""
-        shutil.copy(build(old_driver=self._old_driver), self.directory / _LIBRARY)
+        shutil.copy(build(old_driver=self.old_driver), self.directory / _LIBRARY)
 
     def set(self, keys: Mapping[str, object] | None = None, **more: object) -> None:
         """Change keys; None takes one out. ``gpu0_power_mw=1`` is ``{"0.power_mw": 1}``."""
         for name, value in {**(keys or {}), **{_key(name): value for name, value in more.items()}}.items():
-            self._lines.pop(name, None)
+            self.lines.pop(name, None)
             if value is not None:
-                self._lines[name] = str(value)
-        whole = self._file.with_suffix(".new")
-        whole.write_text("".join(f"{key} {value}\n" for key, value in self._lines.items()))
-        whole.rename(self._file)
+                self.lines[name] = str(value)
+        whole = self.file.with_suffix(".new")
+        whole.write_text("".join(f"{key} {value}\n" for key, value in self.lines.items()))
+        whole.rename(self.file)
 
     def count_calls(self) -> Counter[str]:
         """How often each function was called since the last call of this."""
@@ -104,7 +104,7 @@ class FakeNvml(Scenario):
         env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [
                 sys.executable,
                 _HERE / "reads.py",
@@ -123,21 +123,21 @@ class FakeNvml(Scenario):
     @property
     def pid(self) -> int:
         """The one process of its run."""
-        return self._process.pid
+        return self.process.pid
 
     def read(self, now_s: float, **facts: object) -> list[Record]:
         """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes report of themselves."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(msgspec.json.encode({"now_s": now_s, "facts": facts}).decode() + "\n")
-        self._process.stdin.flush()
-        return _decoder.decode(self._process.stdout.readline())
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(msgspec.json.encode({"now_s": now_s, "facts": facts}).decode() + "\n")
+        self.process.stdin.flush()
+        return _decoder.decode(self.process.stdout.readline())
 
     def close(self) -> None:
         """End the process; it must end well."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.stdout.close()
-        assert self._process.wait(20) == 0
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.stdout.close()
+        assert self.process.wait(20) == 0
 
 
 def _key(name: str) -> str:

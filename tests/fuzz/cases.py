@@ -23,7 +23,7 @@ from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
 from tests.fuzz.lines import damage_one, damaged, seed_log, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.views.playback import Playback
-from tests.views.tui.running_app import running
+from tests.views.tui.running_app import running, screen_lines
 from tuimon.cli.commands import diff, export, report
 from tuimon.diagnosis.judging import diagnose
 from tuimon.errors import TuimonError
@@ -256,8 +256,7 @@ async def _pressed(monitor: Playback) -> str:
                 await pilot.press(key)
             app.tick()
             await pilot.pause()
-            strips = app.screen._compositor.render_strips()
-            out += ["".join(segment.text for segment in strip) for strip in strips]
+            out += screen_lines(app)
         out.append(app.export_screenshot())
     return "\n".join(out)
 

@@ -47,8 +47,8 @@ class Clocked:
         from tuimon.agent.ring.reader import RingReader
 
         self.runtime = runtime
-        self._hole_reads = RingReader.HOLE_READS
-        self._reader = RingReader(runtime.writer().path)
+        self.hole_reads = RingReader.HOLE_READS
+        self.reader = RingReader(runtime.writer().path)
 
     @property
     def clock(self):
@@ -61,7 +61,7 @@ class Clocked:
     def markers(self, *kinds):
         """Of these kinds, since the last time."""
         self.runtime.writer().flush()
-        read = [marker for _ in range(self._hole_reads) for marker in self._reader.read()]
+        read = [marker for _ in range(self.hole_reads) for marker in self.reader.read()]
         return [marker for marker in read if not kinds or marker.kind in kinds]
 
     def is_well(self):

@@ -34,12 +34,12 @@ class Rank(Training):
         self.exchanged: list[Exchanged] = []
         self.beside_ns = 0  # work of the main stream while collectives run on another one
         self.steps = 0
-        self._before_ns = 0
+        self.before_ns = 0
 
     def next_step(self) -> None:
         """The loop's own event: launches never run further ahead than the step before last."""
-        self.cpu.wait_until(self._before_ns)
-        self._before_ns = self.stream.end_ns
+        self.cpu.wait_until(self.before_ns)
+        self.before_ns = self.stream.end_ns
 
 
 class Ranks:
@@ -48,8 +48,8 @@ class Ranks:
     def __init__(self, loop: Loop, world_size: int, collective_ns: int | None) -> None:
         """``collective_ns``: how long a collective takes from when the last rank has come; None: there are none."""
         self.ranks = [Rank(number, world_size) for number in range(world_size)]
-        self._loop = loop
-        self._collective_ns = collective_ns
+        self.loop = loop
+        self.collective_ns = collective_ns
 
     def run(self, seconds: float) -> list[Record]:
         """Repeat the loop for so long; returns the records of all ranks in their order."""
@@ -70,12 +70,12 @@ class Ranks:
         return [first, *facts, *sorted(records, key=lambda record: record.t)]
 
     def _step(self) -> None:
-        loops = [self._loop(rank) for rank in self.ranks]
+        loops = [self.loop(rank) for rank in self.ranks]
         arrived_ns = [next(loop) for loop in loops]
         while arrived_ns:
             last_ns, again_ns = max(arrived_ns), []
             for rank, loop, at_ns in zip(self.ranks, loops, arrived_ns, strict=True):
-                ended_ns = at_ns if self._collective_ns is None else last_ns + self._collective_ns
+                ended_ns = at_ns if self.collective_ns is None else last_ns + self.collective_ns
                 rank.exchanged.append(Exchanged(max(0, last_ns - at_ns), ended_ns - at_ns))
                 with suppress(StopIteration):
                     again_ns.append(loop.send(ended_ns))

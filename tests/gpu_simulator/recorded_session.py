@@ -100,33 +100,33 @@ class RecordedStream:
     """The main stream of the recorded training, as far as the device asks."""
 
     def __init__(self, cpu: Cpu, timeline: Timeline) -> None:
-        self._cpu = cpu
-        self._timeline = timeline
-        self._moved_ns = cpu.now_ns - timeline.begin_ns
+        self.cpu = cpu
+        self.timeline = timeline
+        self.moved_ns = cpu.now_ns - timeline.begin_ns
 
     @property
     def drained(self) -> bool:
         """Whether nothing is left to do."""
-        return self.reached_ns() <= self._cpu.now_ns
+        return self.reached_ns() <= self.cpu.now_ns
 
     def record(self, cost_ns: int) -> int:
         """An event; returns when the GPU comes to it."""
-        called_ns = self._cpu.now_ns
-        self._cpu.work(cost_ns)
-        reached_ns = self._timeline.reached_ns(called_ns - self._moved_ns) + self._moved_ns
-        return max(reached_ns, self._cpu.now_ns) + machine.current.event_ns
+        called_ns = self.cpu.now_ns
+        self.cpu.work(cost_ns)
+        reached_ns = self.timeline.reached_ns(called_ns - self.moved_ns) + self.moved_ns
+        return max(reached_ns, self.cpu.now_ns) + machine.current.event_ns
 
     def reached_ns(self) -> int:
         """When the GPU has done all that was launched until now."""
-        return self._timeline.reached_ns(self._cpu.now_ns - self._moved_ns) + self._moved_ns
+        return self.timeline.reached_ns(self.cpu.now_ns - self.moved_ns) + self.moved_ns
 
     def marks(self) -> Iterator[Mark]:
         """The boundaries of the loop, without end."""
-        moved_ns = self._moved_ns
+        moved_ns = self.moved_ns
         while True:
-            for mark in self._timeline.marks:
+            for mark in self.timeline.marks:
                 yield mark._replace(time_ns=mark.time_ns + moved_ns)
-            moved_ns += self._timeline.period_ns
+            moved_ns += self.timeline.period_ns
 
 
 class RecordedDevice(SimulatedDevice):
@@ -134,10 +134,10 @@ class RecordedDevice(SimulatedDevice):
 
     def __init__(self, cpu: Cpu, gpus: list[Gpu], stream: RecordedStream) -> None:
         super().__init__(cpu, gpus)
-        self._recorded = stream
+        self.recorded = stream
 
     def stream_of(self, handle: StreamHandle) -> RecordedStream:  # type: ignore[override]
-        return self._recorded
+        return self.recorded
 
 
 class RecordedTraining(Training):
@@ -150,11 +150,11 @@ class RecordedTraining(Training):
         recorded = RecordedStream(self.cpu, self.timeline)
         self.device = RecordedDevice(self.cpu, self.gpus, recorded)
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
-        self._marks = recorded.marks()
-        self._frees = sorted(
+        self.marks = recorded.marks()
+        self.frees = sorted(
             wait.begin_ns - self.timeline.begin_ns for wait in self.timeline.waits if wait.kind == "free"
         )
-        self._begun_ns = self.cpu.now_ns
+        self.begun_ns = self.cpu.now_ns
 
     def repeat(self, seconds: float) -> list[Record]:
         """Go on for so long; returns the records of it."""
@@ -162,13 +162,13 @@ class RecordedTraining(Training):
 
     def _count_frees(self) -> None:
         """What torch's allocator would count by now."""
-        periods, rest_ns = divmod(self.cpu.now_ns - self._begun_ns, self.timeline.period_ns)
-        frees = periods * len(self._frees) + bisect_right(self._frees, rest_ns)
+        periods, rest_ns = divmod(self.cpu.now_ns - self.begun_ns, self.timeline.period_ns)
+        frees = periods * len(self.frees) + bisect_right(self.frees, rest_ns)
         self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees, _PINNED_BYTES * self.timeline.recording.pinned)
 
     def _next_mark(self) -> None:
         self._count_frees()
-        mark = next(self._marks)
+        mark = next(self.marks)
         self.cpu.wait_until(mark.time_ns)
         if mark.kind in _UNTIMED:
             self.emit(mark.kind, mark.value)

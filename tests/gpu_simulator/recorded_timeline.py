@@ -49,13 +49,13 @@ class Timeline:
         self.waits = [wait for wait in recording.waits if self.begin_ns <= wait.begin_ns < end_ns]
         self.main = [work for work in self.works if work.stream == MAIN]
         others = sorted((work for work in self.works if work.stream != MAIN), key=attrgetter("called_ns"))
-        self._others_called = [work.called_ns for work in others]
-        self._others_ended = list(accumulate((work.end_ns for work in others), max))  # all that were called by then
+        self.others_called = [work.called_ns for work in others]
+        self.others_ended = list(accumulate((work.end_ns for work in others), max))  # all that were called by then
         self.period_ns = max(
             end_ns - self.begin_ns, *(_length_ns(self.works, s) for s in {w.stream for w in self.works})
         )
-        self._called = [work.called_ns for work in self.main]
-        self._stream_waits = [wait.begin_ns for wait in self.waits if wait.kind == "stream_wait"]
+        self.called = [work.called_ns for work in self.main]
+        self.stream_waits = [wait.begin_ns for wait in self.waits if wait.kind == "stream_wait"]
         self.gaps = list(self._gaps())
 
     def reached_ns(self, time_ns: int) -> int:
@@ -72,7 +72,7 @@ class Timeline:
     def _around(self, time_ns: int) -> tuple[Work, Work]:
         """The last work of the main stream that was launched by then, and the next."""
         period = (time_ns - self.begin_ns) // self.period_ns
-        at = bisect_right(self._called, time_ns - period * self.period_ns) - 1
+        at = bisect_right(self.called, time_ns - period * self.period_ns) - 1
         return self._main(period, at), self._main(period, at + 1)
 
     def _main(self, period: int, at: int) -> Work:
@@ -83,8 +83,8 @@ class Timeline:
         """The main stream waits for what other streams were given before the latest wait that lies in between; or 0."""
         period = (time_ns - self.begin_ns) // self.period_ns
         moved_ns = period * self.period_ns
-        at = bisect_right(self._stream_waits, time_ns - moved_ns) - 1
-        waited_ns = self._stream_waits[at] + moved_ns if at >= 0 else -1
+        at = bisect_right(self.stream_waits, time_ns - moved_ns) - 1
+        waited_ns = self.stream_waits[at] + moved_ns if at >= 0 else -1
         if waited_ns <= since_ns:
             return 0
         ends = [self._others_done_ns(waited_ns, moved_ns) for moved_ns in (moved_ns - self.period_ns, moved_ns)]
@@ -92,8 +92,8 @@ class Timeline:
 
     def _others_done_ns(self, called_ns: int, moved_ns: int) -> int:
         """When other streams have done what they were given by then in the period that is so much later; or 0."""
-        count = bisect_right(self._others_called, called_ns - moved_ns)
-        return self._others_ended[count - 1] + moved_ns if count else 0
+        count = bisect_right(self.others_called, called_ns - moved_ns)
+        return self.others_ended[count - 1] + moved_ns if count else 0
 
     def _gaps(self) -> Iterator[Gap]:
         """Of the main stream, from the first work of the period to the first of the next."""
@@ -162,10 +162,10 @@ class TimelineTruth:
         periods = range(-1, 3)
         works = list(timeline.repeated(timeline.works, periods))
         moved = [period * timeline.period_ns for period in periods]
-        self._starved = _union((g.begin_ns + m, g.launched_ns + m) for m in moved for g in timeline.gaps)
-        self._held = _union((g.launched_ns + m, g.end_ns + m) for m in moved for g in timeline.gaps if g.is_held_up)
-        self._busy = _union((work.start_ns, work.end_ns) for work in works)
-        self._kernels = _union((work.start_ns, work.end_ns) for work in works if work.kind != COPY)
+        self.starved = _union((g.begin_ns + m, g.launched_ns + m) for m in moved for g in timeline.gaps)
+        self.held = _union((g.launched_ns + m, g.end_ns + m) for m in moved for g in timeline.gaps if g.is_held_up)
+        self.busy = _union((work.start_ns, work.end_ns) for work in works)
+        self.kernels = _union((work.start_ns, work.end_ns) for work in works if work.kind != COPY)
         first = timeline.marks[0]
         again = first._replace(time_ns=first.time_ns + timeline.period_ns)
         for before, after in pairwise([*timeline.marks, again]):
@@ -184,10 +184,10 @@ class TimelineTruth:
     @property
     def kernel_ratio(self) -> float:
         """Share of time in which at least one kernel ran: NVML's utilisation, by its definition."""
-        return _within(self._kernels, self._period) / self.timeline.period_ns
+        return _within(self.kernels, self.period) / self.timeline.period_ns
 
     @property
-    def _period(self) -> Interval:
+    def period(self) -> Interval:
         first_ns = self.timeline.main[0].start_ns
         return first_ns, first_ns + self.timeline.period_ns
 
@@ -196,9 +196,9 @@ class TimelineTruth:
         span_ns = reached[1] - reached[0]
         figures = self.phases.setdefault(phase(before.kind, after.kind), PhaseTruth())
         figures.span_ns += span_ns
-        figures.starved_ns += _within(self._starved, reached)
-        figures.held_up_ns += _within(self._held, reached)
-        figures.device_idle_ns += span_ns - _within(self._busy, reached)
+        figures.starved_ns += _within(self.starved, reached)
+        figures.held_up_ns += _within(self.held, reached)
+        figures.device_idle_ns += span_ns - _within(self.busy, reached)
 
 
 @cache

@@ -66,16 +66,16 @@ class Truth:
         self.idle_ns: Counter[str] = Counter()
         self.boundaries: list[Boundary] = []
         self.label: str | None = None
-        self._since = (0, 0)  # when the GPU came to the beginning of what is labelled, and its work until then
+        self.since = (0, 0)  # when the GPU came to the beginning of what is labelled, and its work until then
 
     def enter(self, label: str, stream: Stream) -> None:
         """From here on the program is in this phase."""
         reached = (stream.reached_ns(), stream.busy_ns)
         if self.label is not None:
-            span_ns = reached[0] - self._since[0]
+            span_ns = reached[0] - self.since[0]
             self.span_ns[self.label] += span_ns
-            self.idle_ns[self.label] += max(0, span_ns - (reached[1] - self._since[1]))
-        self.label, self._since = label, reached
+            self.idle_ns[self.label] += max(0, span_ns - (reached[1] - self.since[1]))
+        self.label, self.since = label, reached
 
     def share(self, name: str) -> float:
         """Share of a phase in the GPU's time, evaluation left out."""
@@ -103,7 +103,7 @@ class Training:
         self.truth = Truth()
         self.records: list[Record] = []
         self.markers: deque[layout.Marker] = deque(maxlen=100_000)  # the latest
-        self._look_ns = self.cpu.now_ns
+        self.look_ns = self.cpu.now_ns
 
     # -- what a program does
 
@@ -213,10 +213,10 @@ class Training:
 
     def look_if_due(self) -> None:
         """The monitor reads the ring four times a second."""
-        if self.cpu.now_ns >= self._look_ns:
+        if self.cpu.now_ns >= self.look_ns:
             self.look()
 
     def look(self) -> None:
         """The monitor reads the ring."""
-        self._look_ns = self.cpu.now_ns + SECOND // 4
+        self.look_ns = self.cpu.now_ns + SECOND // 4
         self.records += self.follower.windows(self.cpu.now_ns)

@@ -30,11 +30,11 @@ class Given(Source):
     period_s = 3600.0  # so that only the first and the last read take place
 
     def __init__(self, *batches):
-        self._batches = list(batches)
+        self.batches = list(batches)
         self.closed = False
 
     def read(self):
-        return self._batches.pop(0) if self._batches else []
+        return self.batches.pop(0) if self.batches else []
 
     def close(self):
         self.closed = True

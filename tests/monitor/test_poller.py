@@ -20,11 +20,11 @@ class Fake(Source):
         self.period_s = period_s
         self.reads = 0
         self.closed = threading.Event()
-        self._read = read
+        self.answer = read
 
     def read(self):
         self.reads += 1
-        return self._read(self.reads)
+        return self.answer(self.reads)
 
     def close(self):
         self.closed.set()

@@ -25,38 +25,38 @@ class Server:
     """Starts ``server.py`` at first use, and anew where it has died; for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
+        self.lock = Lock()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.connection: socket.socket | None = None
 
     def hand_over(self, handles: list[int]) -> None:
         """Have a program forked with these: the connection it is told on what to run, and its standard streams.
 
         Each goes in one message, so that requests of several threads cannot mix.
         """
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
+        with self.lock:
+            if self.process is None or self.process.poll() is not None:
                 self._start()
-            assert self._connection is not None
-            socket.send_fds(self._connection, [b"."], handles)
+            assert self.connection is not None
+            socket.send_fds(self.connection, [b"."], handles)
 
     def end(self) -> None:
         """End it; programs that run go on."""
-        with self._lock:
-            if self._process is not None and self._connection is not None:
-                self._connection.close()
-                self._process.wait(30)
-                self._process = self._connection = None
+        with self.lock:
+            if self.process is not None and self.connection is not None:
+                self.connection.close()
+                self.process.wait(30)
+                self.process = self.connection = None
 
     def _start(self) -> None:
-        if self._connection is None:
+        if self.connection is None:
             atexit.register(self.end)
         else:
-            self._connection.close()
+            self.connection.close()
         env = {key: value for key, value in os.environ.items() if not key.startswith("TUIMON") and key != "PYTHONPATH"}
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, str(_SCRIPT), str(theirs.fileno())],
                 env=env,
                 pass_fds=[theirs.fileno()],
@@ -73,18 +73,18 @@ class WarmProgram:
     def __init__(self, words: list[str], env: dict[str, str], cwd: Path | None, streams: list[int]) -> None:
         """Start it; ``streams``: its standard streams."""
         self.returncode: int | None = None
-        self._received = b""
+        self.received = b""
         request = json.dumps({"words": words, "env": env, "cwd": os.fspath(cwd or os.getcwd())}).encode()
-        self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
                 _SERVER.hand_over([theirs.fileno(), *streams])
-            self._answers.sendall(request)
-            self._answers.shutdown(socket.SHUT_WR)
+            self.answers.sendall(request)
+            self.answers.shutdown(socket.SHUT_WR)
             self.pid = int(self._line(100.0) or 0)
             assert self.pid, "torch cannot be imported"
         except BaseException:
-            self._answers.close()
+            self.answers.close()
             raise
 
     def poll(self) -> int | None:
@@ -102,16 +102,16 @@ class WarmProgram:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
-        self._answers.close()
+        self.answers.close()
 
     def _line(self, timeout_s: float) -> bytes:
         """The next line of the answer; empty when it does not come in time, or never will."""
-        while b"\n" not in self._received and select.select([self._answers], [], [], timeout_s)[0]:
-            received = self._answers.recv(100)
+        while b"\n" not in self.received and select.select([self.answers], [], [], timeout_s)[0]:
+            received = self.answers.recv(100)
             if not received:
                 return b""
-            self._received += received
-        line, _, self._received = self._received.partition(b"\n")
+            self.received += received
+        line, _, self.received = self.received.partition(b"\n")
         return line
 
 

@@ -68,8 +68,8 @@ class FakeCuda:
     def __init__(self, trace):
         self.calls = []
         self.is_recorded = False
-        self._trace = trace
-        self.memory = types.SimpleNamespace(_record_memory_history=self._record, _snapshot=self._snapshot)
+        self.trace = trace
+        self.memory = types.SimpleNamespace(_record_memory_history=self.record, _snapshot=self.snapshot)
 
     def is_initialized(self):
         return True
@@ -77,12 +77,12 @@ class FakeCuda:
     def current_device(self):
         return 1
 
-    def _record(self, enabled, **options):
+    def record(self, enabled, **options):
         self.calls.append((enabled, options.get("stacks")))
         self.is_recorded = enabled is not None
 
-    def _snapshot(self):
-        return {"segments": [], "device_traces": [[], self._trace]}
+    def snapshot(self):
+        return {"segments": [], "device_traces": [[], self.trace]}
 
 
 def fake_torch(trace):

@@ -53,19 +53,19 @@ class Cuda:
             _cuda_getDevice=lambda: self.current,
             _cuda_getCurrentStream=self.current_streams.__getitem__,
             _cuda_isCurrentStreamCapturing=lambda: self.capturing,
-            _cuda_hasPrimaryContext=self._has_context,
-            _cuda_memoryStats=self._stats,
+            _cuda_hasPrimaryContext=self.has_context,
+            _cuda_memoryStats=self.stats,
         )
         self.torch = SimpleNamespace(_C=native, cuda=self)
 
     def device_count(self):
         return 2
 
-    def _has_context(self, index):
+    def has_context(self, index):
         self.queries += 1
         return index in self.held
 
-    def _stats(self, index):
+    def stats(self, index):
         held = self.held[index]
         if held is None:
             raise RuntimeError("the allocator does not support this")

@@ -40,14 +40,14 @@ class FakeCuda:
     """What ``torch.cuda`` reports once the user has initialised it."""
 
     def __init__(self, initialized, uuid="0000-{}"):
-        self._initialized = initialized
-        self._uuid = uuid
+        self.initialized = initialized
+        self.uuid = uuid
 
     def is_initialized(self):
-        return self._initialized
+        return self.initialized
 
     def current_device(self):
-        assert self._initialized, "the call would initialise CUDA"
+        assert self.initialized, "the call would initialise CUDA"
         return 1
 
     def device_count(self):
@@ -57,7 +57,7 @@ class FakeCuda:
         return [0, 0, 1024][index]
 
     def get_device_properties(self, index):
-        return SimpleNamespace(uuid=self._uuid.format(index))
+        return SimpleNamespace(uuid=self.uuid.format(index))
 
 
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):

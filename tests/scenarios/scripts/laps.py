@@ -32,58 +32,58 @@ class Laps:
     """Seconds per part of the loop and per piece of work in it; the first steps count, and their time does not."""
 
     WARM_UP = 3
-    _inside: ClassVar[Counter[str]] = Counter()  # by piece of work in the model, whichever of a loop's models it is in
+    inside: ClassVar[Counter[str]] = Counter()  # by piece of work in the model, whichever of a loop's models it is in
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end: float | None = None  # of the training, from the first step on
-        self._parts: Counter[str] = Counter()
-        self._pieces: Counter[str] = Counter()
-        self._in_evaluation: Counter[str] = Counter()  # by piece of work that an evaluation does
+        self.seconds = seconds
+        self.end: float | None = None  # of the training, from the first step on
+        self.parts: Counter[str] = Counter()
+        self.pieces: Counter[str] = Counter()
+        self.in_evaluation: Counter[str] = Counter()  # by piece of work that an evaluation does
         self.steps = 0
-        self._last = self._begin = time.perf_counter()
+        self.last = self.begin = time.perf_counter()
 
     def lap(self, part: str, piece: str | None = None) -> None:
         """The time since the last lap was spent in this part, and in this piece of it."""
-        seconds = time.perf_counter() - self._last
+        seconds = time.perf_counter() - self.last
         self.spent(part, seconds)
         if piece is not None:
-            (self._in_evaluation if part == "eval" else self._pieces)[piece] += seconds
+            (self.in_evaluation if part == "eval" else self.pieces)[piece] += seconds
 
     def spent(self, part: str, seconds: float) -> None:
         """Part of what the next lap would count went elsewhere."""
-        self._parts[part] += seconds
-        self._last += seconds
+        self.parts[part] += seconds
+        self.last += seconds
 
     @classmethod
     def note_inside(cls, piece: str, seconds: float) -> None:
         """A piece of work in the model has taken so long; that of an evaluation is no part of the steps."""
         if torch.is_grad_enabled():
-            cls._inside[piece] += seconds
+            cls.inside[piece] += seconds
 
     def step(self) -> bool:
         """A step has ended; whether there is time for another."""
         self.steps += 1
         if self.steps == self.WARM_UP:
-            for counted in (self._parts, self._pieces, self._in_evaluation, self._inside):
+            for counted in (self.parts, self.pieces, self.in_evaluation, self.inside):
                 counted.clear()
-            self._begin = time.perf_counter()
-        if self._end is None:
+            self.begin = time.perf_counter()
+        if self.end is None:
             print("training", flush=True)  # from now on one may attach to it
-            self._end = time.perf_counter() + self._seconds
-        return time.perf_counter() < self._end or self.steps <= self.WARM_UP + 1
+            self.end = time.perf_counter() + self.seconds
+        return time.perf_counter() < self.end or self.steps <= self.WARM_UP + 1
 
     def tell(self) -> None:
         """The truth, as the last line of the output; of a loop without laps only how long its steps take."""
-        total = sum(seconds for part, seconds in self._parts.items() if part != "eval")
+        total = sum(seconds for part, seconds in self.parts.items() if part != "eval")
         counted = {
-            "shares": self._parts,
-            "pieces": self._pieces,
-            "in_model": self._inside,
-            "in_evaluation": self._in_evaluation,
+            "shares": self.parts,
+            "pieces": self.pieces,
+            "in_model": self.inside,
+            "in_evaluation": self.in_evaluation,
         }
         shares = {name: {of: seconds / total for of, seconds in spent.items()} for name, spent in counted.items()}
-        step_ms = 1000 * (total or time.perf_counter() - self._begin) / max(1, self.steps - self.WARM_UP)
+        step_ms = 1000 * (total or time.perf_counter() - self.begin) / max(1, self.steps - self.WARM_UP)
         print(json.dumps({"steps": self.steps, "step_ms": step_ms, **shares}), flush=True)
 
 

@@ -18,21 +18,21 @@ UNREADABLE = "/proc/self/mem"
 
 class _Failing(io.RawIOBase):
     def __init__(self, file: BinaryIO, after_bytes: int, number: int) -> None:
-        self._file, self._left, self._number = file, after_bytes, number
+        self.file, self.left, self.number = file, after_bytes, number
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # as io calls it
-        if not self._left:
-            raise OSError(self._number, os.strerror(self._number))
-        data = self._file.read(min(len(buffer), self._left))
-        self._left -= len(data)
+        if not self.left:
+            raise OSError(self.number, os.strerror(self.number))
+        data = self.file.read(min(len(buffer), self.left))
+        self.left -= len(data)
         buffer[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
         super().close()
 
 

@@ -23,6 +23,16 @@ def text(app, name):
     return "\n".join(text_of(row).rstrip() for row in app.board.query_one(f"#{name}").lines)
 
 
+def screen_lines(app):
+    """The characters of the whole screen, a line each."""
+    return [strip.text for strip in app.screen._compositor.render_strips()]
+
+
+def notices(app):
+    """What the app has said beside its panes, the oldest first."""
+    return list(app._notifications)
+
+
 def visible(app):
     """The panes on the screen."""
     return {pane.id for pane in app.board.panes if pane.display} - {"title"}

@@ -13,7 +13,7 @@ import textual
 from msgspec import structs
 
 from tests.views import streams
-from tests.views.tui.running_app import ALL, running, text, visible
+from tests.views.tui.running_app import ALL, notices, running, text, visible
 from tuimon.errors import CannotInject
 from tuimon.new_files import create_private
 from tuimon.records import Exit, Notice, Place
@@ -134,7 +134,7 @@ async def test_a_key_with_nothing_to_do_is_not_offered_and_says_why(stream, live
         assert offered == keys.keys() - idle.keys()
         for name, reason in idle.items():
             await pilot.press(keys[name])
-            assert reason in notices(app)[-1]
+            assert reason in notices(app)[-1].message
 
 
 # -- handing a finding on
@@ -168,16 +168,16 @@ async def test_the_verdict_s_line_is_opened_while_the_training_goes_on(tmp_path,
             opened.unlink()
         monitor.findings = [structs.replace(found, where=(Place("/gone/train.py", 31, "f"),))]
         await pilot.press("escape", "o")
-        assert notices(app)[-1] == "train.py:31 is not on this machine"
+        assert notices(app)[-1].message == "train.py:31 is not on this machine"
         monitor.findings = [structs.replace(found, rule="side_work", where=()), found]
         await pilot.press("v", "tab", "o")  # of the sheet's finding, not of the first
         await app.workers.wait_for_complete()
         assert opened.read_text() == "+31\n"
         await pilot.press("escape", "o")
-        assert "names no line" in notices(app)[-1]
+        assert "names no line" in notices(app)[-1].message
         monitor.findings = []
         await pilot.press("o")
-        assert "names no line" in notices(app)[-1]
+        assert "names no line" in notices(app)[-1].message
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert "<svg" in kept[1].read_text() and "url(http" not in kept[1].read_text().replace('"', "")
         assert "INPUT-BOUND" in kept[2].read_text()
         assert report["findings"][0]["rule"] == "input_bound"  # as its phases, of the run so far, not of the moment
-        assert len(app._notifications) == 1
+        assert len(notices(app)) == 1
         await pilot.press("e")
         await pilot.pause()
         assert len(list(tmp_path.iterdir())) == 6  # nothing is overwritten
@@ -303,7 +303,7 @@ async def test_export_says_when_it_cannot(monkeypatch, tmp_path):
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("e")
         await pilot.pause()
-        (note,) = app._notifications
+        (note,) = notices(app)
         assert "No space left" in note.message
     assert list(tmp_path.iterdir()) == []  # neither the report without its picture
 
@@ -324,7 +324,7 @@ async def test_what_no_pane_shows_is_said_once_and_again_when_it_changes():
         for _ in range(4):
             app.tick()
         await pilot.pause()
-        said = [(note.message, note.severity) for note in app._notifications]
+        said = [(note.message, note.severity) for note in notices(app)]
     assert said == [
         ("prometheus: [b]in use – Name another port", "warning"),
         ("prometheus: served – Name another port", "information"),
@@ -401,31 +401,27 @@ def attached(hooks):
     return monitor
 
 
-def notices(app):
-    return [notice.message for notice in app._notifications]
-
-
 async def test_the_key_is_offered_says_what_it_does_and_does_it():
     hooks = Hooks()
     async with running(attached(hooks)) as (app, pilot):
-        assert any("I: measure them" in notice for notice in notices(app))
+        assert any("I: measure them" in notice.message for notice in notices(app))
         await pilot.press("I")
         shown = " ".join(text_of(row).strip() for row in app.screen.text.lines)
         assert isinstance(app.screen, InjectDialog) and "stops the training for about 0.1 s" in shown
         assert not hooks.asked.is_set()
         await pilot.press("I")
         await app.workers.wait_for_complete()
-        assert "hooks brought into process 4242" in notices(app)
+        assert notices(app)[-1].message == "hooks brought into process 4242"
         await pilot.press("I")
         assert not isinstance(app.screen, InjectDialog)
-        assert "the training has its hooks already" in notices(app)
+        assert notices(app)[-1].message == "the training has its hooks already"
 
 
 async def test_a_refusal_is_shown_with_its_next_step():
     async with running(attached(Hooks(CannotInject("gdb is not installed", "apt install gdb")))) as (app, pilot):
         await pilot.press("I", "enter")
         await app.workers.wait_for_complete()
-        assert "gdb is not installed. apt install gdb" in notices(app)
+        assert notices(app)[-1].message == "gdb is not installed. apt install gdb"
 
 
 async def test_not_for_a_run_of_our_own():

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import ALL, running, text, visible
+from tests.views.tui.running_app import ALL, running, screen_lines, text, visible
 from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
@@ -303,9 +303,7 @@ async def test_a_font_without_braille_gets_blocks():
 async def test_an_ascii_terminal_gets_ascii():
     async with running(streams.input_bound(30), capabilities=Capabilities(glyphs="ascii")) as (app, pilot):
         await pilot.pause()
-        drawn = "\n".join(
-            "".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()
-        )
+        drawn = "\n".join(screen_lines(app))
         assert "INPUT-BOUND" in drawn and drawn.isascii()
 
 

@@ -13,7 +13,7 @@ from tests.session.stacks.profiles import MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import play
-from tests.views.tui.running_app import running, texts
+from tests.views.tui.running_app import notices, running, texts
 from tests.views.tui.running_app import text as pane_text
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import (
@@ -251,9 +251,9 @@ async def test_its_key_opens_it_and_asks_once_more() -> None:
         asked: list[bool] = []
         app.monitor.record_memory = lambda: asked.append(True) or len(asked) == 1
         await pilot.press("R")
-        assert asked == [True] and not app._notifications
+        assert asked == [True] and not notices(app)
         await pilot.press("m")
-        assert len(app._notifications) == 1  # where nothing can record, it says so
+        assert len(notices(app)) == 1  # where nothing can record, it says so
         assert "train.py:7" in "\n".join(text_of(row) for row in app.screen.text.lines)
         await pilot.press("escape")
         assert not isinstance(app.screen, MemorySheet)
