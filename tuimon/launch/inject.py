@@ -61,8 +61,10 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
             gdb.schedule(target, statement(script), os.path.join(folder, WAITED_FOR))
         else:
             _run_script(target, script)
-        until_s = time.monotonic() + timeout_s
-        while (answer := _answer(folder)) is None and time.monotonic() < until_s and not stop():
+        until_s, file = time.monotonic() + timeout_s, os.path.join(folder, "answer")
+        while (answer := decoded(read_side_file(file), InjectAnswer)) is None:
+            if time.monotonic() >= until_s or stop():
+                break
             time.sleep(_POLL_S)
         return _result(target, answer, timeout_s)
     finally:
@@ -91,10 +93,6 @@ def statement(script: str) -> str:
         " {'__name__': '_tuimon_boot'})"
     )
     return f"try:\n {run}\nexcept BaseException:\n pass\n"
-
-
-def _answer(folder: str) -> InjectAnswer | None:
-    return decoded(read_side_file(os.path.join(folder, "answer")), InjectAnswer)
 
 
 def _result(target: Target, answer: InjectAnswer | None, timeout_s: float) -> bool:

@@ -103,18 +103,11 @@ def _functions(content: mmap.mmap, wanted: set[bytes]) -> Iterable[tuple[bytes, 
         names_at, names_length = sections[link][4], sections[link][5]
         names = content[names_at : names_at + names_length]
         table = content[start : start + size - size % _SYMBOL.size]
-        at = {place: name for name in wanted for place in _places(names, name + b"\0")}
+        # also inside a longer name: linkers store common endings once
+        at = {found.start(): name for name in wanted for found in re.finditer(re.escape(name + b"\0"), names)}
         for name, info, _, section, value, length in _SYMBOL.iter_unpack(table):
             if name in at and info & 0xF == _STT_FUNC and section:
                 yield at[name], value, length
-
-
-def _places(text: bytes, part: bytes) -> Iterable[int]:
-    """The offsets at which a string begins, also inside another one: linkers store common endings once."""
-    place = text.find(part)
-    while place >= 0:
-        yield place
-        place = text.find(part, place + 1)
 
 
 _LIBRARY = re.compile(r"/libpython3\.(\d+)t?\.so[\d.]*( \(deleted\))?$")

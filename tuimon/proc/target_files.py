@@ -52,8 +52,9 @@ class Rights(NamedTuple):
 
     def read(self, path: str, limit: int, after_unix_s: float = -math.inf) -> Content | None:
         """A regular file of at most ``limit`` bytes; None if there is none, it may not be read, or it is older."""
-        handle = self._open(path)
-        if handle is None:
+        try:
+            handle = self._find(path) if self.pid else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (OSError, ValueError):
             return None
         try:
             return _content(handle, limit, after_unix_s)
@@ -61,13 +62,6 @@ class Rights(NamedTuple):
             return None
         finally:
             os.close(handle)
-
-    def _open(self, path: str) -> int | None:
-        """A handle (O_PATH) of the file."""
-        try:
-            return self._find(path) if self.pid else os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except (OSError, ValueError):
-            return None
 
     def _find(self, path: str) -> int:
         """A handle (O_PATH) of the file. We follow symbolic links ourselves, as the kernel would start at our root."""

@@ -361,12 +361,10 @@ class ProcessView(Struct, frozen=True, dict=True):
 
         Without markers the shares are inferred from its main thread's stack samples.
         """
-        return phase_table(self.pid, self.totals, self.split) if self.is_marked else self._inferred()
-
-    def _inferred(self) -> PhaseTable:
-        """Phases from stack samples, unless markers may still come: the first ones take up to two intervals."""
+        if self.is_marked:
+            return phase_table(self.pid, self.totals, self.split)
         sampled, found = self.stacks, self.samples
-        wait_s = 2 * self.view.session.interval_s + _MARKERS_WAIT_S
+        wait_s = 2 * self.view.session.interval_s + _MARKERS_WAIT_S  # the first markers take up to two intervals
         may_come = self.process.markers_reason == NO_TORCH_YET and self.view.now_s - sampled.begin_s < wait_s
         if self.process.markers or may_come or not sampled.has_whole_step:
             return PhaseTable(self.pid)

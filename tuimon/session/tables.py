@@ -138,8 +138,14 @@ class Tables:
         if not self._begun:
             self.start_s, self._begun = t, True
         fold = self._folds.get(type(record))
-        if fold is not None and (record.pid in self._pids or self._admits(record)):  # marks are only exported
-            fold(record)
+        if fold is None:  # marks are only exported
+            return
+        if record.pid not in self._pids:
+            if len(self._pids) < _PROCESSES * max(1, len(self.nodes.known)):
+                self._pids.add(record.pid)
+            elif not isinstance(record, records.Header | records.Process | records.Exit):
+                return
+        fold(record)
 
     # -- the processes that train, and the one in focus
 
@@ -175,13 +181,6 @@ class Tables:
         return [process.pid for process in ranks] or [pid]
 
     # -- folding
-
-    def _admits(self, record: records.Record) -> bool:
-        """True if there is room for the process of a record, which has none so far."""
-        if len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
-            return isinstance(record, records.Header | records.Process | records.Exit)
-        self._pids.add(record.pid)
-        return True
 
     def _fold_header(self, record: records.Header) -> None:
         self.header = record

@@ -157,7 +157,12 @@ def _rows(rows: Iterable[Row]) -> list[str]:
     for row in rows:
         name = f"{row.name}{' (samples)' if row.estimated else ''}"
         figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
-        lines.append(f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip())
+        change = ABSENT
+        if row.difference is not None:  # in percent of the value before, or in its unit if that was 0
+            chance = "~" if row.significant is False else ""
+            in_unit = f"+{_figure(row, row.difference)}"
+            change = chance + (_signed(row.difference / row.before) if row.before else in_unit)
+        lines.append(f"{name:<{_NAME}}{figures}{change:>{_CHANGE}}   {_interval(row)}".rstrip())
     return [head, *lines, "~ may be chance: the error of all rows together is 5 %"] if lines else []
 
 
@@ -165,14 +170,6 @@ def _figure(row: Row, value: float | None) -> str:
     shown = size(value) if row.unit.startswith("bytes") else ms(value) if row.unit == "ms" else number(value)
     ends = {"1/s": "/s", "bytes/s": "/s", "%": " %"}
     return shown + (ends.get(row.unit, "") if value is not None else "")
-
-
-def _change(row: Row) -> str:
-    """The change in percent of the value before, or in its unit if that was 0; ``~``: it may be chance."""
-    if row.difference is None:
-        return ABSENT
-    sign = "~" if row.significant is False else ""
-    return sign + (_signed(row.difference / row.before) if row.before else f"+{_figure(row, row.difference)}")
 
 
 def _interval(row: Row) -> str:

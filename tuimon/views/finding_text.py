@@ -224,10 +224,12 @@ def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
     """The known figures by ``evidence_text``; both bounds of a share in one row: ``("GPU idle", "72 to 86 %")``."""
     rows = []
     for name, value in evidence.items():
-        bounds = _bounds(evidence, name)
-        if bounds is not None and _LEAST in name:
-            rows.append((_words(name.replace(_LEAST, "")), between(*bounds)))
-        elif bounds is None and value is not None:
+        low_name, high_name = name.replace(_MOST, _LEAST), name.replace(_LEAST, _MOST)
+        low, high = evidence.get(low_name), evidence.get(high_name)
+        if low_name != high_name and isinstance(low, int | float) and isinstance(high, int | float):
+            if name == low_name:
+                rows.append((_words(name.replace(_LEAST, "")), between(low, high)))
+        elif value is not None:
             rows.append(evidence_text(name, value))
     return rows
 
@@ -237,14 +239,6 @@ def between(low: float, high: float) -> str:
     if says_nothing(low, high):
         return "unknown"
     return f"up to {percent(high)}" if low < min(SMALL, high / 2) else percent_range(low, high, " to ")
-
-
-def _bounds(evidence: Evidence, name: str) -> tuple[float, float] | None:
-    """Both bounds of a share, given the name of either; None if one is missing."""
-    low, high = evidence.get(name.replace(_MOST, _LEAST)), evidence.get(name.replace(_LEAST, _MOST))
-    if name.replace(_MOST, _LEAST) == name.replace(_LEAST, _MOST):
-        return None
-    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
 
 
 def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:

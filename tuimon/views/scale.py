@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, floor
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -96,16 +96,7 @@ def ceiling(values: Sequence[float | None]) -> float:
         return 1.0
     median = known[len(known) // 2]
     top = max(value for value in known if value <= 4 * median) if median > 0 else known[-1]
-    return _round_up(top * 1.05) if top > 0 else 1.0
-
-
-def _round_up(value: float) -> float:
-    scale = 1.0
-    while value >= scale * 10:
-        scale *= 10
-    while value < scale:
-        scale /= 10
-    for nice in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10):
-        if value <= nice * scale:
-            return nice * scale
-    return 10 * scale
+    if top <= 0:
+        return 1.0
+    scale = 10.0 ** floor(log10(top * 1.05))
+    return next(nice * scale for nice in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12) if top * 1.05 <= nice * scale)

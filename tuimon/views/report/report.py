@@ -16,7 +16,6 @@ from tuimon.diagnosis.finding import CodePlace, Finding, FindingJson, PlaceJson,
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, Exit, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
-from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.processes import superseded
 from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
@@ -198,7 +197,15 @@ class Parts:
     @cached_property
     def gpus(self) -> list[types.GpuJson]:
         """The GPUs of all nodes."""
-        return [_gpu(self.view, row) for row in self.view.all_gpus()]
+        return [
+            filled(
+                types.GpuJson,
+                row,
+                host=self.view.of(row.latest.pid).host,
+                latest=structs.replace(row.latest, pid=0, pids=[], processes=[]),  # ids mean nothing on another node
+            )
+            for row in self.view.all_gpus()
+        ]
 
 
 def _evidence(own: ProcessView) -> Evidence:
@@ -332,11 +339,6 @@ def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
         timed_counts=counts,
         last_step_unix_s=round(header.wall_unix_s + last_s - header.t) if header and last_s is not None else None,
     )
-
-
-def _gpu(view: SessionView, row: GpuRow) -> types.GpuJson:
-    latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
-    return filled(types.GpuJson, row, host=view.of(row.latest.pid).host, latest=latest)
 
 
 # -- the whole

@@ -31,7 +31,11 @@ def _run(report: Report) -> str:
         if phases:
             return f"{name} ran for {duration(run.duration_s)}; its phases are inferred from samples: {shares}"
         return f"{name} was recorded for {duration(run.duration_s)}, and no training step was seen"
-    made = f"{name} made {_steps(report)}{_ranks(report)}"
+    known = sum(rank.rank is not None and rank.state != "restarted" for rank in report.ranks)
+    known = next((each.ranks for each in report.trainings if each.in_focus), known)
+    ranks = f" on each of {known} ranks" if known > 1 else ""
+    beside = f", one of {len(report.trainings)} trainings side by side" if report.trainings else ""
+    made = f"{name} made {_steps(report)}{ranks}{beside}"
     return f"{made} (median {ms(steps.median_ms)}, {rate(steps.per_second)}): {shares}" if phases else made
 
 
@@ -42,15 +46,6 @@ def _steps(report: Report) -> str:
         return f"{count(total)} step{'' if total == 1 else 's'} in {duration(report.run.duration_s)}"
     seen = count(total - span.first_step)
     return f"{seen} steps in {duration(span.seconds)}, from step {count(span.first_step)} on"
-
-
-def _ranks(report: Report) -> str:
-    """`` on each of 4 ranks``, ``, one of 2 trainings side by side``, both, or neither."""
-    trainings = report.trainings
-    known = sum(rank.rank is not None and rank.state != "restarted" for rank in report.ranks)
-    known = next((each.ranks for each in trainings if each.in_focus), known)
-    ranks = f" on each of {known} ranks" if known > 1 else ""
-    return ranks + (f", one of {len(trainings)} trainings side by side" if trainings else "")
 
 
 def shares_text(phases: Sequence[Phase | RankShare], between: str = " ") -> str:

@@ -71,7 +71,10 @@ class TerminalOutput:
         self._parts.clear()
         try:
             while data and not self._lost:
-                data = data[self._write(data) :]
+                try:
+                    data = data[os.write(self._handle, data) :]
+                except BlockingIOError:  # another program that shares the terminal has made it non-blocking
+                    select.select([], [self._handle], [], 1.0)
         except OSError:  # EIO after a hangup
             self._lost = True
             self._on_lost()
@@ -82,13 +85,6 @@ class TerminalOutput:
                 self._stale = False
         if stale and not self._lost:
             self._on_stale()
-
-    def _write(self, data: bytes) -> int:
-        try:
-            return os.write(self._handle, data)
-        except BlockingIOError:  # another program that shares the terminal has made it non-blocking
-            select.select([], [self._handle], [], 1.0)
-            return 0
 
 
 class ExitEvent(threading.Event):

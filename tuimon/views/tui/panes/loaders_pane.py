@@ -198,22 +198,17 @@ def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[L
 
 def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
     """A worker's hottest line, the place in ``spot`` cells; or the wait that takes most of its time."""
-    if waits := _waits_for(worker):
-        return line((column(waits, spot + room), "dim"))
+    times = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
+    known = [time_ms for time_ms in times if time_ms is not None]
+    if not worker.ended and len(known) == len(times):
+        *_, waits, hands_over = (time_ms > MOST * sum(known) for time_ms in known)
+        if waits or hands_over:
+            text = "waits for the trainer" if waits else "hands its batches over"
+            return line((column(text, spot + room), "dim"))
     if worker.hot is None:
         return line((column(ABSENT, spot + room), "faint"))
     place = worker.hot.place
     return (*place_column(place, spot), Span(column(code(place), room), "text"))
-
-
-def _waits_for(worker: LoaderWorkerRow) -> str:
-    """``waits for the trainer``; empty for a worker that is mostly busy, and for the training process itself."""
-    times = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
-    known = [time_ms for time_ms in times if time_ms is not None]
-    if worker.ended or len(known) < len(times):
-        return ""
-    *_, wait, hand_over = (time_ms > MOST * sum(known) for time_ms in known)
-    return "waits for the trainer" if wait else "hands its batches over" if hand_over else ""
 
 
 def _gauge(worker: LoaderWorkerRow, width: int) -> Line:

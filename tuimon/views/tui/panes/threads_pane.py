@@ -12,7 +12,7 @@ from textual.message import Message
 
 from tuimon.native_code import NativeUse, kind_of
 from tuimon.node_ids import own_id
-from tuimon.records import Notice, Process
+from tuimon.records import Process
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow, folded
 from tuimon.text import code_place, full_place, whole_number
@@ -225,7 +225,10 @@ class ThreadsPane(MovingPane[ThreadsState]):
 
     def collect(self, now: Parts, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
-        notes = [advice(n.message, n.hint) for n in self.notices(now) if not _is_refuted(n, now)]
+        sampling, notices = now.view.sampling(), self.notices(now)
+        if sampling is not None and (sampling.coverage_ratio or 0.0) >= NEARLY_ALL:  # no notice says "no samples" then
+            notices = [notice for notice in notices if (notice.source, notice.level) != ("stacks", "warning")]
+        notes = [advice(notice.message, notice.hint) for notice in notices]
         return ThreadsState(tuple(now.view.threads()), tuple(notes), tuple(now.session.processes()))
 
     def shown(self) -> Sequence[ThreadRow]:
@@ -295,14 +298,6 @@ class ThreadsPane(MovingPane[ThreadsState]):
         self.redraw(force=True)
         if opens:
             self.action_open()
-
-
-def _is_refuted(notice: Notice, now: Parts) -> bool:
-    """True if a notice says that there are no samples, but nearly all of the time is covered by them."""
-    if notice.source != "stacks" or notice.level != "warning":
-        return False
-    sampling = now.view.sampling()
-    return sampling is not None and (sampling.coverage_ratio or 0.0) >= NEARLY_ALL
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:

@@ -277,23 +277,19 @@ class TreeView:
         node = self.rows.selected
         if node is None:
             return
-        if step > 0:
-            self._unfold(node)
-        elif node.id in self.opened and node.children:
+        is_open = node.id in self.opened and bool(node.children)
+        if step > 0 and is_open:
+            self.rows.select(node.ordered()[0])
+        elif step > 0:
+            while node.children:  # with the only children below it
+                self.opened.add(node.id)
+                if len(node.children) > 1:
+                    break
+                (node,) = node.children.values()
+        elif is_open:
             self.opened.discard(node.id)
         elif node.parent is not None and node.parent.parent is not None:  # from a closed node go to its caller
             self.rows.select(node.parent)
-
-    def _unfold(self, node: Call) -> None:
-        """Open the node and the only children below it; on an open node move to its first child."""
-        if node.id in self.opened and node.children:
-            self.rows.select(node.ordered()[0])
-            return
-        while node.children:
-            self.opened.add(node.id)
-            if len(node.children) > 1:
-                break
-            (node,) = node.children.values()
 
     def enter(self) -> None:
         """Open or close the node."""
