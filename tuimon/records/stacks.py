@@ -38,8 +38,8 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping, polls]``. The
-    source, and the facts read from it, are given for user code and for the few lines of libraries that need them.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping, polls, loops]``.
+    The source, and the facts read from it, are given for user code and for the few lines of libraries that need them.
     """
 
     file: str
@@ -56,6 +56,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     loop: bool = False  # whether it is known to be in a ``for`` or ``while`` of its function
     keeping: tuple[KeepingLine, ...] = ()  # in the first frame of a file: its lines that keep objects
     polls: bool = False  # whether it is known to be in a ``while`` that does nothing but wait
+    loops: Count = 0  # ``for`` and ``while`` statements of its function around it; 0 also in older logs
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

@@ -96,8 +96,8 @@ class FileFacts:
         """True if a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
         return any(_block(loop).holds(line, other) for loop in self._loops) if self._is_known else None
 
-    def in_loop(self, line: int) -> bool:
-        """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension.
+    def loops(self, line: int) -> int:
+        """The number of ``for`` and ``while`` statements of its function around a line, and one for a comprehension.
 
         One over layers, ``for layer in self.layers: x = layer(x)``, does not count.
         """
@@ -105,7 +105,7 @@ class FileFacts:
         begin = function.body.first if function is not None else 0
         loops = (loop for loop in self._loops if loop.lineno >= begin and loop not in self._over_layers)
         bodies = (Block(loop.body[0].lineno, _block(loop).last) for loop in loops)
-        return any(body.holds(line) for body in bodies) or any(each.holds(line) for each in self._comprehensions)
+        return sum(body.holds(line) for body in bodies) + any(each.holds(line) for each in self._comprehensions)
 
     def polls_at(self, line: int) -> bool:
         """True if a line is in a ``while``, its head included, that only waits for its condition."""

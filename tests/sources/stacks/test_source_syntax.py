@@ -273,7 +273,12 @@ for epoch in range(3):
 
 def test_which_lines_are_in_a_loop_of_their_function():
     facts = FileFacts(LOOPS)
-    assert [line for line in range(100) if facts.in_loop(line)] == [6, 7, 8, 9, 10, 12, 14]
+    assert [line for line in range(100) if facts.loops(line)] == [6, 7, 8, 9, 10, 12, 14]
+
+
+def test_how_many_loops_are_around_a_line():
+    code = "while training:\n    loss.backward()\n    for p in parameters:\n        clip(p)\n    x = [f(y) for y in x]"
+    assert [FileFacts(code.encode().splitlines()).loops(line) for line in range(1, 6)] == [0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +297,7 @@ def test_which_lines_are_in_a_loop_of_their_function():
     ],
 )
 def test_loops_over_layers_do_not_count(loop, counts):
-    assert FileFacts(loop.encode().splitlines()).in_loop(1) is counts
+    assert FileFacts(loop.encode().splitlines()).loops(1) == counts
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,18 @@ def loop_over_data(samples: Samples) -> HotLine | None:
     return hot if hot is not None and hot.samples >= max(MIN_SAMPLES, MOST * forward.total) else None
 
 
+def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
+    """Tells whether the user's innermost line is in a loop that holds no backward, such as one over tensors.
+
+    ``samples``: the training thread's.
+    """
+    training: dict[Function, int] = {}
+    for row in samples.where(phase="backward").rows:
+        for frame in row.node.outside_torch:
+            training[frame.code] = max(frame.loops, training.get(frame.code, 0))
+    return lambda node: (line := node.user_line) is not None and line.loops > training.get(line.code, 0)
+
+
 def is_collecting(node: StackNode) -> bool:
     """True if the innermost line calls the garbage collector, which has no frame of its own."""
     return collects_garbage(node.frame.text)

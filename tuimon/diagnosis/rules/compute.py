@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import of_step
+from tuimon.diagnosis.cells import Cell, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, What, leading, verdict
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
@@ -302,12 +303,48 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
     return max(evidence.process.optimizers, key=lambda facts: facts.tensors or 0, default=None)
 
 
+#: A line that limits gradients, or its function, and one that does so for several tensors.
+_CLIPS, _SEVERAL = re.compile(r"\bclip_?\w*grad"), re.compile(r"param\w*s\b")
+
+
+def takes_of_update(cell: Cell) -> bool:
+    """True for cells of the update, unless it multiplies matrices, and of clipping and schedules beside it."""
+    if cell.node is None or cell.phase != "other":
+        return cell.phase == "optimizer" and not (cell.node and is_product(cell.node))
+    line = cell.node.user_line
+    clips = line is not None and _CLIPS.search(f"{line.function} {line.text}") is not None
+    return clips or cell.node.has("optimizer_code")
+
+
+def _one_by_one(evidence: Evidence) -> Cells:
+    """Work on the CPU beside the update that goes through tensors one by one: clipping in a loop; with a group for each
+    tensor, the schedule as well.
+    """
+    each, is_inner = _has_group_each(_largest(evidence)), in_inner_loop(evidence.samples)
+
+    def is_single(node: StackNode) -> bool:
+        if node.user_line is None or node.has("optimizer_code"):
+            return each
+        return is_inner(node) and (each or not _SEVERAL.search(node.user_line.text))
+
+    beside = filter(takes_of_update, of_step(evidence).where({"other"}) if evidence.gpu.is_used is False else ())
+    return Cells(cell for cell in beside if cell.node and is_single(cell.node))
+
+
+def _has_group_each(facts: OptimizerFacts | None) -> bool:
+    """True if each tensor has a group of its own, and is small: the work on a large one takes longer than the calls."""
+    if facts is None or facts.tensors is None or facts.groups != facts.tensors or facts.tensors < 2:
+        return False
+    return (facts.elements or 0) <= SMALL_TENSOR * facts.tensors
+
+
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
     An update on the CPU by a user's function, of rows or tensors one by one, is reported from a smaller share on:
-    its operations are so small that the Python around them takes most of the time, so the GIL is held. An update that
-    multiplies matrices cannot be fused: it counts as computation, which other rules report.
+    its operations are so small that the Python around them takes most of the time, so the GIL is held. So is clipping
+    of tensors one by one. An update that multiplies matrices cannot be fused: it counts as computation, which other
+    rules report.
 
     Updating every second batch saves half of the time, and ever fewer updates nearly all: a gain of 1 / (1 - share). A
     GPU that is not the bottleneck may hide the update, so no gain is estimated.
@@ -315,22 +352,27 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     optimizer, gpu, hot = evidence.phases.row("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
         return None
-    share, what, is_busy = optimizer.share, "", gpu is not None and gpu.is_bottleneck
+    share, what, is_busy, places = optimizer.share, "", gpu is not None and gpu.is_bottleneck, [hot and hot.place]
     if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
         what, fixes = ": Python code updates tensors one by one", [by_hand]
     else:
         share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
         share *= 1.0 - _part(evidence, is_product)
-        if not is_sure(evidence, share, UNUSUAL):
+        beside = _one_by_one(evidence)
+        if not is_sure(evidence, share + beside.share, UNUSUAL) and not is_sure(evidence, beside.share):
             return None
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
         gained = share if evidence.gpu.is_used is False or is_busy else 0.0
-        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
+        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained, beside)
+        if beside:
+            share, what = share + beside.share, f": {percent(beside.share)} clip or schedule tensor by tensor"
+            longest = max(beside, key=lambda cell: cell.share).node
+            places = [longest.place if longest is not None else None, *places]
     return verdict(
         f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         *fixes,
         share=share,
-        at=hot,
+        at=places,
         optimizer_ms_per_step=optimizer.ms_per_step,
         step_ms=evidence.phases.mean_ms,
     )
@@ -363,11 +405,11 @@ def is_product(node: StackNode) -> bool:
     return any(multiplies(frame.function, frame.text) for frame in node.frames[-_INNERMOST:])
 
 
-def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
+def _of_torchs(evidence: Evidence, gained: float, beside: Cells) -> list[Fix]:
     """The fixes for an update by a library, which could save this share of the step, the surest first.
 
     A fused update is a change of one word. If the update takes longer than forward and backward together, it updates
-    far more than they use, and so would a fused one.
+    far more than they use, and so would a fused one. ``beside``: work for it that goes through tensors one by one.
     """
     facts = _largest(evidence)
     unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0
@@ -381,17 +423,23 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         Interval.around(gained),
         changes_training=True,
     )
-    is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL)
-    one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
-    if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
-        unfused, is_longest = gained, False  # the fused update, too, goes through small tensors one by one
+    is_longest, single = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL), list[Fix]()
+    if facts is not None and _has_group_each(facts) and (is_fused or beside):
+        # the fused update, too, goes through groups one by one
+        unfused, is_longest = (gained if is_fused else unfused) + beside.share, False
         action = (
-            f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
-            " tensors of a group at once"
+            f"give {facts.name} one group of parameters for each learning rate and decay, not {facts.groups} of one"
+            " tensor each: update, clipping and schedule then handle the tensors of a group at once"
         )
+    elif beside:
+        once = "clip the gradients of all parameters by one call, not tensor by tensor: the limit is then one for all"
+        single = [without(evidence, "optimizer", once, Interval.around(beside.share), changes_training=True)]
     update = Interval.around(unfused, unfused * TAKES_ERROR / (1.0 - FUSED_TAKES))
     fused = without(evidence, "optimizer", action, update, to=float(FUSED_TAKES))
+    sparse = (
+        [less.without_upper_end if is_longest else less] if not beside or is_sure(evidence, gained, UNUSUAL) else []
+    )
     if not fused.estimated_speedup:
-        return [less.without_upper_end if is_longest else less]
+        return [*single, *sparse]
     # sparse gradients shorten backward, too, which otherwise fills dense ones
-    return [less.without_upper_end, fused] if is_longest else [fused, less]
+    return [*single, *sparse, fused] if is_longest else [*single, fused, *sparse]

@@ -126,11 +126,10 @@ class FrameIds:
         of_file = NO_FACTS if frame.file in self._reported else facts
         if of_file is not NO_FACTS:
             self._reported.add(frame.file)
-        no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
+        no_grad, loops = facts.without_gradients(frame.line), facts.loops(frame.line)
         own = (file, line, function, source, traits.user)
-        self._new.append(
-            Frame(*own, "", "", no_grad, None, of_file.counts, loop, of_file.keeping, facts.polls_at(frame.line))
-        )
+        facts_of = (of_file.counts, loops > 0, of_file.keeping, facts.polls_at(frame.line), loops)
+        self._new.append(Frame(*own, "", "", no_grad, None, *facts_of))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, code: ProcessCode, is_leaf: bool) -> str:

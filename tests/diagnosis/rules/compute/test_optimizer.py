@@ -10,7 +10,7 @@ from tests.diagnosis.cpu import NO_GPU, run
 from tests.session.records import frames, loop, one_process, stacks, thread
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.judging import diagnose
-from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
+from tuimon.records import Frame, Gil, GilCount, GilFunction, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
 LOOP = frames(
@@ -30,6 +30,14 @@ LOOP = frames(
     ("muon.py", 24, "orthogonalized", "wide = a * wide + (b * gram + c * gram @ gram) @ wide", True),
     ("muon.py", 32, "step", "buffer.lerp_(p.grad, 1 - momentum)", True),
     (f"{TORCH}/optim/_muon.py", 50, "_zeropower_via_newtonschulz"),  # 65
+    Frame("train.py", 70, "main", "optimizer.step()", True, loop=True, loops=1),
+    Frame("train.py", 68, "main", "loss.backward()", True, loop=True, loops=1),
+    Frame("train.py", 69, "main", "clip_grad_norm_(group['params'], 1.0)", True, loop=True, loops=2),
+    Frame("train.py", 69, "main", "clip_grad_norm_(model.parameters(), 1.0)", True, loop=True, loops=1),
+    Frame("clip.py", 5, "clip", "clip_grad_norm_(parameter, limit)", True, loop=True, loops=1),  # 70
+    (f"{TORCH}/nn/utils/clip_grad.py", 40, "_no_grad_wrapper"),
+    Frame("train.py", 71, "main", "schedule.step()", True, loop=True, loops=1),
+    (f"{TORCH}/optim/lr_scheduler.py", 300, "get_lr"),
     first=50,
 )
 BY_ROWS = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 58], 12), ([54, 55, 56, 59], 8))
@@ -145,7 +153,33 @@ def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
         return fixes_with(facts)[0]
 
     grouped = first(80, 80 * 1024)
-    assert "one group of parameters, not 80" in grouped.action
+    assert "one group of parameters for each learning rate and decay, not 80" in grouped.action
     assert grouped.estimated_speedup == pytest.approx(1 / (1 - 0.4 * 0.7), rel=0.01)
     assert "one group" not in first(2, 80 * 1024).action
     assert "one group" not in first(80, 80 << 20).action  # the work on such tensors takes longer than the calls
+
+
+@pytest.mark.parametrize(
+    ("lines", "groups", "line", "gain", "action"),
+    [
+        (([70, 71],), 1, 5, 1 / 0.7, "by one call, not tensor by tensor"),
+        (([68, 71],), 80, 69, 1 / (1 - 0.7 * 0.4), "not 80 of one tensor each"),
+        (([72, 73],), 80, 71, 1 / (1 - 0.7 * 0.4), "not 80 of one tensor each"),
+        (([68, 71],), 2, None, None, None),  # a group has many tensors
+        (([69, 71],), 80, None, None, None),  # in the training's own loop
+        (([72, 73],), 2, None, None, None),
+    ],
+)
+def test_clipping_tensor_by_tensor_is_part_of_the_update(
+    lines: Any, groups: int, line: Any, gain: Any, action: Any
+) -> None:
+    facts = OptimizerFacts("AdamW", "torch", fused=True, groups=groups, tensors=80, elements=80 * 1024)
+    phases = {"data": 1, "forward": 24, "backward": 35, "optimizer": 10, "other": 30}
+    counted = (([50, 51], 24), ([67, 53], 35), ([66, 55, 60], 10), *((each, 30) for each in lines))
+    session = one_process(NO_GPU, LOOP, *loop(8, phases), stacks(8, *counted), optimizers=[facts])
+    told = next((each for each in diagnose(session) if each.rule == "optimizer_bound"), None)
+    assert (told is not None) is (line is not None)
+    if told is not None:
+        assert (told.where[0].line, told.share_of_step) == (line, pytest.approx(0.4))
+        assert told.estimated_speedup == pytest.approx(gain, rel=0.01) and action in told.action
+        assert "30 % clip or schedule tensor by tensor" in told.headline
