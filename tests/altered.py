@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
+from tests.gpu_simulator.ranks_session import records as records_of_ranks
+from tests.gpu_simulator.sessions import UUID
 from tests.recorded_logs import log_path
 from tuimon.records import (
     CollectiveCount,
@@ -124,6 +126,32 @@ def below_python(**shares: int) -> Alters:
     return alters
 
 
+#: Each rank of the simulator has an H100 of its own, and bfloat16.
+_EACH_H100 = {
+    **{"name": "NVIDIA H100 80GB HBM3", "sm_clock_mhz": 1980, "sm_clock_max_mhz": 1980, "power_w": 420.0},
+    **{"power_limit_w": 700.0, "power_limit_default_w": 700.0, "temperature_c": 55},
+    **{"pcie_generation": 5, "pcie_width": 16, "pcie_generation_max": 5, "pcie_width_max": 16},
+    **{"pcie_rx_bytes_per_s": 2e7, "pcie_tx_bytes_per_s": 1e7},
+    **{"nvlink_rx_bytes_per_s": 12e9, "nvlink_tx_bytes_per_s": 12e9},
+    **{"occupancy_ratio": 0.3, "tensor_ratio": 0.35, "dram_ratio": 0.3},
+}
+
+
+def ranks(kind: str, *alterations: Alters, late: Mapping[str, Any] | None = None, **figures: Any) -> Iterable[Record]:
+    """Three simulated ranks that run a loop; ``late``: the counters of rank 1's GPU, ``figures``: those of all."""
+    simulated, records = records_of_ranks(kind)
+    pids = [rank.ring.pid for rank in simulated.ranks]
+
+    def of(gpu: Gpu) -> Mapping[str, Any]:
+        number = int(gpu.uuid.removeprefix(UUID))
+        held = {"pids": [pids[number]], "processes": [GpuProcess(pids[number], 60 << 30, gpu.util_ratio)]}
+        return {**_EACH_H100, "index": number, **held, **figures, **(late or {} if number == 1 else {})}
+
+    for alters in (gpus(of), facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"]), *alterations):
+        records = alters(records)
+    return records
+
+
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
@@ -141,6 +169,30 @@ CAPPED = gpus(throttled=[Throttle("power cap", 0.9)], power_limit_w=400.0, power
 SLOW_LINK = gpus(pcie_generation=4, pcie_width=8, pcie_generation_max=5, pcie_width_max=16)
 UNCOUNTED = gpus(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0)
 FEW_COPIED = gpus(lambda gpu: {"pcie_rx_bytes_per_s": (gpu.pcie_rx_bytes_per_s or 0.0) / 10})
+UNCOUNTED_SMS = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
+DEAD_SMS = dict.fromkeys(UNCOUNTED_SMS, 0.0)
+A100 = {
+    **{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": 8.0, "power_limit_w": 400.0, "power_w": 125.0},
+    **{"power_limit_default_w": 400.0, "sm_clock_mhz": 1410, "sm_clock_max_mhz": 1410, **UNCOUNTED_SMS},
+}
+#: By name: simulated ranks with one fact altered.
+RANKS: dict[str, Callable[[], Iterable[Record]]] = {
+    "rank_locked_clocks": lambda: ranks("two losses", late={"sm_clock_mhz": 900}),
+    "rank_slow_link": lambda: ranks("two losses", late={"pcie_width": 8}),
+    "rank_few_sms": lambda: ranks("two losses", late={"sm_ratio": 0.05}),
+    "rank_dead_counters": lambda: ranks("two losses", late=DEAD_SMS),
+    "rank_computes": lambda: ranks("one computes"),
+    "rank_hot": lambda: ranks(
+        "one computes", late={"sm_clock_mhz": 800, "throttled": [Throttle("thermal (hardware)", 0.9)]}
+    ),
+    "rank_at_high_power": lambda: ranks("one computes", late={"power_w": 380.0}, **A100),
+    "rank_at_high_power_and_low_clocks": lambda: ranks(
+        "one computes", late={"power_w": 380.0}, **{**A100, "sm_clock_mhz": 900}
+    ),
+    "links_idle": lambda: ranks("long exchange", nvlink_rx_bytes_per_s=1e6, nvlink_tx_bytes_per_s=1e6),
+    "links_busy": lambda: ranks("long exchange"),
+    "ranks_of_other_streams": lambda: ranks("one pass", stream_idle(0.6)),
+}
 #: By name: a log, and how it is altered.
 ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "few_sms": (BUSY, (counters(sm_ratio=0.06, occupancy_ratio=0.005),)),
@@ -185,6 +237,8 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
 
 def altered(name: str) -> Iterable[Record]:
     """The records of an altered run."""
+    if name in RANKS:
+        return RANKS[name]()
     log, alterations = ALTERED[name]
     records: Iterable[Record] = read_log(str(log_path(log)))
     for alters in alterations:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests import printed
-from tests.altered import ALTERED, altered
+from tests.altered import ALTERED, RANKS, altered
 from tests.gpu_simulator import recorded_session
 from tests.gpu_simulator.recording import names as recordings
 from tests.recorded_logs import LOGS
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 def corpora() -> dict[str, list[Run]]:
     """The runs of each file of accepted verdicts."""
     return {
-        "altered": [Run(name, lambda name=name: altered(name)) for name in ALTERED],
+        "altered": [Run(name, lambda name=name: altered(name)) for name in (*ALTERED, *RANKS)],
         "logs": [Run(path.name.partition(".")[0], lambda path=path: read_log(str(path))) for path in LOGS],
         "pairs": [Run(side.name, side.records) for side in all_sides()],
         "gpu_recordings": [Run(name, lambda name=name: recorded_session.records(name)) for name in recordings()],

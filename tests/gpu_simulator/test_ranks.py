@@ -1,92 +1,31 @@
 """Several ranks with a GPU each: what they wait for one another and exchange, told within its bounds."""
 
-from functools import cache, partial
+from functools import cache
 from math import inf
 
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.gpu import FORWARD, LINES, USUAL, gpu
+from tests.altered import altered
+from tests.diagnosis.gpu import FORWARD
 from tests.gpu_simulator.machine import MS
-from tests.gpu_simulator.ranks import Ranks, gathers, small_kernels, step, two_losses
-from tests.gpu_simulator.sessions import UUID
-from tests.session.records import frames, session_of, stacks, threads
+from tests.gpu_simulator.ranks_session import GATHER, LOOPS, records
+from tests.session.records import session_of, stacks
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.diagnosis.judging import diagnose
+from tuimon.diagnosis.verdicts import fold
 from tuimon.node_ids import id_on_node, own_id
-from tuimon.records import Gpu, Steps
+from tuimon.records import Gpu
 from tuimon.views.finding_text import evidence_rows
 from tuimon.views.report.report import compared_ranks, report_of
 from tuimon.views.scale import Axis
 from tuimon.views.tui.panes.ranks_pane import strips
 
-SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
 ERROR = 0.01
 #: Bounds of idle time that are this far apart say what to mend first.
 NARROW = 0.2
-
-GATHER = 90
-GATHERS = frames(("/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_gather"), first=GATHER)
-
-
-def uneven(rank):
-    """Batches of very different length, in each step others."""
-    length = rank.cpu.random.choice((0.5, 1.0, 2.0))
-    return step(rank, forward_ns=int(6 * length * MS), backward_ns=int(12 * length * MS))
-
-
-def one_late(rank):
-    """The data of rank 1 are slow."""
-    return step(rank, fetch_ns=(25 if rank.number == 1 else 0.4) * MS)
-
-
-def one_computes(rank):
-    """Rank 1 has more to compute in backward; all come out of it together."""
-    return step(rank, backward_ns=(18 if rank.number == 1 else 3) * MS)
-
-
-def one_gathers_late(rank):
-    """Rank 1 computes more between the gathers, which hold the others up in forward as well."""
-    more = 3 if rank.number == 1 else 1
-    return gathers(rank, forward_ns=3 * more * MS, backward_ns=6 * more * MS)
-
-
-LOOPS = {
-    "accumulates": (partial(step, passes=4), 14 * MS),
-    "accumulates, in step": (partial(step, passes=4), 100_000),
-    "exchanges each pass": (partial(step, passes=4, no_sync=False, collective_each_ns=6 * MS), 6 * MS),
-    "one pass": (step, 3 * MS),
-    "long exchange": (step, 30 * MS),
-    "uneven": (uneven, MS),
-    "one late": (one_late, MS),
-    "one computes": (one_computes, 100_000),
-    "one gathers late": (one_gathers_late, 100_000),
-    "apart": (uneven, None),
-    "no loader": (partial(step, fetch_ns=None), 3 * MS),
-    "two losses": (two_losses, MS),
-    "small kernels": (small_kernels, 3 * MS),
-}
-
-
-@cache
-def records(kind, world_size=3):
-    """The ranks after they have run, and all records of their session."""
-    ranks = Ranks(*LOOPS[kind][:1], world_size, LOOPS[kind][1])
-    found, numbers = [LINES, GATHERS], {rank.ring.pid: rank.number for rank in ranks.ranks}
-    for record in ranks.run(SECONDS):
-        found.append(record)
-        if isinstance(record, Steps):
-            number = numbers[record.pid]
-            busy, active = round(1.0 - ranks.idle(number), 2), ranks.sm_ratio(number)
-            found.append(structs.replace(gpu(record.t, busy, sm_ratio=active), uuid=f"{UUID}{number}"))
-    end_s = found[-1].t
-    samples = [*USUAL, ([FORWARD, GATHER], 9)] if kind == "one gathers late" else USUAL
-    for pid in numbers:
-        found.append(stacks(end_s, *((list(ids), count) for ids, count in samples), pid=pid))
-        found.append(threads(end_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
-    return ranks, found
 
 
 @cache
@@ -239,6 +178,65 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
     found = [structs.replace(each, **counted) if isinstance(each, Gpu) else each for each in records("two losses")[1]]
     finding = next(each for each in diagnose(session_of(*found)) if each.rule == "compute_bound")
     assert (finding.cause, says in finding.headline) == (cause, True)
+
+
+@pytest.mark.parametrize(
+    ("run", "finding", "headline", "fix"),
+    [
+        (
+            "rank_locked_clocks",
+            "throttled",
+            "GPU 1 runs at a low clock, and the driver names no cause (900",
+            "reset the",
+        ),
+        ("rank_slow_link", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
+        (
+            "rank_few_sms",
+            "straggler_rank",
+            "rank 1 waits 92 % of the time for ranks 0, 2, whose GPUs",
+            "compare rank 0",
+        ),
+        ("rank_dead_counters", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
+        (
+            "rank_computes",
+            "straggler_rank",
+            "80 % of multiprocessors are busy (on GPUs that wait: 38 %)",
+            "compare rank 1",
+        ),
+        (
+            "rank_hot",
+            "straggler_rank",
+            "at 40 % of the highest clock (GPUs that wait: 100 %)",
+            "find what holds the clocks",
+        ),
+        ("rank_at_high_power", "straggler_rank", "may wait 59 % of the time for rank 1, whose GPU", "compare rank 1"),
+        ("rank_at_high_power_and_low_clocks", "throttled", "the driver names no cause (900 of 1410 MHz)", "reset the"),
+        ("links_idle", "comm_bound", "mostly for late ranks, a different one of the 3", "give all ranks equal work"),
+        ("links_busy", "comm_bound", "for gradients of the other 2 ranks", "accumulate gradients"),
+        (
+            "ranks_of_other_streams",
+            "compute_bound/other_streams",
+            "other streams, such as NCCL's, or",
+            "run tuimon trace",
+        ),
+    ],
+)
+def test_what_one_fact_changes_for_ranks(run, finding, headline, fix):
+    first = fold(altered(run))[1][0]
+    assert first.name == finding
+    assert headline in first.headline
+    assert first.action.startswith(fix)
+
+
+def test_a_rank_that_is_late_by_power_alone_promises_no_gain():
+    late = next(each for each in fold(altered("rank_at_high_power"))[1] if each.rule == "straggler_rank")
+    assert (late.severity, late.best.gain) == ("info", None)
+
+
+def test_work_that_ranks_share_evenly_is_not_gone():
+    """Rank 1 waits for two ranks with all the work: even work takes two thirds of the time, not 8 % of it."""
+    late = next(each for each in fold(altered("rank_few_sms"))[1] if each.rule == "straggler_rank")
+    assert late.best.gain.low <= 1.5 < late.best.gain.high
 
 
 @pytest.mark.parametrize("kind", LOOPS)

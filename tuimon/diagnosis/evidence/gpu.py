@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tuimon.diagnosis.evidence.lines import loop_over_data
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, ProcessEvidence
@@ -67,6 +67,8 @@ SLOW_PCIE = Threshold(
 _COUNTED = 1 / 3
 #: Bytes a second of one PCIe lane, by generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+#: Least share of the multiprocessors that a kernel keeps busy: one of 200, more than any GPU has.
+_ONE_SM = 1 / 200
 #: Files of torch whose functions wait for values themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 SMALL_PINNED_BYTES = Threshold(
@@ -91,6 +93,9 @@ class GpuSteps(NamedTuple):
     wide_because: str | None = None  # why the bounds of the idle time are far apart, for people
     untimed: float = 0.0  # least share of work that events of the stream do not time: on other streams, in CUDA graphs
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
+    power_ratio: float | None = None  # its mean power in steps, as a share of its limit
+    clock_ratio: float | None = None  # its mean clock in steps, as a share of the highest
+    moved_bytes_per_s: float | None = None  # over NVLink and PCIe in steps; None if either is not counted
     waits_anywhere: bool = False  # waits for ranks may lie in any phase: the loop, or compiled code, calls collectives
 
     @property
@@ -144,7 +149,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
         known, process = used_gpus(self._own.view, self._own.node), self._own.process
-        return tuple(row for row in known if process.uses(row.latest)) or known
+        return tuple(map(_without_dead_counters, [row for row in known if process.uses(row.latest)] or known))
 
     @cached_property
     def is_used(self) -> bool | None:
@@ -242,13 +247,17 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         idle = by_events.reconciled(by_counters) if by_counters is not None else by_events
         agree = by_counters is None or by_events.overlaps(by_counters)
         outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
+        counted = [(row.latest, row.means) for row in self.rows if row.means is not None]
         found = GpuSteps(
             time=time._replace(idle=idle, phases=phases),
             step_ms=step_ms,
             contradiction=None if agree or by_counters is None else (by_events, by_counters),
             wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most) if agree else None,
-            untimed=untimed if is_alone else 0.0,
-            sm_ratio=mean_of_known(row.means.sm_ratio for row in self.rows if row.means is not None),
+            untimed=untimed,
+            sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
+            power_ratio=mean_of_known(power_ratio(*each) for each in counted),
+            clock_ratio=mean_of_known(clock_ratio(*each) for each in counted),
+            moved_bytes_per_s=_moved(*counted[0]) if len(counted) == 1 else None,
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
         narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
@@ -409,6 +418,35 @@ def _calls_cell(node: StackNode) -> bool:
 def utilisation(row: GpuRow) -> float | None:
     """Share of the steps' time in which a kernel ran on a GPU; None if not measured."""
     return row.means.util_ratio if row.means is not None else None
+
+
+def power_ratio(gpu: Gpu, means: GpuMeans) -> float | None:
+    """Its mean power in steps, as a share of its limit."""
+    return means.power_w / gpu.power_limit_w if means.power_w is not None and gpu.power_limit_w else None
+
+
+def clock_ratio(gpu: Gpu, means: GpuMeans) -> float | None:
+    """Its mean clock in steps, as a share of the highest."""
+    return means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else None
+
+
+def _without_dead_counters(row: GpuRow) -> GpuRow:
+    """The GPU without GPM's means if these show fewer multiprocessors than its kernels need: they are not counted."""
+    means = row.means
+    if means is None or means.sm_ratio is None or means.sm_ratio >= _ONE_SM * (means.util_at_least or 0.0):
+        return row
+    absent = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
+    return structs.replace(row, means=structs.replace(means, **absent))
+
+
+def _moved(gpu: Gpu, means: GpuMeans) -> float | None:
+    """Bytes a second over NVLink and PCIe, in both directions; None if not all of that is counted."""
+    nvlink, pcie = (
+        (means.nvlink_rx_bytes_per_s, means.nvlink_tx_bytes_per_s),
+        (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s),
+    )
+    known = [rate for rate in (*nvlink, *pcie) if rate is not None and not gpu.c2c]
+    return sum(known) if len(known) == len(nvlink + pcie) else None
 
 
 def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:

@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
-from tuimon.diagnosis.evidence.gpu import MIN_STEPS, GpuSteps, has_enough_steps
+from tuimon.diagnosis.evidence.gpu import MIN_STEPS, SLOW_PCIE, GpuSteps, has_enough_steps
 from tuimon.diagnosis.evidence.run import ALIKE
-from tuimon.interval import NONE, Interval
+from tuimon.interval import Interval
 from tuimon.node_ids import node_of
 from tuimon.records import PASSES, CollectiveCounts
 from tuimon.session.gpu_time import TimedExchange
@@ -25,7 +25,7 @@ from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.text import size_text
-from tuimon.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, UNUSUAL, Threshold
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -55,7 +55,7 @@ ALIKE_BYTES = 1.1
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
 #: Reasons why a whole process, or its GPU, is slow whatever its code does.
-Why = Literal["stopped", "no core", "collections", "gpu"]
+Why = Literal["stopped", "no core", "collections", "gpu", "slow gpu", "power"]
 #: A late rank must wait for cores this many times as long as the others; below, all are equally starved, and which is
 #: last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
@@ -284,8 +284,10 @@ class Exchange(Struct, frozen=True, gc=False):
         return self.waiting > 0 and self.waiting >= LARGE * self.share.low
 
 
-def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
+def exchanges(ranks: Mapping[int, GpuSteps], *, are_all_here: bool = False) -> dict[int, Exchange]:
     """The exchange of every rank, by pid; for a single rank, as far as its own times show it.
+
+    ``are_all_here``: these are all ranks of the training, on one machine, so their GPUs' counters show all that moves.
 
     The largest of four lower bounds counts:
 
@@ -302,7 +304,13 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
     by_sms = waits_by_sms(ranks)
-    return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
+    found = {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
+    moved = [gpu.moved_bytes_per_s for gpu in ranks.values()]
+    known = [each for each in moved if each is not None]
+    if not are_all_here or len(known) < len(moved):
+        return found
+    moving = max(known, default=0.0) / SLOW_PCIE  # the largest share of the time in which anything moves
+    return {pid: replace(each, waiting=max(each.waiting, each.share.low - moving)) for pid, each in found.items()}
 
 
 def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
@@ -312,12 +320,25 @@ def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
     kernel, the other computes for a quarter of the time, or little more. Empty without GPM's figures (Hopper and
     later).
     """
-    known = {pid: (gpu.sm_ratio, gpu.idle) for pid, gpu in ranks.items() if gpu.sm_ratio is not None}
-    most, idle = max(known.values(), default=(0.0, NONE))
-    if len(known) < 2 or most <= NCCL_SMS:
+    return _waits({pid: gpu.sm_ratio for pid, gpu in ranks.items() if gpu.sm_ratio is not None}, ranks)
+
+
+def waits_by_power(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
+    """The same by power, a weak sign, which serves if multiprocessors are not counted (before Hopper).
+
+    A GPU that waits in a kernel of NCCL draws little power at full clock. At a lower clock it may compute slowly.
+    """
+    waits = _waits({pid: gpu.power_ratio for pid, gpu in ranks.items() if gpu.power_ratio is not None}, ranks)
+    are_slow = any(wait and (ranks[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items())
+    return {} if are_slow else waits
+
+
+def _waits(active: Mapping[int, float], ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
+    most, busiest = max(((ratio, pid) for pid, ratio in active.items()), default=(0.0, 0))
+    if len(active) < 2 or most <= NCCL_SMS:
         return {}
-    per_sm = ALIKE_SMS * (1.0 - idle.low) / most
-    return {pid: max(0.0, 1.0 - idle.high - per_sm * active) for pid, (active, idle) in known.items()}
+    per_active = ALIKE_SMS * (1.0 - ranks[busiest].idle.low) / most
+    return {pid: max(0.0, 1.0 - ranks[pid].idle.high - per_active * ratio) for pid, ratio in active.items()}
 
 
 def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateRank | None:
@@ -325,14 +346,19 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
 
     A late CPU shows in the rank's phases instead, and in a GPU that idles.
     """
-    waits = waits_by_sms({row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"})
+    live = {row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"}
+    by_sms = waits_by_sms(live)
+    waits = by_sms or waits_by_power(live)
     measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])
-    if not measured or not ranks[measured[0].pid].is_bottleneck:
+    waiting = [row.pid for row in measured if waits[row.pid]]
+    if not waiting or not ranks[measured[0].pid].is_bottleneck:
         return None
     late, *others = measured
     also = tuple(row.rank for row in others if not waits[row.pid])
-    share = median(waits[row.pid] for row in others)
-    return LateRank(late, tuple(others), also, share, 0.0, "backward", share, "gpu")
+    share = median(waits[pid] for pid in waiting)
+    clock, usual = ranks[late.pid].clock_ratio, median(ranks[pid].clock_ratio or 0.0 for pid in waiting)
+    why: Why = "slow gpu" if clock is not None and clock <= (1.0 - UNUSUAL) * usual else "gpu"
+    return LateRank(late, tuple(others), also, share, 0.0, "backward", share, why if by_sms else "power")
 
 
 def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:

@@ -183,6 +183,8 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
 
 #: Most ranks that the headline names.
 _NAMED = 4
+#: The share of ``GpuSteps`` that shows a late GPU.
+_SHOWN_BY = {"gpu": "sm_ratio", "slow gpu": "clock_ratio", "power": "power_ratio"}
 _LONGER, _LATE_IN = "which is {late}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Reasons why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
@@ -199,7 +201,16 @@ _REASONS = {
         "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
     ),
     "gpu": (
-        "whose GPU computes meanwhile: {active} of its multiprocessors are busy, {others_active} of theirs",
+        "whose {gpus} meanwhile: {active} of multiprocessors are busy (on GPUs that wait: {others_active})",
+        "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
+    ),
+    "slow gpu": (
+        "whose {gpus} meanwhile, at {active} of the highest clock (GPUs that wait: {others_active})",
+        "find what holds the clocks of rank {rank}'s GPU down: nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE",
+    ),
+    "power": (
+        "whose {gpus} meanwhile, by a weak sign: at {active} of the power limit (the others: {others_active}, at full"
+        " clock)",
         "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
     ),
     "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
@@ -224,10 +235,14 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         return in_turn
     if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
         return in_turn  # it waits itself for a rank that is not measured
-    row, own = late.row, evidence.of_rank(late.row.pid) if late.why != "gpu" else None
+    row, shown_by = late.row, _SHOWN_BY.get(late.why or "")
+    own = evidence.of_rank(row.pid) if shown_by is None else None
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     late_ms = row.late_ms  # as panes and reports show it
-    active = [gpus[each.pid].sm_ratio or 0.0 if each.pid in gpus else 0.0 for each in (row, *late.others)]
+    others = [each for each in late.others if each.rank not in late.also]
+    active = (
+        [getattr(gpus[each.pid], shown_by) or 0.0 for each in (row, *others)] if shown_by is not None else [0.0] * 2
+    )
     facts = {
         "rank": row.rank,
         "by": f"{ms_text(late_ms)} " if late_ms is not None else "",
@@ -236,21 +251,28 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
         "stopped": percent(row.main.stopped_ratio),
         "delay": percent(row.main.delay_ratio or 0.0),
+        "gpus": "GPUs compute" if late.also else "GPU computes",
         "active": percent(active[0]),
         "others_active": percent(median(active[1:])),
     }
     is_stage = late.why is None and _division(evidence.compared) == "stages"
     reason = "stage" if is_stage else late.why or (late.phase if late.phase in _REASONS else "model")
     clause, action = (template.format_map(facts) for template in _REASONS[reason])
-    saved = late.share * (1.0 - 1.0 / evidence.world_size) if is_stage else late.share  # moved layers are work there
+    # layers, or a part of the batch, that move to the others are work there
+    moved = late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
+    saved = moved if is_stage else late.share
     fix = without_cost(evidence, action, Interval.around(saved, late.error))
-    others = [each.rank for each in late.others if each.rank not in late.also]
-    who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
+    if shown_by is not None:
+        fix = without_cost(evidence, action, Interval(moved, saved)).without_upper_end
+    who = f"rank {others[0].rank} waits" if len(others) == 1 else "the others wait"
+    if late.why == "power":
+        who, fix = f"rank {others[0].rank} may wait" if len(others) == 1 else "the others may wait", Fix(action)
     ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
     whom = f"{'ranks' if late.also else 'rank'} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
     return verdict(
         f"{who} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
-        fix.without_upper_end if late.why == "gpu" else fix,
+        fix,
+        severity="info" if late.why == "power" else "warning",
         share=late.share,
         at=hot,
         evidence={

@@ -260,6 +260,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
     for cause, share in held.items():
         remedy, gravest = _CLOCKS[cause]
         text = f"is throttled {percent(share)} of the time: {cause}"
+        text = f"runs at a low clock, and {_UNNAMED}" if cause == _UNNAMED else text
         text += f" ({mhz:.0f} of {most_mhz} MHz)" if mhz and most_mhz else ""
         limit_w, default_w = latest.power_limit_w, latest.power_limit_default_w
         if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:

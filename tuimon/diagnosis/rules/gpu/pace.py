@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import GpuSteps
+from tuimon.diagnosis.evidence.gpu import GpuSteps, clock_ratio, power_ratio
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, verdict
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
@@ -225,7 +225,8 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
         return None
     if gpu.contradiction is not None:
         return _contradicted(gpu.contradiction, evidence.gpu.trace)
-    if not gpu.is_bottleneck:
+    late = any(each.rule == "straggler_rank" and (each.share_of_step or 0.0) >= LARGE for each in unclaimed.found)
+    if not gpu.is_bottleneck or late:
         return None
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
@@ -263,6 +264,11 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     computing = 1.0 if is_alone else 1.0 - exchange.share.high if exchange is not None else 0.0
     if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0], computing)) is not None:
         return use
+    if gpu.untimed:
+        whose = "" if is_alone else ", such as NCCL's,"
+        part = f"at least {percent(gpu.untimed)} in work that its events do not time"
+        how = f"{part}, on other streams{whose} or in CUDA graphs"
+        return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
     if not is_alone:  # it may only be waiting for the others
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         return verdict(
@@ -270,9 +276,6 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
             evidence=exchange.figures if exchange is not None else {},
         )
-    if gpu.untimed:
-        how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
-        return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
     unused = next((each.best for each in unclaimed.found if each.rule == low_precision_unused.__name__), None)
     had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
     faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
@@ -289,9 +292,8 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) ->
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = f"use fewer, larger kernels: {compiled}whole tensors instead of loops over their parts"
     if means.sm_ratio is None:  # before Hopper, GPUs do not count it
-        part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
-        clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
-        if part >= LITTLE_POWER or clock < NEARLY_ALL or computing < 1.0:
+        part, clock = power_ratio(gpu, means), clock_ratio(gpu, means)
+        if part is None or part >= LITTLE_POWER or (clock or 0.0) < NEARLY_ALL or computing < 1.0:
             return None
         return verdict(
             f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it",
