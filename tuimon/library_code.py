@@ -37,6 +37,8 @@ _GENERATES = (r"/(?:transformers/generation|trl|vllm)/", "generate")
 is_collector = frame_test(_COLLECTS)
 #: The only sign in a shortened stack that data is made below this frame.
 is_rollout_entry = frame_test(_COLLECTS, _GENERATES)
+#: Calls what is hung into a library's loop, even where it makes data: ``…/common/callbacks.py``, ``on_step``.
+is_callback = frame_test(r"-packages/(?:.*/)?callbacks?(?:/|\.py$)")
 #: Generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``.
 is_generation = frame_test(_GENERATES)
 

@@ -98,8 +98,9 @@ def copies_nothing(file: str, function: str) -> bool:
     return any(test(file, function) for test in (_is_layer_or_update, is_module_run, is_backward_entry))
 
 
-#: Files of torch whose functions do several things, and the lines that show which.
+#: Files whose functions do several things, and the lines that show which.
 _TELLING = (
+    ("/stable_baselines3/common/callbacks.py", re.compile(r"\.save")),
     ("torch/nn/modules/module.py", re.compile(r"\bhook\(")),
     ("torch/nn/functional.py", re.compile(r"\battn_output_weights\b")),
     ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),

@@ -82,7 +82,8 @@ def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_
 FIT = RawFrame(f"{PACKAGES}/nice/trainer.py", 70, "fit")
 EPOCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 90, "run_epoch")
 BATCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 120, "train_batch")
-NOTIFY = RawFrame(f"{PACKAGES}/nice/callbacks.py", 9, "notify")
+NOTIFY = RawFrame(f"{PACKAGES}/nice/events.py", 9, "notify")
+CALLBACK = RawFrame(f"{PACKAGES}/nice/callbacks.py", 9, "on_step")
 STEPPED = RawFrame(f"{PACKAGES}/nice/trainer.py", 140, "call_strategy")
 NEXT = RawFrame(f"{PACKAGES}/nice/fetchers.py", 5, "__next__")
 PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPPED))
@@ -101,6 +102,7 @@ PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPP
         ((EPOCH, BATCH, ITEM), (FIT, BATCH, ITEM)),
         ((EPOCH, NOTIFY, NOTIFY, ITEM), (FIT, EPOCH, NOTIFY, ITEM)),
         ((EPOCH, BATCH, PIL), (FIT, BATCH, PIL)),
+        ((EPOCH, NOTIFY, CALLBACK, NOTIFY, PIL), (FIT, EPOCH, CALLBACK, PIL)),
         ((EPOCH, BATCH, STEP, STEPPED, NOTIFY, MODEL), (FIT, STEP, STEPPED, NOTIFY, MODEL)),
         ((EPOCH, PIL, STEPPED, PIL, ITEM), (FIT, EPOCH, PIL, ITEM)),  # a function that is called from elsewhere as well
     ],
@@ -127,6 +129,7 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
         ((MAIN, CALL, METRIC, METRIC, LOSS, SELECT), (MAIN, CALL, METRIC, METRIC, LOSS)),  # one may train on it
         ((MAIN, ITEM, PIL), (MAIN,)),
         ((MAIN, FIT, NOTIFY, ITEM), (MAIN,)),
+        ((MAIN, FIT, CALLBACK, CALLBACK, PIL), (MAIN, FIT, CALLBACK, CALLBACK)),
         ((), ()),
     ],
 )
@@ -169,11 +172,21 @@ def test_a_line_of_the_users_is_kept_beside_a_librarys_with_somewhat_more_sample
 
 def test_what_the_loop_calls_is_kept_as_far_as_there_is_room() -> None:
     run = RawFrame("/home/u/train.py", 44, "run")
-    stacks = [(MAIN, run, ITEM._replace(function=f"f{n}"), PIL) for n in range(9)]
+    stacks = [(MAIN, run, ITEM._replace(function=f"f{n}"), PIL) for n in range(12)]
     counts: Counter[RawStack] = Counter({stack: n + 1 for n, stack in enumerate(stacks)})
-    found, lost = most_frequent(counts, 8, FrameIds())
+    found, lost = most_frequent(counts, 11, FrameIds())
     assert (dict(found)[MAIN, run], lost) == (1 + 2, 0)
-    assert {len(stack) for stack, _ in found} == {2, 3}
+    assert {len(stack): count for stack, count in found} == {2: 3, 3: 3, 4: 8}  # a tenth of 78 samples stays whole
+
+
+def test_what_takes_much_is_kept_beside_many_rare_calls_of_a_librarys_loop() -> None:
+    loop, saves = (MAIN, FIT, EPOCH), PIL._replace(function="save")
+    counts: Counter[RawStack] = Counter(
+        {(*loop[:-1], EPOCH._replace(line=n % 5), PIL._replace(function=f"f{n}"), PIL_INSIDE): 1 for n in range(40)}
+    )
+    counts[(*loop, NOTIFY, saves)] = 20
+    found, lost = most_frequent(counts, 8, FrameIds())
+    assert (dict(found)[(*loop, NOTIFY, saves)], lost) == (20, 0)
 
 
 def test_a_fold_is_bounded() -> None:

@@ -30,10 +30,14 @@ def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine |
 
 
 def library_place(node: StackNode) -> Place | None:
-    """The innermost line of an installed package other than torch, below the user's innermost one.
+    """The innermost line of an installed package other than torch, below the user's innermost one; that of a callback,
+    which calls the package's other code.
 
     None if torch's DataLoader is further in: the code that it calls is not on the stack, or it calls none.
     """
+    callback = next((frame for frame in node.called if "callback" in frame.roles), None)
+    if callback is not None:
+        return Place(callback.file, callback.line, callback.function, callback.source)
     for depth in range(len(node.frames) - 1, -1, -1):
         frame = node.frames[depth]
         if frame.user or is_loader_code(frame.file):

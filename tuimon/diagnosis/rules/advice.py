@@ -66,8 +66,9 @@ class LibraryOptions(NamedTuple):
 
     def less_of(self, function: Place) -> str:
         """How to make the library do less of the work of its function, which the user does not call."""
+        text = f"{function.file.rpartition('/')[2]}:{function.function} {function.source}"
         for names, option in self.less_often.items():
-            if re.search(names, function.function):
+            if re.search(names, text):
                 return option
         package = package_of(function.file) or "the library"
         if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:

@@ -253,8 +253,10 @@ class Loop:
             self._rollouts_end = max(place.position, self._rollouts_end)
 
     def _is_in_rollout(self, node: StackNode, place: LoopPlace | None) -> bool:
-        """True if a stack in neither backward nor an update is part of a rollout."""
+        """True if a stack in neither backward nor an update is part of a rollout; what that calls back is beside it."""
         if not self._rollouts:
+            return False
+        if node.makes_data and any("callback" in frame.roles for frame in node.frames[node.maker_depth :]):
             return False
         if any(frame.code in self._rollouts for frame in takewhile(lambda frame: frame.kind != "module", node.frames)):
             return True

@@ -58,6 +58,7 @@ Function = tuple[str, str]
 #: A block of code without gradients: its file, first line and function; the line is 0 in a library that evaluates.
 Block = tuple[str, int, str]
 Role = Literal[
+    "callback",
     "calls_closure",
     "collates",
     "collector",
@@ -79,6 +80,7 @@ Role = Literal[
 
 #: Roles by the names that libraries and torch give their files and functions.
 _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
+    ("callback", library_code.is_callback),
     ("calls_closure", torch_code.may_call_closure),
     ("collector", library_code.is_collector),  # makes data with a policy
     ("compiled_call", torch_code.is_compiled_call),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tuimon.bounds import Latest
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
+from tuimon.library_code import is_callback, is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import Frame
 from tuimon.sources.source_facts import NO_FACTS, ProcessCode, SourceFacts
@@ -79,6 +79,8 @@ class FrameIds:
                 part = "compiler"
             elif is_evaluator(file, function) and not user:
                 part = "evaluation"
+            elif is_callback(file, function):
+                part = "callback"
             imports = is_import_system(file) or (not user and is_module_body(file, function))
             traits = self._traits[code] = FrameTraits(user, part, is_call_wrapper(file, function), library, imports)
         return traits

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from tuimon.code_origin import innermost_package, is_agent_file, package_of
+from tuimon.library_code import is_callback
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.records import StackCount
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits
+from tuimon.threshold import REPORTED
 from tuimon.torch_code import MODULES, is_fetcher, is_worker_loop, loads_data, may_call_closure
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
@@ -116,25 +118,25 @@ def loop_depth(counts: Counter[RawStack], ids: FrameIds) -> int:
         depth += 1
 
 
-def phase_depth(stack: RawStack, depth: int, ids: FrameIds) -> int:
-    """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, even through a
-    library.
+def phase_depth(stack: RawStack, depth: int, ids: FrameIds, *, calls: bool = True) -> int:
+    """The number of outermost frames that show a stack's phase and the calls of the loop's own lines, with ``calls``
+    even through a library.
 
-    The first frame of each part of torch shows the phase, even if forward and backward run inside
+    The first frame of each part of torch and all callbacks show the phase, even if forward and backward run inside
     ``optimizer.step(closure)``: of ``main``, ``step`` (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and
     ``relu`` (nn) the first four do, of ``main step closure loss`` the first three. Below torch's loader, its fetcher
     counts as well, and so does the user's first frame, which makes the data; below an import, the imported package.
     """
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
-    telling = depth + (depth < len(stack) and traits[depth].library)
+    telling = depth + (calls and depth < len(stack) and traits[depth].library)
     if imported is not None:
         telling = _module_at(stack, traits, imported) or imported
     parts, called = set[str](), tuple[str, ...]()  # the latter: whose code, called by torch, is still to come
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
         code, own = frame.code, "user" if trait.user else "library" if trait.library else "none"
         if trait.part:
-            is_new = trait.part not in parts or is_worker_loop(*code) or is_fetcher(frame.file)
+            is_new = trait.part not in parts or is_worker_loop(*code) or is_fetcher(frame.file) or is_callback(*code)
             telling = max(telling, i) if is_new else telling
             parts.add(trait.part)
             called = ("user",) if loads_data(*code) else ("user", "library") if may_call_closure(*code) else ()
@@ -147,7 +149,7 @@ def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
     The rarest count for their callers, frame by frame, as far as these show the same phase: of ``main forward linear``
-    and ``main forward relu`` both may become ``main forward``.
+    and ``main forward relu`` both may become ``main forward``. Those that a rule may report stay as they are.
     """
     if len(counts) <= room:
         return counts.most_common(), 0
@@ -157,10 +159,12 @@ def most_frequent(counts: Counter[RawStack], room: int, ids: FrameIds) -> tuple[
         return kept[stack] * (_USERS_WEIGHT if ids.traits(stack[-1]).user else 1)
 
     loop = loop_depth(counts, ids)
+    large = REPORTED * counts.total()
     for depth in (loop, max(loop - 1, 0)):  # the latter: there is no room for all calls of the loop's lines
-        least = {stack: phase_depth(stack, depth, ids) for stack in kept}
+        least = {stack: phase_depth(stack, depth, ids, calls=depth == loop) for stack in kept}
         while len(kept) > room:
-            rarest = nsmallest(len(kept) - room, (stack for stack in kept if len(stack) > least[stack]), weight)
+            rare = (stack for stack in kept if len(stack) > least[stack] and kept[stack] < large)
+            rarest = nsmallest(len(kept) - room, rare, weight)
             if not rarest:
                 break
             for stack in rarest:

@@ -37,6 +37,14 @@ LOOP = frames(
     ("train.py", 27, "rollout", "past = buffer.sample(8)", True),
     (f"{PACKAGES}/stable_baselines3/common/off_policy_algorithm.py", 577, "collect_rollouts"),
     ("callback.py", 5, "_on_step", "self.rows.append(stats(self.locals))", True),  # 30
+    (f"{PACKAGES}/stable_baselines3/common/callbacks.py", 114, "on_step"),
+    (f"{PACKAGES}/stable_baselines3/common/callbacks.py", 310, "_on_step", "self.model.save_replay_buffer(path)"),
+    (f"{PACKAGES}/stable_baselines3/common/save_util.py", 354, "save_to_pkl"),
+    ("train.py", 76, "main", "model.learn(10**9, callback=saver)", True),
+    (f"{PACKAGES}/stable_baselines3/sac/sac.py", 316, "learn"),  # 35
+    (f"{PACKAGES}/stable_baselines3/sac/sac.py", 258, "train"),
+    (f"{PACKAGES}/stable_baselines3/sac/sac.py", 276, "train"),
+    (f"{PACKAGES}/stable_baselines3/sac/sac.py", 277, "train"),
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -84,6 +92,15 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
 def test_a_librarys_own_work_around_the_policy_is_the_policys_but_no_callback_of_the_users(inside, policy):
     bound = found(([0, 29, 14], 5), ([0, 29, 4], 5), ([0, *inside], 90))["input_bound"]
     assert (bound.cause, bound.evidence["policy_share"]) == ("rollout", pytest.approx(policy))
+
+
+def test_what_a_collector_calls_back_is_side_work_of_its_own():
+    training = ([34, 35, 36, 4], 20), ([34, 35, 37, 7], 20), ([34, 35, 38, 9], 5)
+    saving = ([34, 35, 29, 31, 32, 33], 60), ([34, 35, 29, 31, 32], 8)
+    findings = found(([34, 35, 29, 14], 1), ([34, 35, 29, 4], 1), *saving, training=training)
+    assert "input_bound" not in findings
+    assert findings["side_work"].headline.endswith("in _on_step() callbacks.py:310")
+    assert findings["side_work"].action == "save less often: raise save_freq of CheckpointCallback"
 
 
 def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environments_unknown():
