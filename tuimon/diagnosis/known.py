@@ -24,6 +24,8 @@ from tuimon.session.threads import ThreadRow
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
+#: A row of ``BELOW``: the gradients of such work may take several times as long as the work.
+DECOMPOSITIONS = "decompositions of matrices"
 #: The row of loops that only wait.
 POLLING = "a polling loop"
 
@@ -190,8 +192,9 @@ BELOW: Table = {
         r"-packages/(?:librosa|torchaudio/(?:transforms|functional|compliance)|resampy|soxr|scipy/signal)/",
         "keep the files at the rate that is used, or their features; make a transform once, not its kernel each time",
     ),
-    "decompositions of matrices": (
-        r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\(",
+    DECOMPOSITIONS: (
+        r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\("
+        r"|/multivariate_normal\.py |\.py \w*cholesky\w* ",
         "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
         " an inverse",
     ),
@@ -298,9 +301,9 @@ def has_small_operations(native: NativeUse) -> bool:
     return (native.without("kernel").share("python", "memory") or 0.0) >= LARGE
 
 
-#: The longest that a read from a disk takes, in s: 0.06 ms was measured for a page alone, 6 ms with what the kernel
-#: reads ahead, on a fast disk; the heads of a slow one move for about 10 ms.
-_DISK_READ_S = 0.01
+#: The longest that a read from a disk takes, in s: 6 ms was measured for a page with what the kernel reads ahead, on a
+#: fast disk; the heads of a slow one move for about 10 ms. And the time of a page alone, measured on that fast disk.
+_DISK_READ_S, _PAGE_READ_S = 0.01, 0.000_06
 
 
 def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
@@ -317,6 +320,7 @@ def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
         "reads of a mapped file",
         "take rows in the order of the memory-mapped file, or copy it into memory; for small rows in any order, end"
         f" reading ahead by mmap.madvise(mmap.MADV_RANDOM): {reads:,.0f} times a second a page is read from the disk",
+        max(0.0, stalled - reads * _PAGE_READ_S) / active,
     )
 
 

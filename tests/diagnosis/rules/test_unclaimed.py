@@ -33,6 +33,7 @@ LINES = frames(
     ("model.py", 27, "forward", "hx = self.cell(inputs[:, step, :], hx)", True),
     ("/lib/site-packages/torch_geometric/utils/_coalesce.py", 90, "coalesce"),
     ("train.py", 63, "main", "nn.utils.clip_grad_norm_(group['params'], 1.0)", True),
+    ("model.py", 28, "forward", "factor = torch.linalg.cholesky(kernel)", True),  # 45
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -127,6 +128,14 @@ def test_a_backward_far_longer_than_its_forward_is_told(forward, backwards, told
     (found,) = (each for each in judged if each.rule == "compute_bound_cpu")
     assert ("backward takes 8 times as long as forward" in found.headline) is told
     assert ("results kept from earlier steps" in found.action) is told
+
+
+def test_the_backward_of_decompositions_is_long_and_in_order():
+    phases = {**HEALTHY, "forward": 10, "backward": 75}
+    windows = [stacks(t, ([20, 21, 45], 3), (COMPUTES, 7), (BACKWARD, 75)) for t in range(1, 13)]
+    (found,) = diagnose_run(training(phases, LINES, *windows, thread(12, 0.99), backwards=10), [])
+    assert found.headline.endswith("mostly backward, with the gradients of decompositions of matrices")
+    assert "nothing holds the loop back" in found.action
 
 
 def test_the_line_of_work_at_each_update_is_told():

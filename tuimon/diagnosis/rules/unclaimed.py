@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, verdict
-from tuimon.diagnosis.known import has_small_operations, known_in, known_of
+from tuimon.diagnosis.known import DECOMPOSITIONS, has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.words import WAITS, Known, percent, work_at
 from tuimon.native_code import CodeKind
@@ -129,7 +129,8 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
         if less not in told:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
     times = computes["backward"] / (times_run(evidence, "backward") * computes["forward"] or math.inf)
-    if times >= LARGER * BACKWARD_PER_FORWARD and is_sure(evidence, computes["backward"]):
+    is_long = times >= LARGER * BACKWARD_PER_FORWARD and not _decomposes(evidence)
+    if is_long and is_sure(evidence, computes["backward"]):
         hot = evidence.hottest_in("backward")
         yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
     left = list(unclaimed.cells)
@@ -139,6 +140,13 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
             hot = evidence.hottest_in(cells[0].phase) if action == _LESS else None
             line = work_at(hot, update_path(evidence.samples)) if hot is not None else what
             yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
+
+
+def _decomposes(evidence: Evidence) -> bool:
+    """True if a large part of forward decomposes matrices, which makes backward long."""
+    found = evidence.samples.where(phase="forward").counted(lambda row: (known_in(row.node),))
+    in_them = sum(count for known, count in found.items() if known is not None and known.what == DECOMPOSITIONS)
+    return in_them > 0 and in_them >= LARGE * found.total()
 
 
 def is_in_order(unclaimed: Unclaimed) -> bool:
@@ -164,6 +172,8 @@ def pass_in_words(evidence: Evidence, phase: str) -> str:
     words, samples = times_a_step(evidence, phase), evidence.samples.where(phase=phase)
     if phase == "forward" and len(lines := _lines_that_run(samples)) > 1:
         words += f", run at {' and '.join(lines)}"
+    if phase == "backward" and _decomposes(evidence):
+        words += f", with the gradients of {DECOMPOSITIONS}"
     leaves = samples.counted(lambda row: () if row.node.frame.user else (row.node.frame.code,))
     (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))
     if samples.total >= MIN_SAMPLES and count >= MOST * samples.total and not _LEADS.fullmatch(function):
