@@ -30,6 +30,7 @@ class Known(NamedTuple):
 
     what: str
     action: str
+    saves: float = 1.0  # the part of that time that the advice may save
 
 
 _KEPT_WAITING = "see who keeps {} waiting"

@@ -91,8 +91,11 @@ class Facts(Struct, frozen=True, dict=True):
         """
         if self.hot is None:
             return WHOLE
+        saves = self.known.saves if self.known is not None else 1.0
         whole = self.cause.whole(self) if self.workers.number else None
-        return Interval.around(min(1.0, self.hot.share / whole) if whole else self.hot.share, self.hot.error)
+        return Interval.around(min(1.0, self.hot.share / whole) if whole else self.hot.share, self.hot.error).times(
+            saves
+        )
 
     @cached_property
     def model(self) -> StepModel:
