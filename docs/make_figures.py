@@ -16,7 +16,7 @@ from docs.make_accuracy import accuracy
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import fold
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.finding_text import fix_text, gain_text, rule_title
 
 _END = "<!-- end -->"
@@ -88,7 +88,7 @@ def _finding(log: str, rule: str) -> Finding:
 
 @cache
 def _findings(log: str) -> list[Finding]:
-    return fold(read_log(str(log_path(log))))[1]
+    return fold(read_records(str(log_path(log))))[1]
 
 
 def _escaped(text: str) -> str:

@@ -16,7 +16,7 @@ from tests.recorded_logs import ROOT, log_path
 from tests.views.playback import Playback
 from tuimon.cli.commands.demo import trained_until_s
 from tuimon.diagnosis.judging import diagnose
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities
@@ -47,7 +47,7 @@ def make(screen: Screen, output: Path, size: tuple[int, int] = (120, 40), theme:
     log = Path(screen.log)
     if not log.exists():
         log = log_path(screen.log)
-    records = list(read_log(str(log)))
+    records = list(read_records(str(log)))
     until_s = trained_until_s(records)
     monitor = Playback([record for record in records if record.t <= until_s])
     monitor.findings = diagnose(monitor.session)

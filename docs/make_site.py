@@ -27,7 +27,7 @@ from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import Page, all_pages
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import RULES
-from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, page_parts
 from tuimon.views.finding_text import rule_title
 
 #: Sections and their pages, as they are below docs; "rules/Input" is a part of the generated ones of rules, and "cli/*"
@@ -161,7 +161,7 @@ def rule_page(page: Page) -> str:
     lines = [f"# {title}", "", f"*{_markdown(page.title)}*", ""]
     if title in samples():
         lines += ["```text", samples()[title], "```", ""]
-    for kind, parts in groupby(parts_of(page), key=type):
+    for kind, parts in groupby(page_parts(page), key=type):
         lines += [line for part in parts for line in _part(part)]
         lines += [""] if kind is Item else []
     return "\n".join([*lines, "On a terminal:", "", "```", f"tuimon explain {page.rule}", "```", ""])

@@ -24,7 +24,7 @@ from tuimon.records import (
     Steps,
     Throttle,
 )
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
 
@@ -240,7 +240,7 @@ def altered(name: str) -> Iterable[Record]:
     if name in RANKS:
         return RANKS[name]()
     log, alterations = ALTERED[name]
-    records: Iterable[Record] = read_log(str(log_path(log)))
+    records: Iterable[Record] = read_records(str(log_path(log)))
     for alters in alterations:
         records = alters(records)
     return records

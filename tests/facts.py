@@ -28,10 +28,10 @@ from tests.recorded_logs import log_path
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tuimon import records
 from tuimon.diagnosis.verdicts import fold
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.prometheus import RankLabels, take
-from tuimon.views.report.page import as_html, page_of
+from tuimon.views.report.page import as_html, html_page
 
 ROOT = Path(records.__file__).parent.parent
 #: Those who write facts, or pass them on as they are.
@@ -114,11 +114,11 @@ def show_the_rest() -> None:
     """Pages, metrics and exports, which the recorded runs' verdicts do without."""
     session = whole_session()
     take(session, FINDINGS, RankLabels())
-    as_html([page_of(session, [], "log.jsonl")])
+    as_html([html_page(session, [], "log.jsonl")])
     for name in ("slow_rank", "h100_check_in_process"):
-        log = list(read_log(str(log_path(name))))
+        log = list(read_records(str(log_path(name))))
         session, findings = fold(log)
-        as_html([page_of(session, findings, name)])
+        as_html([html_page(session, findings, name)])
         write_perfetto(log, io.StringIO())
         speedscope(log, Selection(), name, "tuimon")
 

@@ -18,7 +18,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.records import Exit
 from tuimon.session.session import Session
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.json_text import with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
@@ -61,7 +61,7 @@ def screens() -> Iterator[tuple[str, str]]:
 
 
 async def _screens(log: Path) -> list[tuple[str, str]]:
-    records = list(read_log(str(log)))
+    records = list(read_records(str(log)))
     ends, last_s = any(isinstance(record, Exit) for record in records), max(record.t for record in records)
     monitor = open_log(str(log))
     monitor.start()

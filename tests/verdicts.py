@@ -27,7 +27,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 DATA = Path(__file__).parent / "data"
 ACCEPTED = DATA / "verdicts"
@@ -44,7 +44,7 @@ def corpora() -> dict[str, list[Run]]:
     """The runs of each file of accepted verdicts."""
     return {
         "altered": [Run(name, lambda name=name: altered(name)) for name in (*ALTERED, *RANKS)],
-        "logs": [Run(path.name.partition(".")[0], lambda path=path: read_log(str(path))) for path in LOGS],
+        "logs": [Run(path.name.partition(".")[0], lambda path=path: read_records(str(path))) for path in LOGS],
         "pairs": [Run(side.name, side.records) for side in all_sides()],
         "gpu_recordings": [Run(name, lambda name=name: recorded_session.records(name)) for name in recordings()],
     }

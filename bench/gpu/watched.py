@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tuimon.errors import NotALog
 from tuimon.records import Notice, Record
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 TUIMON = (sys.executable, "-m", "tuimon")
@@ -52,6 +52,6 @@ def reason(done: subprocess.CompletedProcess[str], log: Path | None = None) -> s
 def records(log: Path, kind: type[R]) -> list[R]:
     """Those of one kind; none where the run has not come as far as a log."""
     try:
-        return [record for record in read_log(str(log)) if isinstance(record, kind)] if log.exists() else []
+        return [record for record in read_records(str(log)) if isinstance(record, kind)] if log.exists() else []
     except NotALog:
         return []

@@ -10,7 +10,7 @@ from tests.cli.command import LEAN, running, tuimon
 from tests.launch.injection.trainings import training
 from tests.waiting import child_process, until
 from tuimon.records import Exit, Header, Steps
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def target(tmp_path):
 
 
 def header(path):
-    found = next(read_log(str(path)))
+    found = next(read_records(str(path)))
     assert isinstance(found, Header)
     return found
 
@@ -36,7 +36,7 @@ def test_it_leaves_after_the_duration(target, tmp_path):
     found = header(tmp_path / "a.jsonl")
     assert (found.mode, found.pid) == ("attach", target.pid)
     assert found.command[0] == sys.executable
-    assert not any(isinstance(record, Exit) for record in read_log(str(tmp_path / "a.jsonl")))
+    assert not any(isinstance(record, Exit) for record in read_records(str(tmp_path / "a.jsonl")))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -59,7 +59,7 @@ def test_the_targets_end_is_the_end(target, tmp_path):
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
     assert "the process has ended" in errors
-    end = next(record for record in read_log(str(tmp_path / "a.jsonl")) if isinstance(record, Exit))
+    end = next(record for record in read_records(str(tmp_path / "a.jsonl")) if isinstance(record, Exit))
     assert end.exit_code is None
 
 
@@ -77,5 +77,5 @@ def test_steps_are_measured_and_the_hooks_go_or_stay(keep, tmp_path, monkeypatch
         assert f"tuimon: hooks brought into process {process.pid} " in done.stderr
         assert ("the hooks stay" if keep else "the hooks are withdrawn") in done.stderr
         assert bool(list((tmp_path / "rings").glob("*.ring"))) == keep
-        records = read_log(str(tmp_path / "a.jsonl"))
+        records = read_records(str(tmp_path / "a.jsonl"))
         assert sum(record.count for record in records if isinstance(record, Steps)) > 10

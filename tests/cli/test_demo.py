@@ -12,7 +12,7 @@ from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo, trained_until_s
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.state import run_state
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.finding_text import rule_title
 
 SHIPPED = sorted((ROOT / "tuimon" / "recorded_runs").iterdir())
@@ -34,13 +34,13 @@ def test_what_ships_is_what_is_shown_and_small():
 @pytest.mark.parametrize("name", DEMOS)
 def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are_played(name):
     with log_of(DEMOS[name]) as path:
-        _, findings = fold(read_log(path))
+        _, findings = fold(read_records(path))
         assert findings[0].rule == RULES[name]
         assert (findings[0].severity == "benign") == (name == "healthy")
         played_s = DEMOS[name].played_s
-        end_s = trained_until_s(list(read_log(path)))
+        end_s = trained_until_s(list(read_records(path)))
         reading = Verdicts()
-        for record in read_log(path):
+        for record in read_records(path):
             if record.t <= end_s - played_s:
                 reading.add(record)
     assert reading.findings
@@ -53,7 +53,7 @@ def test_a_demo_holds_while_its_run_trains(name):
     with log_of(demo) as path:
         monitor = open_demo(demo, path)
         monitor.start()
-        until_s = trained_until_s(list(read_log(path)))
+        until_s = trained_until_s(list(read_records(path)))
         until(lambda: (monitor.tick(), monitor.session.now_s >= until_s)[1])
         monitor.diagnose_if_due(math.inf)
         assert not monitor.tick() and not monitor.ended and monitor.session.now_s == until_s

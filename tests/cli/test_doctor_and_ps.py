@@ -67,7 +67,7 @@ def test_ps_lists_a_training(tmp_path, monkeypatch, call):
 
 def test_ps_shows_names_as_text():
     candidate = Candidate(os.getpid(), 1, 0, [sys.executable, "\x1b[31m[bold]\n"], None)
-    lines = trainings.table(trainings.rows([candidate]))
+    lines = trainings.trainings_table(trainings.rows([candidate]))
     assert len(lines) == 2
     assert "[bold]" in lines[1]
     assert "\x1b" not in lines[1]
@@ -83,7 +83,7 @@ def listed(pid, steps_per_s, has_stepped, run=None):
 
 
 def test_ps_shows_age_rate_and_the_end_of_a_long_folder():
-    head, line = trainings.table([listed(1, 14.9, True)])
+    head, line = trainings.trainings_table([listed(1, 14.9, True)])
     assert head.split() == ["PID", "USER", "RANK", "GPUS", "CPU", "AGE", "STEPS/S", "MARKERS", "FOLDER", "COMMAND"]
     folder = "…" + "x" * 18 + "/run7"
     assert line.split() == ["1", "me", "0", *["–", "50", "%", "1h06m", "14.9", "yes"], folder, "train.py"]
@@ -97,11 +97,11 @@ def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out():
     assert found == [slow, fast, other, halted, launcher, starting, unknown]
     assert trainings.helpers(found) == {1}
     shown, everything = (
-        [line.split()[0] for line in trainings.table(found, everything=each)[1:]] for each in (False, True)
+        [line.split()[0] for line in trainings.trainings_table(found, everything=each)[1:]] for each in (False, True)
     )
     assert shown == ["2", "3", "5", "6", "4", "7", "1"]  # the last one is their number
     assert everything == ["2", "3", "5", "6", "1", "4", "7"]
-    assert "--all" in trainings.table(found)[-1]
+    assert "--all" in trainings.trainings_table(found)[-1]
 
 
 def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(monkeypatch):

@@ -17,7 +17,7 @@ from tests.fake_nvml import Scenario, modern, usual
 from tests.sources.log.literal_log import HEADER, write
 from tests.waiting import until
 from tuimon.records import Exit, Gpu, Header, Process
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 #: writes its pid, then what it hears
 LISTENER = """
@@ -80,13 +80,13 @@ def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(
         done = subprocess.run(shell, cwd=tmp_path, stdin=null, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 5 and "Traceback" not in done.stderr
     assert (tmp_path / "watched").read_text() == (tmp_path / "plain").read_text()
-    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "l.jsonl")))
+    assert any(isinstance(record, Exit) for record in read_records(str(tmp_path / "l.jsonl")))
 
 
 def test_survivors_are_named(tmp_path):
     text = "import os, time\nif os.fork() == 0:\n os.setsid(); os.close(1); os.close(2); time.sleep(600)"
     done = tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, script(tmp_path, text), cwd=tmp_path)
-    end = next(record for record in read_log(str(tmp_path / "l.jsonl")) if isinstance(record, Exit))
+    end = next(record for record in read_records(str(tmp_path / "l.jsonl")) if isinstance(record, Exit))
     for pid in end.survivors:
         os.kill(pid, signal.SIGKILL)
     assert done.returncode == 0
@@ -116,7 +116,7 @@ def test_no_secret_of_a_command_line_is_in_the_log(tmp_path):
     tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, *words, cwd=tmp_path)
     text = (tmp_path / "l.jsonl").read_text()
     assert "hush" not in text
-    header, *others = read_log(str(tmp_path / "l.jsonl"))
+    header, *others = read_records(str(tmp_path / "l.jsonl"))
     command = [sys.executable, path, "--api-key", "***", "--token=***", "db://me:***@host", "--password", "***"]
     assert isinstance(header, Header)
     assert header.command == command
@@ -151,7 +151,7 @@ def two_gpus(directory):
 def gpu_records(log):
     """What a log holds of GPUs by now."""
     has_any = log.exists() and log.stat().st_size
-    return [record for record in read_log(str(log)) if isinstance(record, Gpu)] if has_any else []
+    return [record for record in read_records(str(log)) if isinstance(record, Gpu)] if has_any else []
 
 
 def test_a_run_with_gpus(tmp_path):

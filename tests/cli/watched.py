@@ -20,7 +20,7 @@ from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Notice, Record, Threads
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 #: trains until it is told to go, leaves a result, and an exit code that nobody else has
 TRAINING = """
@@ -40,7 +40,7 @@ WRITES = 40
 def recorded(path: Path) -> list[Record]:
     """What is in a log by now."""
     try:
-        return list(read_log(str(path)))
+        return list(read_records(str(path)))
     except NotALog:  # not made, or empty as yet
         return []
 

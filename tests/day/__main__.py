@@ -26,7 +26,7 @@ from tests.day.readings import INTERVAL_S, RANKS, Hourly, Reading, read, simulat
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
 from tests.fake_nvml.__main__ import lively
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 #: How long the monitor may take to end after the training has, and the training after its time.
 END_S = 60.0
@@ -84,7 +84,7 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
         readings=readings,
         made=own,
         events=events + faults.counts,
-        logged=logged(read_log(str(log))),
+        logged=logged(read_records(str(log))),
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
         exit_code=exit_code,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.verdicts import corpora
 from tuimon.diagnosis import cells as module
-from tuimon.diagnosis.cells import Cells, cells, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Cells, cells_of, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.verdicts import fold
 
@@ -25,7 +25,7 @@ def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what
     session, _ = fold(RUNS[name].records())
     for span in ("whole", "recent"):
         evidence = evidence_of(session.over(span).focus)
-        found = cells(evidence)
+        found = cells_of(evidence)
         assert found.share == pytest.approx(1.0, abs=1e-6)
         for cell in found:
             assert cell.share >= 0 and cell.interval.low - 1e-6 <= cell.share <= cell.interval.high + 1e-6
@@ -55,7 +55,7 @@ def test_recordings_have_gpu_times_that_can_be_laid_on_calls():
     for name in (name for name in RUNS if name.startswith("gpu_recordings/")):
         session, _ = fold(RUNS[name].records())
         evidence = evidence_of(session.over("whole").focus)
-        idle.append([times.high for _, _, times in idle_times(evidence, cells(evidence))])
+        idle.append([times.high for _, _, times in idle_times(evidence, cells_of(evidence))])
     assert [len(phases) for phases in idle] == 8 * [5]
     assert sum(any(phases) for phases in idle) == 7  # the GPU of ddp_resnet_checkpoint is always busy
 

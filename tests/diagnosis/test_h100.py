@@ -14,14 +14,14 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Gpu, Record
 from tuimon.session.session import Session
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 #: The programs of the recorded logs.
 H100 = [path.name.partition(".")[0].removeprefix("h100_") for path in LOGS if path.name.startswith("h100_")]
 
 
 def records(name: str) -> list[Record]:
-    return list(read_log(str(log_path(f"h100_{name}"))))
+    return list(read_records(str(log_path(f"h100_{name}"))))
 
 
 def idle(found: Iterable[Record]) -> tuple[float, float] | None:

@@ -30,7 +30,7 @@ from tuimon.errors import TuimonError
 from tuimon.records import AnyRecord, Header
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import decode
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.sources.plain_records import plain_record
 from tuimon.views.headless import HeadlessView
 from tuimon.views.metrics.prometheus import RankLabels, take
@@ -222,7 +222,7 @@ def headless(path: str) -> Iterator[tuple[str, str]]:
     """The lines of a headless run over the log, one for each hundred records, and its summary."""
     out = io.StringIO()
     view, session = HeadlessView(out), Session()
-    for number, record in enumerate(read_log(path)):
+    for number, record in enumerate(read_records(path)):
         session.add(record)
         if number % 100 == 0:
             view.show(session, ())
@@ -235,14 +235,14 @@ def headless(path: str) -> Iterator[tuple[str, str]]:
 def metrics(path: str) -> Iterator[tuple[str, str]]:
     """The log's last figures as Prometheus reads them."""
     session = Session()
-    for record in read_log(path):
+    for record in read_records(path):
         session.add(record)
     yield "metrics", text_of(take(session, diagnose(session), RankLabels())).decode()
 
 
 def screens(path: str) -> Iterator[tuple[str, str]]:
     """What the full screen shows of the log, after each of some keys."""
-    monitor = Playback(list(read_log(path)))
+    monitor = Playback(list(read_records(path)))
     monitor.findings = list(diagnose(monitor.session))
     yield "screen", asyncio.run(_pressed(monitor))
 

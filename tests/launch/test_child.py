@@ -8,7 +8,7 @@ import pytest
 
 from tests.waiting import alive, until
 from tuimon.errors import LaunchError
-from tuimon.launch.child import INJECT_DIRECTORY, Ending, ExitStatus, Launched, environment
+from tuimon.launch.child import INJECT_DIRECTORY, Ending, ExitStatus, Launched, launch_environment
 
 pytestmark = pytest.mark.trust
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_started(tmp_path):
 def test_the_environment_is_the_users_and_what_makes_markers(before, options, found, monkeypatch):
     for name, value in before.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    made = environment("r", **{"output": None, "markers": True, **options})
+    made = launch_environment("r", **{"output": None, "markers": True, **options})
     assert {name: made.get(name) for name in found} == found
 
 

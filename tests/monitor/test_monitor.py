@@ -18,7 +18,7 @@ from tuimon.monitor.options import Options
 from tuimon.records import Cost, Exit, Notice, Uncaught
 from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.process_table import ProcessTable
 
@@ -58,12 +58,12 @@ def test_records_reach_session_and_log(tmp_path):
     monitor = begun([source], header=HEADER, log=log, process=Process())
     ticked_until(monitor, lambda: monitor.session.over("recent").of(7).steps)
     assert monitor.session.header == HEADER
-    assert list(read_log(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
+    assert list(read_records(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
     assert not monitor.ended
     monitor.stop()
     monitor.stop()
     assert source.closed
-    assert not any(isinstance(record, Exit) for record in read_log(log.path))
+    assert not any(isinstance(record, Exit) for record in read_records(log.path))
 
 
 def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watched_to_its_end(monkeypatch):
@@ -273,7 +273,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
     clock.now_s += 60.0  # tuimon was suspended
     monitor.tick()
     monitor.stop()
-    *_, notice, last = read_log(log.path)
+    *_, notice, last = read_records(log.path)
     assert "not done 2 s after the end of the run, the last window may be missing: late" in notice.message
     assert isinstance(last, Exit)
 
@@ -285,7 +285,7 @@ def test_all_that_was_read_comes_before_the_exit(tmp_path):
     process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)
     monitor.stop()
-    found = list(read_log(log.path))
+    found = list(read_records(log.path))
     assert found[1:-1] == records and isinstance(found[-1], Exit)
 
 

@@ -50,12 +50,12 @@ def test_command_line_as_the_kernel_has_it(raw, command, monkeypatch):
 
 def test_environment_as_the_kernel_has_it(monkeypatch):
     monkeypatch.setattr(procfs, "read_whole", lambda _: b"RANK=3\0EMPTY=\0ARGS=a=b\0\0no value\0=x\0")
-    assert processes.environment(1) == {"RANK": "3", "EMPTY": "", "ARGS": "a=b"}
+    assert processes.environment_of(1) == {"RANK": "3", "EMPTY": "", "ARGS": "a=b"}
 
 
 def test_a_want_of_file_handles_is_no_end_of_a_process():
     readers = (procfs.start_ticks, partial(processes.is_alive, start_ticks=None))
-    for read in (*readers, processes.command_line, processes.environment):
+    for read in (*readers, processes.command_line, processes.environment_of):
         with no_handles(), pytest.raises(OSError, match="Too many"):
             read(os.getpid())
 
@@ -64,7 +64,7 @@ def test_this_process():
     pid = os.getpid()
     assert processes.program_name(pid).startswith("python")
     assert processes.command_line(pid)[1:] == sys.orig_argv[1:]
-    assert "PATH" in processes.environment(pid)
+    assert "PATH" in processes.environment_of(pid)
     start = procfs.start_ticks(pid)
     assert processes.is_alive(pid, start)
     assert processes.is_alive(pid, None)
@@ -76,7 +76,7 @@ def test_this_process():
 def test_no_such_process(pid):
     assert not processes.is_alive(pid, None)
     assert processes.command_line(pid) == []
-    assert processes.environment(pid) == {}
+    assert processes.environment_of(pid) == {}
     assert processes.program_name(pid) == ""
     assert procfs.read_thread_stat(pid, pid) is procfs.start_ticks(pid) is procfs.read_schedstat(pid, pid) is None
     assert procfs.thread_ids(pid) == [] and procfs.read_maps(pid) == b""

@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.state import Goodput, goodput
-from tuimon.views.report.page import as_html, page_of
+from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report_types import GoodputPart
 from tuimon.views.words import goodput_text
 
@@ -241,5 +241,5 @@ def test_a_rank_that_was_restarted_has_lost_the_time_before():
 
 
 def test_the_page_draws_it():
-    page = as_html([page_of(one_process(LINES, trained(11, 12), ends(12.5)), [])])
+    page = as_html([html_page(one_process(LINES, trained(11, 12), ends(12.5)), [])])
     assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page

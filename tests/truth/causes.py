@@ -33,7 +33,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Record
 from tuimon.session.state import goodput, run_state, unseen_trainings
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.threshold import REPORTED
 
 #: By cause: its share of the study's issues in percent, and the programs of other experiments that have it.
@@ -105,7 +105,11 @@ def all_cases() -> Iterator[Case]:
                 program = replace(program, rules=tuple(program_runs.expected(name).split(" or ")))
                 log = log_path(f"h100_{name}")
                 yield Case(
-                    category, name, program, "H100 log", lambda fixed, _, log=log: None if fixed else read_log(str(log))
+                    category,
+                    name,
+                    program,
+                    "H100 log",
+                    lambda fixed, _, log=log: None if fixed else read_records(str(log)),
                 )
 
 
@@ -122,14 +126,14 @@ def _of_script(program: Program, fixed: bool, args: argparse.Namespace) -> Itera
                 scenario.set(**usual(index) | {f"gpu{index}_{key}": 0 for key in ("util", "memory_used_mib")})
             env |= scenario.environment | ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, indices))} if given else {})
         recorded(log, command, env=env)
-    return read_log(str(log))
+    return read_records(str(log))
 
 
 def _of_stream(stream: Stream, fixed: bool, args: argparse.Namespace) -> Iterable[Record]:
     assert stream.fixed is not None
     log = args.folder / f"{stream.name}.jsonl"
     write(replace(stream, step=stream.fixed, samples=(*USUAL, ([FETCH], 5))) if fixed else stream, log, args.seconds)
-    return list(read_log(str(log)))
+    return list(read_records(str(log)))
 
 
 class Causes(Kind[Case, Told]):

@@ -25,7 +25,7 @@ from tests.truth.running import recorded
 from tuimon.agent.ring import layout
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.comparison.compare import compare
 from tuimon.views.comparison.result import Comparison
 from tuimon.views.comparison.runs import RUN_DEVIATION, Run, run_of
@@ -158,7 +158,7 @@ def long_runs(args: argparse.Namespace) -> list[list[Record]]:
     for name in STEADY:
         log = args.folder / f"{name}.jsonl"
         recorded(log, programs[name].command(args.long), "--no-gpu", "--interval", "0.5")
-        runs.append(list(read_log(str(log))))
+        runs.append(list(read_records(str(log))))
     return runs
 
 

@@ -19,7 +19,7 @@ from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Stacks, Steps
 from tuimon.session.session import Session
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.finding_text import gain_text
 
 #: With so much of the machine taken by other programs, saying so is no false alarm.
@@ -166,7 +166,7 @@ class Folded(NamedTuple):
 
 def fold(log: Path) -> Folded:
     """Fold a log second by second; without markers, from the first samples to the last instead of steps."""
-    records = list(read_log(str(log)))
+    records = list(read_records(str(log)))
     has_steps = any(isinstance(record, Steps) and record.count for record in records)
     verdicts = Verdicts(session := Session())
     early: list[Finding] = []

@@ -37,7 +37,7 @@ from tuimon.diagnosis.explain.page import Code, all_pages
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Threads, TorchMemory
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 When = Literal["before", "after"]
 
@@ -108,7 +108,7 @@ class Side(NamedTuple):
             yield from _of_stream(self) if self.rule in _STREAMS else _FACTS[self.rule](self.when)
             return
         own_bytes = 0
-        for record in read_log(str(log or self.log)):
+        for record in read_records(str(log or self.log)):
             if isinstance(record, Threads):
                 own_bytes = record.rss_bytes or own_bytes
             if isinstance(record, MachineMemory) and self.rule == "memory_pressure":

@@ -14,7 +14,7 @@ from tests.truth import judging, running
 from tests.truth.programs import Program, labelled, tried, wild
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
 from tuimon.records import Steps
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 
 PROGRAMS = labelled(experiment="scenarios")
 ON_FRAMEWORKS = wild()
@@ -60,7 +60,7 @@ def test_the_verdict_is_right_when_tuimon_comes_later(tmp_path: Path, monkeypatc
     outcome = running.attached(program.name, program.command, 5.0, tmp_path, ("--inject",))
     row = judging.judge(program, outcome)
     assert (row.verdict.name, row.verdict.function) == ("input_bound/no_workers", "blur() photos_without_workers.py")
-    records = list(read_log(str(outcome.log)))
+    records = list(read_records(str(outcome.log)))
     assert sum(record.count for record in records if isinstance(record, Steps)) > 5  # measured, not inferred
 
 

@@ -14,8 +14,8 @@ from tests.views.test_headless import Terminal
 from tests.views.tui.running_app import running, texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
-from tuimon.views.explain import CodeBlock, page_html, parts_of
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.explain import CodeBlock, page_html, page_parts
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.drawing.pages import page_lines, plain_page, write_pages
 
 each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
@@ -31,7 +31,7 @@ def test_all_three_views_have_the_whole_page(page: Page) -> None:
     text = words(plain_page(page))
     sheet = words("".join(texts(page_lines(page, 90))))
     html = words(unescape(re.sub(r"<[^>]+>", "", page_html(page.rule))))
-    for part in parts_of(page):
+    for part in page_parts(page):
         shown = words(part.code if isinstance(part, CodeBlock) else part.text)
         assert shown in text
         assert shown in sheet
@@ -43,7 +43,7 @@ def test_all_three_views_have_the_whole_page(page: Page) -> None:
 def test_only_code_and_addresses_are_wider_than_the_view(page: Page, width: int) -> None:
     rows = plain_page(page, width).splitlines()
     assert [row for row in rows if len(row) > width and not row.startswith("    ") and "https://" not in row] == []
-    assert [row for row in page_lines(page, width) if cells(row) > width and "▏" not in text_of(row)] == []
+    assert [row for row in page_lines(page, width) if line_width(row) > width and "▏" not in text_of(row)] == []
 
 
 def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:

@@ -17,7 +17,7 @@ from tests.views.tui.sheets.test_sheets import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.report.report import report_of
 from tuimon.views.report.write import MOST_BYTES, as_json
 from tuimon.views.report_types import Report
@@ -74,7 +74,7 @@ def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, capsys) 
 
 def test_of_many_ranks_those_that_hold_up_the_others_stay(tmp_path: Path) -> None:
     write(str(tmp_path), Job(nodes=24, ranks=2, seconds=6.0, workers=0, gpus=False, late=37))
-    session, findings = fold(read_log(str(tmp_path)))
+    session, findings = fold(read_records(str(tmp_path)))
     report = report_of(session, findings, "logs")
     shown = keeps_to(Report, as_json([report], is_brief=True))
     assert len(as_json([report], is_brief=True).encode()) <= MOST_BYTES

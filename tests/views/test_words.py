@@ -34,7 +34,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import wrap
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
-from tuimon.views.report.page import as_html, page_of
+from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Phase, filled
@@ -175,7 +175,7 @@ def test_reports():
     assert [fix.low for fix in report.findings[0].fixes] == [2.13, 1.0, None, None]
     text = text_report(report)
     assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
-    page = as_html([page_of(session, [FINDING])])
+    page = as_html([html_page(session, [FINDING])])
     assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page and "<b>Or:</b> wait longer" in page
 
 

@@ -8,7 +8,7 @@ from .importlib_bootstrap import hooks
 from .loading import loader_facts, worker
 from .outside import undisturbed
 from .pace import pace
-from .process import cells, gc_pauses
+from .process import gc_pauses, notebook
 from .ring import files
 from .torch_compat import dynamo, rebinding
 
@@ -25,7 +25,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
         gc_pauses.uninstall()
         return
     rebinding.on_undo(loader_facts.forget)
-    cells.install(runtime)
+    notebook.install(runtime)
     api.connect(runtime, ranges)
     dynamo.skip_own_functions()
     when_imported("torch.autograd", hooks.hook_backward)

@@ -115,7 +115,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         dest="interval_s",
-        type=number(0.1, 3600),
+        type=number_between(0.1, 3600),
         metavar="SECONDS",
         help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
@@ -134,14 +134,14 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rate",
         dest="rate_hz",
-        type=number(0.1, 1000),
+        type=number_between(0.1, 1000),
         metavar="HZ",
         help="sample stacks at most this many times a second",
     )
     group.add_argument(
         "--max-cpu",
         dest="max_cpu_ratio",
-        type=lambda text: number(0.1, 10_000)(text) / 100,
+        type=lambda text: number_between(0.1, 10_000)(text) / 100,
         metavar="PERCENT",
         help="CPU that sampling may use, in percent of one core (default: 3; headless: 2)",
     )
@@ -245,7 +245,9 @@ def _reaction(text: str) -> Reaction:
     return Reaction(finding_name(name), _command(command))
 
 
-def number(lowest: float, highest: float = math.inf, kind: type[int] | type[float] = float) -> Callable[[str], float]:
+def number_between(
+    lowest: float, highest: float = math.inf, kind: type[int] | type[float] = float
+) -> Callable[[str], float]:
     """The type of an option that takes a number within these bounds."""
     bounds = f"from {lowest:g} to {highest:g}" if highest < math.inf else f"{lowest:g} or more"
 

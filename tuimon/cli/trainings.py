@@ -90,7 +90,7 @@ def _row(candidate: Candidate, cpu_ratio: float) -> ListedProcess:
     )
 
 
-def table(listed: Sequence[ListedProcess], *, everything: bool = False) -> list[str]:
+def trainings_table(listed: Sequence[ListedProcess], *, everything: bool = False) -> list[str]:
     """The list as lines of text, without helpers unless ``everything`` is wanted."""
     hidden = set() if everything else helpers(listed)
     if not listed:

@@ -91,7 +91,7 @@ RUNS: frozenset[Doing] = frozenset(
 )
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw", "compile"))
 #: The time outside the loop, by the parts of the wall time.
-_BESIDE: dict[TimePart, tuple[CellPhase, Doing]] = {
+_OUTSIDE: dict[TimePart, tuple[CellPhase, Doing]] = {
     "restart": ("set_up", "own"),
     "import": ("import", "import"),
     "set-up": ("set_up", "own"),
@@ -179,12 +179,12 @@ def computes(cell: Cell) -> bool:
 
 def of_step(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
-    return cells(evidence).where(phase=STEP).whole
+    return cells_of(evidence).where(phase=STEP).whole
 
 
 def of_loop(evidence: Evidence) -> Cells:
     """The cells of the steps and evaluations; shares are of both together."""
-    return cells(evidence).where(phase=LOOP).whole
+    return cells_of(evidence).where(phase=LOOP).whole
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
@@ -200,11 +200,11 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
 
 @once
-def cells(evidence: Evidence) -> Cells:
+def cells_of(evidence: Evidence) -> Cells:
     """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
-    beside, of_loop = _beside_loop(evidence)
+    outside, in_loop = _outside_loop(evidence)
     if not evidence.phases:
-        return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])
+        return Cells([*outside, Cell("set_up", "own", in_loop, cost=Interval(in_loop, in_loop))])
     evaluated = 1.0 - evidence.phases.part_of_time
     rows = {row.name: row for row in evidence.phases.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
@@ -222,11 +222,11 @@ def cells(evidence: Evidence) -> Cells:
     cells, gpu = [cell for cell in cells if cell.share > _NOTHING], evidence.gpu.steps
     if gpu is not None:
         cells = list(_with_idle_time(evidence, gpu, cells, 1.0 - evaluated))
-    else:  # of a rank, time counts that it would not wait anyway
+    else:  # without a GPU, a cell costs the time in which the rank would not wait for others anyway
         waits = sum(cell.share for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
         ends = [(cell, cell.interval.low - waits, cell.interval.high) for cell in cells]
         cells = [replace(cell, cost=Interval(max(0.0, low), high)) for cell, low, high in ends]
-    return Cells([*beside, *scaled(cells, of_loop)])
+    return Cells([*outside, *scaled(cells, in_loop)])
 
 
 def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
@@ -242,19 +242,19 @@ def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
     ]
 
 
-def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
+def _outside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
     """The cells of the time outside the loop, and the share of all time that is in the loop."""
     divided = goodput(evidence.view.session) if evidence.view.is_whole else None
     if divided is None or not divided.loop:
         return [], 1.0
-    loop, beside = dict(divided.loop), defaultdict[tuple[CellPhase, Doing], float](float)
+    loop, outside = dict(divided.loop), defaultdict[tuple[CellPhase, Doing], float](float)
     for name, seconds in divided.parts.items():
-        beside[_BESIDE[name]] += seconds - loop.get(name, 0.0)
+        outside[_OUTSIDE[name]] += seconds - loop.get(name, 0.0)
     for name in ("outside", "hang", "first batch"):
-        beside[_BESIDE[name]] += loop.get(name, 0.0)
+        outside[_OUTSIDE[name]] += loop.get(name, 0.0)
     cells = [
         Cell(phase, doing, share, cost=Interval(share, share), basis="measured")
-        for (phase, doing), seconds in beside.items()
+        for (phase, doing), seconds in outside.items()
         if (share := seconds / divided.total_s) > _NOTHING
     ]
     return cells, 1.0 - sum(cell.share for cell in cells)

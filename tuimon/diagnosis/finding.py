@@ -32,22 +32,22 @@ CRITICAL_GAIN = Threshold(
 SEVERITY: dict[Severity, int] = {severity: place for place, severity in enumerate(get_args(Severity))}
 
 
-What = Literal[
+EditName = Literal[
     "items", "fetch", "workers", "starts", "in_order", "side_work", "evaluation", "optimizer",
     "collections", "gil", "communication", "model", "compiling", "cost",
 ]  # fmt: skip
 
 
 class Change(NamedTuple):
-    """A change of the step by a fix: a parameter, and its new value.
+    """A change of the step by a fix: the name of an edit (``EDITS`` of ``step_model.py``), and its new value.
 
-    The value of ``items`` (making batches), ``fetch`` (the training thread's own work for a batch), ``starts`` (of a
-    loader's iterators), ``model`` (the Python code in it) and side work is the part of the time that is left; of
-    ``workers`` it is their number; of ``in_order`` it is 1; of ``cost`` (a share of the step, wherever it lies) it is
-    0. ``EDITS`` of ``step_model.py`` applies each to a step.
+    The value of ``workers`` is their number. That of the other edits is the part of the time that is left: for
+    ``items`` of making batches, ``fetch`` of the training thread's own work for a batch, ``starts`` of starting a
+    loader's iterators, ``model`` of the Python code in it, ``cost`` of a share of the step, wherever it lies; 1 for
+    ``in_order``, which is all or nothing.
     """
 
-    what: What
+    edit: EditName
     to: float
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import Cell, Cells, cells, scaled
+from tuimon.diagnosis.cells import Cell, Cells, cells_of, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.process import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, Unjudged, graded, within_share
@@ -156,7 +156,7 @@ def _costly(found: Mapping[str, Finding]) -> list[Finding]:
 
 
 def _room(evidence: Evidence) -> Room:
-    divided, gpu = cells(evidence), evidence.gpu.steps
+    divided, gpu = cells_of(evidence), evidence.gpu.steps
     found = scaled(divided, 1.0 / (divided.where(phase=STEP).share or 1.0))
     if gpu is None:
         return Room(found, [cell.share for cell in found], sum(cell.share for cell in found))

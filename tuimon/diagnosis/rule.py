@@ -98,14 +98,14 @@ def _no_gpu_counters(evidence: Evidence) -> str | None:
     return notice.message if notice else "no figures of the GPU"
 
 
-def _where(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[Evidence], str | None]:
+def _missing_if(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[Evidence], str | None]:
     """A need's ``missing`` that gives one reason."""
     return lambda evidence: reason if is_missing(evidence) else None
 
 
-def _unless(is_known: Callable[[Evidence], bool], reason: str) -> Callable[[Evidence], str | None]:
+def _missing_unless(is_known: Callable[[Evidence], bool], reason: str) -> Callable[[Evidence], str | None]:
     """A need's ``missing`` that gives one reason if the training uses a GPU that is read, and ``is_known`` is False."""
-    return _where(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each), reason)
+    return _missing_if(lambda each: each.gpu.is_used is not False and each.gpu.rows and not is_known(each), reason)
 
 
 MARKERS = Need("markers of steps")
@@ -113,7 +113,7 @@ STEPS = Need("phases of steps", _no_steps)
 STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times, thresholds=(JUMP_AT_ONCE, JUMP_LASTS))
 BOUNDARIES = Need(
     "the beginning and end of steps",
-    _where(
+    _missing_if(
         lambda each: each.phases.inferred,
         "no markers: the beginning and end of a step are not known",
     ),
@@ -121,7 +121,7 @@ BOUNDARIES = Need(
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
 SETTINGS = Need(
     "what the process reports of itself",
-    _where(
+    _missing_if(
         lambda each: not each.process.markers and each.phases and not each.gpu.is_used,
         "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)",
     ),
@@ -129,7 +129,7 @@ SETTINGS = Need(
 )
 RUN_QUEUE = Need(
     "run-queue delay of threads (schedstat)",
-    _where(
+    _missing_if(
         lambda each: each.here.demand is None and not all(process.ended for process in each.view.processes()),
         "the kernel does not report how long threads wait for a core (schedstat)",
     ),
@@ -142,7 +142,7 @@ GPU_TIMES = Need(
 )
 GPU_WAITS = Need(
     "stack samples of waits for the GPU",
-    _where(
+    _missing_if(
         lambda each: each.gpu.is_used is not False and _has_gpu_times(each) and each.gpu.waits is None,
         "too few stack samples to say what the CPU waits for",
     ),
@@ -150,34 +150,35 @@ GPU_WAITS = Need(
 GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
 TENSOR_ACTIVITY = Need(
     "activity of the tensor cores (GPM)",
-    _unless(
+    _missing_unless(
         lambda each: any(row.latest.tensor_ratio is not None for row in each.gpu.rows),
         "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)",
     ),
 )
 GPU_LOAD = Need(
     "utilisation and memory of the GPU",
-    _unless(
+    _missing_unless(
         lambda each: any(None not in (row.latest.util_ratio, row.latest.memory_used_bytes) for row in each.gpu.rows),
         "this GPU does not report its utilisation and memory",
     ),
 )
 ALLOCATOR = Need(
     "counters of torch's allocator",
-    _unless(
+    _missing_unless(
         lambda each: any(row.retries is not None for row in each.torch_memory),
         "torch's allocator has not reported its counters, or not for long enough",
     ),
 )
 COLLECTIONS = Need(
     "pauses of the garbage collector",
-    _where(
+    _missing_if(
         lambda each: each.collecting is None and (each.samples.in_steps.share(is_collecting) or 0.0) < REPORTED,
         "without markers the garbage collector's pauses are not recorded",
     ),
 )
 MACHINE_MEMORY = Need(
-    "the machine's memory", _where(lambda each: each.here.table.latest is None, "the machine's memory is not recorded")
+    "the machine's memory",
+    _missing_if(lambda each: each.here.table.latest is None, "the machine's memory is not recorded"),
 )
 NUMA_NODES = Need("two NUMA nodes or more")
 

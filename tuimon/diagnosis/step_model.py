@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix, What
+from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, EditName, Fix
 from tuimon.interval import WHOLE, Interval
 from tuimon.session.stacks.activity import WAITS
 from tuimon.threshold import TRACE, Threshold
@@ -97,7 +97,7 @@ def _thread(step: ModelStep, left: float) -> ModelStep:
     )
 
 
-EDITS: dict[What, Edit] = {
+EDITS: dict[EditName, Edit] = {
     "items": Edit(_items),
     "fetch": Edit(_fetch),
     "workers": Edit(_workers, "slower"),
@@ -117,7 +117,7 @@ EDITS: dict[What, Edit] = {
 
 def changed(step: ModelStep, change: Change, part: float = 1.0) -> ModelStep:
     """The step with a change; ``part``: the share of the work to which the change applies."""
-    return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))
+    return EDITS[change.edit].of(step, 1.0 - min(1.0, max(0.0, part) * (1.0 - change.to)))
 
 
 # -- what an edit gains
@@ -175,14 +175,14 @@ class StepModel(NamedTuple):
             return Interval(1.0, 1.0)
         certain = min(middle, max(1.0, gain(self._crowded(change), change, max(0.0, part.low))))
         low = min(certain, self._by_half(change, part.middle))
-        if EDITS[change.what].least == "slower":
+        if EDITS[change.edit].least == "slower":
             low = max(1.0, min(low, middle / (1.0 + SLOWDOWN_OF_REST * (1.0 - 1.0 / middle))))
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))
         # changes of workers, and rearrangements, have bounds of their own
         removed = 0.0
-        if EDITS[change.what].least != "slower" and self.claimed is not None:
+        if EDITS[change.edit].least != "slower" and self.claimed is not None:
             removed = self.claimed.high * (1.0 - change.to)
         if max(removed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
@@ -202,13 +202,13 @@ class StepModel(NamedTuple):
     def _crowded(self, change: Change) -> ModelStep:
         """The certain step, with fewer effective cores if the change makes more workers than there are cores."""
         step = self.certain
-        if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
+        if change.edit != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
             return step
         return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
 
     def _by_half(self, change: Change, part: float) -> float:
         """The gain if only half of the work is removed; infinite if the change cannot be done by half."""
-        if change.to != 0.0 or EDITS[change.what].least != "half":
+        if change.to != 0.0 or EDITS[change.edit].least != "half":
             return math.inf
         return gain(self.likely, change._replace(to=HALF), part)
 
@@ -305,7 +305,7 @@ def host_model(evidence: Evidence) -> StepModel:
 
 def without(
     evidence: Evidence,
-    what: What,
+    edit: EditName,
     action: str,
     share: Interval,
     *,
@@ -318,8 +318,8 @@ def without(
     ``claimed``: the share that may be gained, if it is known more exactly.
     """
     model = host_model(evidence)._replace(claimed=claimed or share)
-    part = share if EDITS[what].of_step else model.own_part(share)
-    return model.fix(action, Change(what, to), part, changes_training)
+    part = share if EDITS[edit].of_step else model.own_part(share)
+    return model.fix(action, Change(edit, to), part, changes_training)
 
 
 def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:

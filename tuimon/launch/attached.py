@@ -13,7 +13,7 @@ from msgspec import Struct
 from tuimon.errors import TargetError
 from tuimon.launch.child import ExitStatus, own_output
 from tuimon.proc import procfs
-from tuimon.proc.processes import command_line, environment, has_torch, is_alive, is_fork_of, is_name, is_python
+from tuimon.proc.processes import command_line, environment_of, has_torch, is_alive, is_fork_of, is_name, is_python
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
@@ -46,7 +46,7 @@ def attach(pid: int) -> Attached:
             f"Only its owner or root can watch it: sudo -u {user_name(owner)} tuimon attach {pid}",
         )
     # without a ring: a shell that tuimon launched, or a Python that has not imported torch yet
-    facts, variables = read_ring_facts(pid, ticks), environment(pid)
+    facts, variables = read_ring_facts(pid, ticks), environment_of(pid)
     if facts is None and (run := variables.get("TUIMON_RUN")):
         facts = RingFacts(run=run, output=variables.get("TUIMON_OUTPUT"))
     command = command_line(pid)
@@ -123,6 +123,6 @@ def processes_of_run(run_id: str) -> list[int]:
     found = []
     for pid in sorted(procfs.pids()):
         with suppress(OSError):  # no file handle is left: the run's end is reported without processes left of it
-            if environment(pid).get("TUIMON_RUN") == run_id:
+            if environment_of(pid).get("TUIMON_RUN") == run_id:
                 found.append(pid)
     return found

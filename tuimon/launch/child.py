@@ -78,7 +78,7 @@ def new_run_id() -> str:
     return os.urandom(6).hex()  # as secrets.token_hex, which loads all of OpenSSL: 4 MB
 
 
-def environment(run_id: str, output: str | None, *, markers: bool, memory: bool = False) -> dict[str, str]:
+def launch_environment(run_id: str, output: str | None, *, markers: bool, memory: bool = False) -> dict[str, str]:
     """The environment of a launched run: the user's own, and what makes its Pythons write markers."""
     env = dict(os.environ)
     user_path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part != INJECT_DIRECTORY]
@@ -125,7 +125,7 @@ class Launched:
         self.run_id = run_id
         self.output = output
         self._ended: ExitStatus | None = None
-        env = environment(run_id, output, markers=markers, memory=memory)
+        env = launch_environment(run_id, output, markers=markers, memory=memory)
         try:
             self._process = self._start(env)
         except OSError as error:

@@ -81,7 +81,7 @@ def _option(command: Sequence[str], names: Sequence[str]) -> str | None:
 def open_run(command: Sequence[str], options: Options) -> Monitor:
     """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
     job = job_of(os.environ, command, options.run)
-    log = log_of(options, job)
+    log = log_writer_of(options, job)
     run_id = new_run_id()
     try:
         output = None if options.headless else output_path(run_id)
@@ -109,11 +109,11 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
     ``hooks``: hooks that may be brought into the process on request.
     """
     from tuimon.launch.attached import attach
-    from tuimon.proc.processes import environment
+    from tuimon.proc.processes import environment_of
 
     attached = attach(pid)
-    job = job_of(environment(pid), attached.command, options.run)
-    log = log_of(options, job)
+    job = job_of(environment_of(pid), attached.command, options.run)
+    log = log_writer_of(options, job)
     table = ProcessTable(pid, attached.run_id)
     return Monitor(
         sources_of(table, options, attached.output),
@@ -138,7 +138,7 @@ def open_log(
     return Monitor([LogSource(choose(path, run), pace, follow=True)], replay=True, observers=observers)
 
 
-def log_of(options: Options, job: Job) -> LogWriter | None:
+def log_writer_of(options: Options, job: Job) -> LogWriter | None:
     """The new, empty log that the options name; None without one. Raises LogError if it cannot be written."""
     if not options.log:
         return None

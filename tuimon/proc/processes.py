@@ -102,7 +102,7 @@ def shortened(words: list[str]) -> list[str]:
     return out
 
 
-def environment(pid: int) -> dict[str, str]:
+def environment_of(pid: int) -> dict[str, str]:
     """The environment with which a process was started; empty if it may not be read, and during an exec."""
     pairs = (pair.partition(b"=") for pair in procfs.read_whole(f"/proc/{pid}/environ").split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, found, value in pairs if name and found}

@@ -256,7 +256,7 @@ class SessionView:
         )
 
 
-class figure(Generic[T]):
+class once_property(Generic[T]):
     """A property of a process in a view that is worked out once, for rules and panes."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:  # Any: a kind of ProcessView
@@ -280,7 +280,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     def answers(self) -> dict[object, Any]:
         return self.view.answers
 
-    @figure
+    @once_property
     def process(self) -> Process:
         """Its latest record, or one without facts; over the whole run it counts as alive if it lived in that span."""
         known = self.view.session.process(self.pid)
@@ -300,7 +300,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         node = session.nodes.known.get(self.node)
         return node.host if node is not None else session.header.host if session.header is not None else None
 
-    @figure
+    @once_property
     def workers(self) -> list[Process]:
         """Its live DataLoader workers; over the whole run, when all have ended, those that were the last."""
         known = self.view.session.run_processes
@@ -316,12 +316,12 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- spans
 
-    @figure
+    @once_property
     def span(self) -> Span:
         """The span that its figures cover: its steady part, or the last seconds."""
         return self.steady_span if self.view.is_whole else RECENT
 
-    @figure
+    @once_property
     def steady_span(self) -> Span:
         """The steady part of its steps; without steps of its own, that of the process in focus.
 
@@ -336,7 +336,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         is_shown = sampled.has_whole_step and process is not None and not process.markers
         return Span(sampled.begin_s) if is_shown else EVER
 
-    @figure
+    @once_property
     def threads_span(self) -> Span:
         """The span of what its threads use: the steady part, empty before the first step; or the latest window."""
         if not self.view.is_whole:
@@ -355,7 +355,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         """True if markers delimit its steps."""
         return self.pid in self.view.session.step_stats
 
-    @figure
+    @once_property
     def phases(self) -> PhaseTable:
         """Phase breakdown; empty before the first step.
 
@@ -372,7 +372,7 @@ class ProcessView(Struct, frozen=True, dict=True):
             self.pid, found.marked_counts(), found.covered_s, found.unsure, forward_only=sampled.forward_only
         )
 
-    @figure
+    @once_property
     def totals(self) -> Totals:
         """Sums over the steps; without markers empty."""
         return self.stats.over(self.span)
@@ -389,7 +389,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         per_second = self.view.session.samplers[self.pid].steps_per_second(since_s)
         return None if per_second is None or self.process.markers else StepSummary(0, None, None, per_second, 0)
 
-    @figure
+    @once_property
     def split(self) -> SplitShares:
         """How the time that markers cannot split is divided."""
         return self.samples.split.with_optimizer(self.totals.sums.phases_ns)
@@ -451,7 +451,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- threads
 
-    @figure
+    @once_property
     def threads(self) -> list[ThreadRow]:
         """Its threads with their roles, as they were in its latest window, or means over the whole run."""
         session, figures = self.view.session, self.thread_figures or self.view.session.threads[self.pid].latest
@@ -461,12 +461,12 @@ class ProcessView(Struct, frozen=True, dict=True):
         gil_ratio = partial(session.gil[self.pid].ratio, self.stats.steady_span().begin_s)
         return thread_rows(figures, session.process(self.pid), self.stacks, self.native, gil_ratio, cores, name_of)
 
-    @figure
+    @once_property
     def thread_figures(self) -> Threads | None:
         """The use of its threads, without their roles: the latest, or means over the steps."""
         return self.view.session.threads[self.pid].over(self.threads_span)
 
-    @figure
+    @once_property
     def training(self) -> MainThread:
         """Means of the thread that trains, since its first step."""
         recent = Span(self.steady_span.begin_s, last_s=WINDOW_S)
@@ -487,7 +487,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- DataLoaders and GPUs
 
-    @figure
+    @once_property
     def loaders(self) -> tuple[LoaderRow, ...]:
         """Its DataLoaders, in the last 30 s those in which they were used; those for training first."""
         session = self.view.session
@@ -505,14 +505,14 @@ class ProcessView(Struct, frozen=True, dict=True):
         latest = (device.latest for device in self.view.session.nodes.of(self.node).devices.values())
         return [gpu for gpu in latest if self.process.uses(gpu)]
 
-    @figure
+    @once_property
     def torch_memory(self) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds, by device."""
         named = {bare_uuid(gpu.uuid): gpu.uuid for gpu in self.devices}
         uuids = [named.get(bare_uuid(uuid), uuid) for uuid in self.process.gpu_uuids]
         return self.view.session.gpu_times[self.pid].memory(uuids)
 
-    @figure
+    @once_property
     def gpu_time(self) -> GpuTimeRow | None:
         """Its steps on the GPU's clock; None if none were timed."""
         return self.view.session.gpu_times[self.pid].over(self.span, self.view.now_s)

@@ -40,7 +40,7 @@ class StepSummary(Struct, frozen=True, gc=False, omit_defaults=True):
         return not self.total and self.per_second is not None
 
 
-Parts = tuple[float, ...]  # one for each of STEP, and in some one more for the time between
+PhaseValues = tuple[float, ...]  # one for each of STEP, and in some one more for the time between
 
 
 class StepStretch(NamedTuple):
@@ -96,7 +96,7 @@ class StepStretch(NamedTuple):
         return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
 
     @property
-    def marked_ms(self) -> Parts | None:
+    def marked_ms(self) -> PhaseValues | None:
         """The mean step as markers cut it: STEP without the time between, and that time."""
         if not self.steps:
             return None
@@ -104,14 +104,14 @@ class StepStretch(NamedTuple):
         return tuple(ns / self.steps / 1e6 for ns in parts_ns)
 
     @property
-    def worked_ms(self) -> Parts | None:
+    def worked_ms(self) -> PhaseValues | None:
         """``marked_ms`` without waits for a core, which are subtracted from each part in proportion to its time."""
         marked_ms, left = self.marked_ms, 1.0
         if self.total_ns:
             left = max(0.0, 1.0 - (self.waited_ns + self.workers_waited_ns) / self.total_ns)
         return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
 
-    def stacked_ms(self, between_parts: Sequence[float]) -> Parts | None:
+    def stacked_ms(self, between_parts: Sequence[float]) -> PhaseValues | None:
         """The mean step by STEP; ``between_parts``: the division of the time that markers cannot split."""
         marked_ms = self.marked_ms
         if marked_ms is None:
@@ -210,7 +210,7 @@ class SharedStep(NamedTuple):
     between_us: float
 
     @property
-    def parts_us(self) -> Parts:
+    def parts_us(self) -> PhaseValues:
         return self[2:]
 
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from tuimon.proc.processes import environment
+from tuimon.proc.processes import environment_of
 from tuimon.proc.target_files import Content, TargetFiles
 from tuimon.records import RankCollective, StandingProcess
 
@@ -211,7 +211,7 @@ class Recorders:
         self,
         suspects: Iterable[StandingProcess],
         quiet_s: float,
-        environ: Callable[[int], Mapping[str, str]] = environment,
+        environ: Callable[[int], Mapping[str, str]] = environment_of,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """``quiet_s``: how long nothing has moved; dumps from before that do not count."""

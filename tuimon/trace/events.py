@@ -202,7 +202,7 @@ class Stretches:
         return self.all[at].name if at >= 0 and moment_ns < self.all[at].end_ns else ""
 
 
-def place_of(name: str) -> Place | None:
+def python_place(name: str) -> Place | None:
     """File, first line and name of a function; None if it is not written in Python."""
     found = _NAME.fullmatch(name)
     return Place(found["file"], int(found["line"]), found["function"]) if found is not None else None
@@ -210,7 +210,7 @@ def place_of(name: str) -> Place | None:
 
 def is_python_of_user(name: str) -> bool:
     """True if a function is the user's own, from no library and not from Python."""
-    place = place_of(name)
+    place = python_place(name)
     if place is None:
         return False
     first = place.file.lstrip("/").split("/", 1)[0].removesuffix(".py")

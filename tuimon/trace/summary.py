@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import at, kernel_name, plain
 from tuimon.threshold import NEARLY_ALL
-from tuimon.trace.events import EventKind, Events, Stretches, TakenBy, TracedStretch, is_python_of_user, place_of
+from tuimon.trace.events import EventKind, Events, Stretches, TakenBy, TracedStretch, is_python_of_user, python_place
 from tuimon.trace.products import Product
 from tuimon.trace.reader import Trace, phases_of, whole
 
@@ -245,7 +245,7 @@ def sync_rows(
     sums: dict[tuple[str, str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
-        place = place_of(events.name_of(nesting.python[i])) if nesting.python[i] >= 0 else None
+        place = python_place(events.name_of(nesting.python[i])) if nesting.python[i] >= 0 else None
         where = at(place) if place is not None else lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
         name, phase = events.name_of(operator) if operator >= 0 else "", phases.name_at(events.begin_ns[i])
         sums[events.name_of(i), name, phase, where].add(wait.waited_ns)

@@ -61,7 +61,7 @@ class CodeBlock(NamedTuple):
 PagePart = Heading | Paragraph | Item | CodeBlock
 
 
-def parts_of(page: Page) -> Iterator[PagePart]:
+def page_parts(page: Page) -> Iterator[PagePart]:
     """The page without its title."""
     yield Paragraph(page.meaning)
     yield Heading("What to do")
@@ -115,7 +115,7 @@ def page_html(rule: str, cause: str | None = None) -> Markup:
     if rule not in BY_NAME:
         return Markup("")
     body = ""
-    for kind, group in groupby(parts_of(page_of(rule, cause)), key=type):
+    for kind, group in groupby(page_parts(page_of(rule, cause)), key=type):
         rows = "".join(map(_element, group))
         body += f"<ul>{rows}</ul>" if kind is Item else rows
     summary = f"<summary>What this means, how sure it is, what to do: {escape(page_of(rule).title)}</summary>"

@@ -217,10 +217,10 @@ _SHORT = {
 
 _LEAST, _MOST = "_at_least", "_at_most"
 
-Evidence = Mapping[str, float | int | str | None]
+Figures = Mapping[str, float | int | str | None]
 
 
-def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
+def evidence_rows(evidence: Figures) -> list[tuple[str, str]]:
     """The known figures by ``evidence_text``; both bounds of a share in one row: ``("GPU idle", "72 to 86 %")``."""
     rows = []
     for name, value in evidence.items():

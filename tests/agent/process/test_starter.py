@@ -11,7 +11,7 @@ import types
 import pytest
 
 from tuimon.agent.process import facts, loop_stacks
-from tuimon.launch.child import environment
+from tuimon.launch.child import launch_environment
 
 
 @pytest.fixture(autouse=True)
@@ -126,19 +126,19 @@ def test_nobody_is_admitted_where_nobody_watches(admitted):
 
 
 def test_a_headless_run_admits_its_monitor(admitted):
-    assert admitted(environment("r", None, markers=True)) == os.getpid()
+    assert admitted(launch_environment("r", None, markers=True)) == os.getpid()
 
 
 def test_a_run_that_may_be_left_and_attached_to_admits_any(admitted, monkeypatch):
-    assert admitted(environment("r", "/out", markers=True)) == ANY
+    assert admitted(launch_environment("r", "/out", markers=True)) == ANY
     monkeypatch.setenv("TUIMON_MONITOR", "1-1-pid:[1]")  # of an outer tuimon
-    assert environment("r", "/out", markers=True)["TUIMON_MONITOR"].startswith(f"{os.getpid()}-")
+    assert launch_environment("r", "/out", markers=True)["TUIMON_MONITOR"].startswith(f"{os.getpid()}-")
 
 
 def test_a_monitor_that_has_ended_admits_nobody(admitted):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    pid, ticks, namespace = environment("r", None, markers=True)["TUIMON_MONITOR"].split("-", 2)
+    pid, ticks, namespace = launch_environment("r", None, markers=True)["TUIMON_MONITOR"].split("-", 2)
     assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": f"{child.pid}-{ticks}-{namespace}"}) is None
     assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": f"{pid}-1-{namespace}"}) is None  # its pid is another's
 

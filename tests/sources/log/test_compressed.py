@@ -16,7 +16,7 @@ from tests.sources.log.test_log import FullDisk
 from tuimon.errors import LogError, NotALog, UnreadableLog
 from tuimon.records import Mark, Notice, Record, Steps
 from tuimon.sources.log.runs import choose
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.sources.log.writer import LogWriter
 
 
@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
-    assert list(read_log(str(log))) == [HEADER, STEPS, END]
+    assert list(read_records(str(log))) == [HEADER, STEPS, END]
     with gzip.open(log, "rt") as lines:
         assert len(list(lines)) == 3
 
@@ -35,7 +35,7 @@ def test_what_others_packed_as_several_members_is_one_log(tmp_path: Path) -> Non
     lines = write(tmp_path / "run.jsonl", HEADER, STEPS, END).read_bytes().splitlines(keepends=True)
     packed = tmp_path / "run.gz"
     packed.write_bytes(gzip.compress(b"".join(lines[:2])) + gzip.compress(lines[2]))
-    assert list(read_log(str(packed))) == [HEADER, STEPS, END]
+    assert list(read_records(str(packed))) == [HEADER, STEPS, END]
 
 
 def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
     for number, size in enumerate(sizes[:-1]):
         for cut in (size, size + 1, (size + sizes[number + 1]) // 2):
             Path(log.path).write_bytes(whole[:cut])
-            steps = [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)]
+            steps = [r.first_index // 3 for r in read_records(log.path) if isinstance(r, Steps)]
             assert steps[: number + 2] == list(range(number + 2))
 
 
@@ -67,7 +67,7 @@ def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytes
     record_run(log, 20, 41)
     log.add_record(END)
     log.close()
-    records = list(read_log(log.path))
+    records = list(read_records(log.path))
     assert [r for r in records if r in later] == later
     assert [r.first_index // 3 for r in records if isinstance(r, Steps)] == [*range(21), *range(41, 61)]
     assert records[-1] == END
@@ -80,7 +80,7 @@ def test_damage_within_is_said(tmp_path: Path) -> None:
     data = bytearray(Path(log.path).read_bytes())
     data[len(data) // 2 : len(data) // 2 + 50] = b"\xff" * 50
     Path(log.path).write_bytes(data)
-    *records, notice = read_log(log.path)
+    *records, notice = read_records(log.path)
     assert len(records) > 100
     assert isinstance(notice, Notice)
     assert "skipped: damaged" in notice.message
@@ -97,7 +97,7 @@ def test_what_only_begins_as_if_compressed_or_is_no_log_is_refused(tmp_path: Pat
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(NotALog):
-        list(read_log(str(path)))
+        list(read_records(str(path)))
     with pytest.raises(LogError, match="is not a tuimon log"):
         LogWriter(str(path), force=True)
     assert path.read_bytes() == content
@@ -113,7 +113,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, lines: bytes) -> None:
     assert path.stat().st_size < 1 << 19
     tracemalloc.start()
     with pytest.raises(NotALog):
-        list(read_log(str(path)))
+        list(read_records(str(path)))
     with pytest.raises(LogError):
         LogWriter(str(path))
     assert tracemalloc.get_traced_memory()[1] < 50e6
@@ -136,13 +136,13 @@ def old(tmp_path: Path) -> str:
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="Python has Zstandard from 3.14 on")
 def test_an_old_log_is_read_where_python_can(old: str) -> None:
-    assert list(read_log(old)) == [HEADER, END]
+    assert list(read_records(old)) == [HEADER, END]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has Zstandard from 3.14 on")
 def test_where_it_cannot_the_command_that_helps_is_named(old: str) -> None:
     with pytest.raises(UnreadableLog, match=r"Python reads from 3\.14 on") as refused:
-        list(read_log(old))
+        list(read_records(old))
     assert refused.value.hint == f"Decompress it first: zstd -d {old}"
     with pytest.raises(UnreadableLog):  # in a folder as well
         choose(os.path.dirname(old))

@@ -20,7 +20,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import Exit, GpuTime, Lead, Notice, Record, Steps
 from tuimon.sources.log import runs
 from tuimon.sources.log.runs import Chosen, choose, choose_all
-from tuimon.sources.log.source import LogSource, read_log
+from tuimon.sources.log.source import LogSource, read_records
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:
     future = b'{"type":"hologram","t":1,"pid":1}'
     damaged = b'{"type":"steps","t":"soon"}'
     log.write_bytes(b"\n".join([lines[0], b"", future, b'{"type":"ste', damaged, b"\xff\x00", lines[1], lines[2][:20]]))
-    *records, notice = read_log(str(log))
+    *records, notice = read_records(str(log))
     assert records == [HEADER, STEPS]
     assert isinstance(notice, Notice)
     assert notice.message == "2 lines of the log skipped: damaged, or written by a newer tuimon"
@@ -42,12 +42,12 @@ def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:
 def test_fields_of_a_later_version_are_ignored(log: Path) -> None:
     first, second, _ = log.read_bytes().splitlines()
     log.write_bytes(first + b"\n" + second.replace(b'"count":3', b'"count":3,"colour":"blue"') + b"\n")
-    assert list(read_log(str(log)))[1] == STEPS
+    assert list(read_records(str(log)))[1] == STEPS
 
 
 def test_the_last_line_may_lack_its_end(log: Path) -> None:
     log.write_bytes(log.read_bytes().rstrip(b"\n"))
-    assert list(read_log(str(log)))[-1] == END
+    assert list(read_records(str(log)))[-1] == END
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, says: str) ->
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(NotALog) as error:
-        list(read_log(str(path)))
+        list(read_records(str(path)))
     assert says in error.value.message
     assert error.value.exit_code == 1
 
@@ -81,7 +81,7 @@ def test_text_is_safe_in_every_field_once_it_is_read(tmp_path: Path) -> None:
     lead = Lead("fetch\x1b[2J end", 1, None, None, None, 0)
     gpu = GpuTime(t=2.0, pid=7, window_s=1.0, device=0, steps=1, total_ns=1, phases=[], leads=[lead])
     log = write(tmp_path / "a.jsonl", HEADER, gpu, end)
-    _, *records = read_log(str(log))
+    _, *records = read_records(str(log))
     assert records == [
         structs.replace(gpu, leads=[structs.replace(lead, boundary="fetch end")]),
         structs.replace(end, signal="SIGKILL", last_line="ab1mc d"),
@@ -104,7 +104,7 @@ def test_text_is_safe_in_every_field_once_it_is_read(tmp_path: Path) -> None:
 def test_a_record_beyond_any_run_is_skipped_and_counted(log: Path, damage: dict[str, object]) -> None:
     header, steps, end = log.read_bytes().splitlines()
     log.write_bytes(b"\n".join([header, msgspec.json.encode(msgspec.json.decode(steps) | damage), end, b""]))
-    *records, notice = read_log(str(log))
+    *records, notice = read_records(str(log))
     assert records == [HEADER, END]
     assert isinstance(notice, Notice)
     assert notice.message.startswith("1 line of the log skipped")
@@ -117,14 +117,14 @@ def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path: Path) -> N
         file.truncate(1 << 42)
     for path in (str(fifo), "/dev/zero", str(sparse)):
         with pytest.raises(NotALog):
-            next(read_log(path))
+            next(read_records(path))
         with pytest.raises(NotALog):
             LogSource(Chosen(path))
 
 
 def test_a_number_that_is_no_log_may_be_a_process() -> None:
     with pytest.raises(NotALog) as refused:
-        next(read_log("4242"))
+        next(read_records("4242"))
     assert refused.value.hint == "A process is watched by: tuimon attach 4242"
 
 
@@ -132,7 +132,7 @@ def test_a_line_longer_than_any_record_is_skipped(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     notice = Notice(t=2.0, pid=0, source="gpu", level="info", message="word " * (1 << 20))
     log.write_bytes(b"".join([*lines[:2], msgspec.json.encode(notice), b"\n", *lines[2:]]))
-    *records, skipped = read_log(str(log))
+    *records, skipped = read_records(str(log))
     assert records == [HEADER, STEPS, END]
     assert isinstance(skipped, Notice)
 
@@ -147,7 +147,7 @@ def notices_of(records: list[Record], source: str) -> list[str]:
 
 def test_a_log_whose_beginning_cannot_be_read() -> None:
     with pytest.raises(UnreadableLog) as refused:
-        next(read_log(UNREADABLE))
+        next(read_records(UNREADABLE))
     assert refused.value.message == "the log /proc/self/mem cannot be read: Input/output error"
     assert "dmesg" in (refused.value.hint or "")
 
@@ -160,7 +160,7 @@ def test_a_log_that_can_be_read_no_further(
     log = long_log(tmp_path / name)
     fail_in(monkeypatch, log, 600)
     with pytest.raises(UnreadableLog, match=f"the log {log} cannot be read: ") as refused:
-        list(read_log(str(log)))
+        list(read_records(str(log)))
     assert refused.value.hint
 
 
@@ -209,7 +209,7 @@ def test_of_a_run_on_several_nodes_the_others_are_read(
     records = list(LogSource(chosen).read_all())
     windows = Counter(node_of(record.pid) for record in records if isinstance(record, Steps))
     assert set(windows) == nodes
-    alone = sum(isinstance(record, Steps) for record in read_log(str(whole)))
+    alone = sum(isinstance(record, Steps) for record in read_records(str(whole)))
     assert windows[0] == windows[max(nodes)] == alone
     assert not after_bytes or 0 < windows[1] < alone
     *_, told = notices_of(records, runs.UNREADABLE)

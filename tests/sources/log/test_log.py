@@ -21,7 +21,7 @@ from tuimon.records import SCHEMA, Mark, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log import writer
 from tuimon.sources.log.runs import Chosen
-from tuimon.sources.log.source import LogSource, read_log
+from tuimon.sources.log.source import LogSource, read_records
 from tuimon.sources.log.writer import FACTS_LIMIT, PENDING_LIMIT, LogWriter
 
 
@@ -54,14 +54,14 @@ def test_logs_in_a_folder_never_share_a_file(tmp_path: Path) -> None:
     assert len({log.path for log in logs}) == 3
     host = socket.gethostname().partition(".")[0]
     assert all(os.path.basename(log.path).startswith(f"tuimon-slurm-7.0_a_b-{host}-") for log in logs)
-    assert all(list(read_log(log.path)) == [HEADER] for log in logs)
+    assert all(list(read_records(log.path)) == [HEADER] for log in logs)
 
 
 def test_missing_and_empty_places(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="No such file"):
-        list(read_log(str(tmp_path / "none")))
+        list(read_records(str(tmp_path / "none")))
     with pytest.raises(NotALog, match="holds no log"):
-        list(read_log(str(tmp_path)))
+        list(read_records(str(tmp_path)))
 
 
 @pytest.mark.parametrize("path", ["/dev/full", "/no/such/folder/x.jsonl", "/proc/x.jsonl"])
@@ -93,7 +93,7 @@ def test_an_earlier_log_is_replaced_by_force_alone(log: Path) -> None:
     assert log.read_bytes() == before
     log.chmod(0o644)
     write(log, HEADER, force=True)
-    assert list(read_log(str(log))) == [HEADER]
+    assert list(read_records(str(log))) == [HEADER]
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
@@ -203,7 +203,7 @@ def test_a_full_disk_loses_no_more_than_it_must(tmp_path: Path, disk: FullDisk) 
     well = fill(log, [END], 112.0)
     assert well is not None and well.level == "ok"
     log.close()
-    assert list(read_log(log.path)) == [*records, END]
+    assert list(read_records(log.path)) == [*records, END]
 
 
 def test_what_is_held_back_is_bounded_and_keeps_the_facts_that_come_once(tmp_path: Path, disk: FullDisk) -> None:
@@ -215,7 +215,7 @@ def test_what_is_held_back_is_bounded_and_keeps_the_facts_that_come_once(tmp_pat
     notice = log.flush(10.0)
     assert notice is not None and "1001 records were lost" in notice.message
     log.close()
-    assert list(read_log(log.path)) == [*begins[:-1], *later[-PENDING_LIMIT:]]
+    assert list(read_records(log.path)) == [*begins[:-1], *later[-PENDING_LIMIT:]]
 
 
 def test_these_are_bounded_as_well(tmp_path: Path) -> None:
@@ -248,4 +248,4 @@ def test_a_part_that_cannot_be_taken_back(name: str, tmp_path: Path, disk: FullD
     disk.room = 10**9
     fill(log, [STEPS], 100.0)
     log.close()
-    assert list(read_log(log.path)) == [HEADER, STEPS, STEPS][: 1 if name.endswith("gz") else 3]
+    assert list(read_records(log.path)) == [HEADER, STEPS, STEPS][: 1 if name.endswith("gz") else 3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.sources.log.output import OutputTail, PrintedSource, last_traceback_line, progress_of
+from tuimon.sources.log.output import OutputTail, PrintedSource, last_traceback_line, printed_progress
 
 MIB = 1024 * 1024
 
@@ -117,7 +117,7 @@ BAR = "Epoch 1:  45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s, loss
     ],
 )
 def test_progress(rows, progress):
-    assert progress_of(rows) == progress
+    assert printed_progress(rows) == progress
 
 
 def test_it_follows_the_output(tmp_path):

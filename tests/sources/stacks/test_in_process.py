@@ -28,7 +28,7 @@ from tuimon.records import Notice, Record, Stacks
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import ControlError
 from tuimon.sources.log.reader import decode
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process, pyspy
 from tuimon.sources.stacks.failures import SamplingFailures
@@ -71,7 +71,7 @@ def attached(pid: int, folder: Path, *launcher: str) -> Iterator[list[Record]]:
     monitor = subprocess.Popen([*launcher, *command, str(pid)], env=env, stderr=subprocess.DEVNULL)
     try:
         while monitor.poll() is None:
-            yield list(read_log(str(log))) if log.exists() and log.stat().st_size else []
+            yield list(read_records(str(log))) if log.exists() and log.stat().st_size else []
         assert monitor.returncode != denied.UNAVAILABLE or pytest.skip("this kernel has no Landlock")
     finally:
         monitor.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.views.comparison.series import FACTS, correlated, stretches
-from tuimon.views.comparison.runs import Estimate, Run, difference, mean_of, step_ms, t_quantile
+from tuimon.views.comparison.runs import Estimate, Run, difference, mean_of, mean_step_ms, t_quantile
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_quantiles_of_students_t(freedom: float, probability: float, value: floa
 def log_mean(series: list[float]) -> Estimate:
     """Of a run with such steps, without the noise between runs."""
     run = Run(name="run", facts=FACTS, stretches=stretches(series))
-    return mean_of([math.log(step_ms(block)) for block in run.blocks])
+    return mean_of([math.log(mean_step_ms(block)) for block in run.blocks])
 
 
 def missed(number: int, phi: float, pairs: int = 100) -> float:

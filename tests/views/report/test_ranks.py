@@ -17,7 +17,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Report
@@ -32,7 +32,7 @@ JOB = Job(nodes=36, ranks=2, seconds=10.0, workers=0, gpus=False, late=70)
 def of_many(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = str(tmp_path_factory.mktemp("logs"))
     write(folder, JOB)
-    session, findings = fold(read_log(folder))
+    session, findings = fold(read_records(folder))
     return report_of(session, findings, folder)
 
 
@@ -64,7 +64,7 @@ def test_the_page_draws_the_first_gpus_of_all_nodes(tmp_path: Path, capsys: pyte
 
 def test_a_rank_that_comes_before_the_others_is_not_late(capsys: pytest.CaptureFixture[str]) -> None:
     log = str(log_path("slow_rank"))
-    early, _ = report_of(*fold(read_log(log))).ranks
+    early, _ = report_of(*fold(read_records(log))).ranks
     assert early.late_ms < 0
     page = page_of(log, capsys=capsys)
     assert "late by" in page and '<td class="n">0 ms</td>' in page and '<td class="n">-' not in page

@@ -19,8 +19,8 @@ from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
-from tuimon.sources.log.source import read_log
-from tuimon.views.report.page import HtmlPage, as_html, page_of
+from tuimon.sources.log.source import read_records
+from tuimon.views.report.page import HtmlPage, as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.text import text_report
@@ -142,8 +142,8 @@ PHASES_OF_RULE = {
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
 def page(request: pytest.FixtureRequest) -> HtmlPage:
     verdicts = Verdicts()
-    session, findings = fold(read_log(str(request.param)), verdicts)
-    return page_of(session, findings, "run.jsonl", verdicts.changes)
+    session, findings = fold(read_records(str(request.param)), verdicts)
+    return html_page(session, findings, "run.jsonl", verdicts.changes)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     Span,
-    cells,
     clip,
     clipped,
     clipped_words,
     column,
     justified,
     line,
+    line_width,
     notes_lines,
     place_column,
     text_of,
@@ -47,7 +47,7 @@ def test_clip_keeps_roles_and_says_what_was_cut():
 @pytest.mark.parametrize("width", range(1, 30))
 def test_justified_never_overflows(width):
     spans = justified(line("left 漢字 side"), line("right"), width)
-    assert cells(spans) <= width
+    assert line_width(spans) <= width
     assert width < 20 or text_of(spans).endswith("right")
 
 

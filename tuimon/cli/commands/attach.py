@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_watching, number, options_of, parser_of
+from tuimon.cli.options import add_watching, number_between, options_of, parser_of
 from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach, find_candidates
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("attach", _DOC, "tuimon attach [options] [PID]")
     add_watching(parser)
     parser.add_argument(
-        "--duration", type=number(0.1), metavar="SECONDS", help="leave after this many seconds (headless)"
+        "--duration", type=number_between(0.1), metavar="SECONDS", help="leave after this many seconds (headless)"
     )
     parser.add_argument(
         "--inject",
@@ -75,7 +75,7 @@ def _pid(text: str) -> int:
 
 
 def _pick(options: Options) -> int | None:
-    from tuimon.cli.trainings import helpers, rows, table
+    from tuimon.cli.trainings import helpers, rows, trainings_table
 
     listed = rows(find_candidates())
     if not options.headless:
@@ -88,7 +88,7 @@ def _pick(options: Options) -> int | None:
                 for row in listed
             ]
         )
-    print("\n".join(table(listed)), flush=True)
+    print("\n".join(trainings_table(listed)), flush=True)
     raise UsageError(
         "attach needs a PID", "tuimon attach PID, with one of the above" if listed else "No training runs."
     )

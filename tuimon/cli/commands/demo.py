@@ -16,7 +16,7 @@ from tuimon.monitor.options import Options
 from tuimon.records import Notice, Record, Steps
 from tuimon.sources.base import NoticeSource
 from tuimon.sources.log.runs import Chosen
-from tuimon.sources.log.source import LogSource, PlayPace, read_log
+from tuimon.sources.log.source import LogSource, PlayPace, read_records
 
 _DOC = """\
 Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace; it
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="list the runs: name, verdict, and what was recorded")
     parsed = parser.parse_args(argv)
     if parsed.list:
-        sys.stdout.write("\n".join(table()) + "\n")
+        sys.stdout.write("\n".join(demo_table()) + "\n")
         return 0
     demo = DEMOS[parsed.name]
     with log_of(demo) as path:
@@ -79,7 +79,7 @@ def log_of(demo: Demo) -> Iterator[str]:
 
 def open_demo(demo: Demo, path: str) -> Monitor:
     """A monitor that reads the run at once, but for some seconds that it plays; it holds while the run trains."""
-    records = list(read_log(path))
+    records = list(read_records(path))
     begin_s, most_s = records[0].t, trained_until_s(records) - records[0].t
     log = LogSource(Chosen(path), PlayPace(at_once_s=most_s - demo.played_s, most_s=most_s))
     hint = Notice(t=begin_s, pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")
@@ -91,7 +91,7 @@ def trained_until_s(records: Sequence[Record]) -> float:
     return sorted({record.t for record in records if isinstance(record, Steps) and record.count})[-3]
 
 
-def table() -> list[str]:
+def demo_table() -> list[str]:
     """The runs as lines of text, each with the verdict on it."""
     from tuimon.diagnosis.verdicts import fold
     from tuimon.views.finding_text import rule_title
@@ -99,7 +99,7 @@ def table() -> list[str]:
     rows = [("NAME", "VERDICT", "RECORDED")]
     for name, demo in DEMOS.items():
         with log_of(demo) as path:
-            _, findings = fold(read_log(path))
+            _, findings = fold(read_records(path))
         rows.append((name, rule_title(findings[0].rule), demo.about))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return [f"{name:<{widths[0]}}  {verdict:<{widths[1]}}  {about}" for name, verdict, about in rows]

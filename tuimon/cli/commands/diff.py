@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import number, parser_of
+from tuimon.cli.options import number_between, parser_of
 from tuimon.cli.writing import Output, add_output
 from tuimon.errors import NotComparable
 from tuimon.sources.log.runs import choose_all
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     add_output(parser)
     parser.add_argument(
         "--fail-if-slower",
-        type=lambda text: number(0, 1000)(text.rstrip(" %")) / 100,
+        type=lambda text: number_between(0, 1000)(text.rstrip(" %")) / 100,
         metavar="PERCENT",
         help="exit code 1 when AFTER is certainly slower by more than this, 3 when that is uncertain, 0 otherwise",
     )

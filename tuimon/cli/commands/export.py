@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from tuimon.cli.options import add_run_choice, number, parser_of
+from tuimon.cli.options import add_run_choice, number_between, parser_of
 from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
 from tuimon.installation import version_of
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--from",
         dest="from_s",
-        type=number(0),
+        type=number_between(0),
         default=0.0,
         metavar="SECONDS",
         help="leave out what is earlier",
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--until",
         dest="until_s",
-        type=number(0),
+        type=number_between(0),
         default=float("inf"),
         metavar="SECONDS",
         help="leave out what is later",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
-from tuimon.cli.trainings import rows, table
+from tuimon.cli.trainings import rows, trainings_table
 from tuimon.launch.attached import find_candidates
 from tuimon.views.json_text import json_text
 
@@ -22,5 +22,5 @@ def main(argv: Sequence[str]) -> int:
     if parsed.format == "json":
         sys.stdout.write(json_text([row._asdict() for row in listed], indent=2))
     else:
-        sys.stdout.write("\n".join(table(listed, everything=parsed.all)) + "\n")
+        sys.stdout.write("\n".join(trainings_table(listed, everything=parsed.all)) + "\n")
     return 0

@@ -33,9 +33,9 @@ def main(argv: Sequence[str]) -> int:
     output = Output(parsed)
     reports: Sequence[Report]
     if parsed.format == "html":
-        from tuimon.views.report.page import as_html, page_of
+        from tuimon.views.report.page import as_html, html_page
 
-        pages = [page_of(*_judged(log)) for log in logs]
+        pages = [html_page(*_judged(log)) for log in logs]
         reports = [page.report for page in pages]
         output.write(as_html(pages))
     else:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from tuimon.cli.options import number, parser_of
+from tuimon.cli.options import number_between, parser_of
 from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.new_files import free_name
 from tuimon.session.session import Session
 from tuimon.sources.control_channel import POLL_S
-from tuimon.sources.log.source import read_log
+from tuimon.sources.log.source import read_records
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, TraceOrder
 from tuimon.text import plain, whole_number
@@ -40,12 +40,12 @@ _NO_CHANGE_S = 600.0
 def main(argv: Sequence[str]) -> int:
     parser = parser_of("trace", _DOC)
     parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
-    steps = number(1, STEPS_LIMIT, int)
+    steps = number_between(1, STEPS_LIMIT, int)
     parser.add_argument("--steps", type=steps, default=5, metavar="N", help="whole steps to record (5)")
     add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
     parser.add_argument(
         "--max-pause",
-        type=number(1, 60_000, int),
+        type=number_between(1, 60_000, int),
         default=HELD_MS,
         metavar="MS",
         help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
@@ -73,7 +73,7 @@ def _target(target: str) -> TakenBy:
     if pid is not None:
         return TakenBy(pid)
     session = Session()
-    for record in read_log(target):
+    for record in read_records(target):
         session.add(record)
     if session.exit is not None:
         raise TraceError(f"the run of {plain(target)} has ended", "A trace can only be taken of a running training")

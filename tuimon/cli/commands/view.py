@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, number, parser_of, terminal_can_draw
+from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, number_between, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.monitor.opening import open_log
@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument(
         "--speed",
-        type=number(0.001, 1000),
+        type=number_between(0.001, 1000),
         metavar="X",
         help="play at X times the recorded pace instead of all at once",
     )

@@ -10,7 +10,7 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import in_inner_loop
-from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix, What, leading, verdict
+from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, verdict
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, without, without_cost, without_if_sure
@@ -96,7 +96,7 @@ def _fix(evidence: Evidence, cause: str, action: str, share: float, takes: float
         low, high = Interval.around(share * (1.0 - takes), share * error)
         return without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
     # a tracer slows down all that the thread does with the GIL, in any phase
-    what: What = "gil" if cause == "tracer" else "model"
+    what: EditName = "gil" if cause == "tracer" else "model"
     fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
     if cause == "anomaly":
         return fix.without_upper_end  # samples do not show how it checks the gradients

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import Cell, cells
+from tuimon.diagnosis.cells import Cell, cells_of
 from tuimon.diagnosis.evidence.data import (
     HAND_OVER_MS,
     ONE_THREAD,
@@ -25,7 +25,7 @@ from tuimon.diagnosis.evidence.data import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.process import works
-from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What, bounds, verdict
+from tuimon.diagnosis.finding import Change, EditName, Finding, Fix, Severity, bounds, verdict
 from tuimon.diagnosis.known import POLLING, figures, known_of, known_of_pages
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
@@ -272,7 +272,7 @@ class Remedy(NamedTuple):
     """A change of the step: ``text`` is a template over the facts, ``to`` the part left, or the number of workers."""
 
     text: str
-    what: What | None = None  # None: its gain is unknown
+    edit: EditName | None = None  # None: its gain is unknown
     to: Callable[[Facts], float | None] = lambda f: 0.0  # None: the remedy does not apply
     part: Callable[[Facts], Interval] = lambda f: WHOLE
     when: Callable[[Facts], bool] = lambda f: True
@@ -283,9 +283,9 @@ class Remedy(NamedTuple):
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
-        change, cores = Change(self.what, to) if self.what is not None else None, facts.evidence.cores
+        change, cores = Change(self.edit, to) if self.edit is not None else None, facts.evidence.cores
         text = self.text.format(n=f"{to:.0f}", **facts.words)
-        if self.what == "workers" and not facts.workers.number and to > cores:
+        if self.edit == "workers" and not facts.workers.number and to > cores:
             text += f"; more than the {cores} cores, because items wait more than they compute"
         return facts.model.fix(text, change, self.part(facts), self.changes_training)
 
@@ -305,9 +305,9 @@ class Cause(Struct, frozen=True):
     severity: Severity = "warning"  # if the gain of the first remedy is unknown
 
 
-def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
+def _cheaper(more: str = "", edit: EditName = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
     """The remedy of making the function to blame cheaper, as if it cost nothing."""
-    return Remedy(f"{{cheaper}}{more}", what, part=lambda f: f.part, when=when)
+    return Remedy(f"{{cheaper}}{more}", edit, part=lambda f: f.part, when=when)
 
 
 def _is_of_workers(cell: Cell) -> bool:
@@ -315,7 +315,7 @@ def _is_of_workers(cell: Cell) -> bool:
 
 
 #: The remedy of more workers.
-_workers = partial(Remedy, what="workers", to=lambda f: f.more_workers)
+_workers = partial(Remedy, edit="workers", to=lambda f: f.more_workers)
 #: A row that takes the workers' work during waits for a batch.
 _of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, whole=lambda f: f.workers.busy_ratio)
 
@@ -599,7 +599,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         own=evidence.hottest_in("data"),
         cells=tuple(
             cell
-            for cell in cells(evidence)
+            for cell in cells_of(evidence)
             if cell.phase == "data" and cell.doing not in ("gc", "pace") and not {"core", "gil"} & {*cell.via}
         ),
     )

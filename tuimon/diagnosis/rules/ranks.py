@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import cells
+from tuimon.diagnosis.cells import cells_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.ranks import (
@@ -89,7 +89,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
-    divided = cells(evidence)
+    divided = cells_of(evidence)
     for_cores = divided.where(via="rank").where(via="core").share
     if least.exchange is None and for_cores > divided.where(doing={"exchange"}).share:
         return None  # the others come late because they wait for a core

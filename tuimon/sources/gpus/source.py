@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tuimon.proc.processes import environment
+from tuimon.proc.processes import environment_of
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import GPUS_A_WINDOW, Gpu, Notice, Record, bare_uuid, used_uuids
 from tuimon.sources.base import RETRY_S, Problem, Source
@@ -214,7 +214,7 @@ class UsedGpus:
         # of ranks that each see their own GPU, the launcher's variable names those that no rank uses
         told = [(each.cuda_visible_devices, each.cuda_device_order) for each in facts]
         if self._reported or not facts:
-            environ = environment(self._table.root_pid)  # of the process that was started
+            environ = environment_of(self._table.root_pid)  # of the process that was started
             told.append((environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER")))
         for variable, order in told:
             if variable is not None:

@@ -148,14 +148,14 @@ class PrintedSource(Source):
         if not data:
             return
         rows = [plain(row) for row in _LINE_ENDS.split(data.decode("utf-8", "replace"))]
-        place, loss = progress_of(rows[-_ROWS:])
+        place, loss = printed_progress(rows[-_ROWS:])
         latest = (place or self._latest[0], loss or self._latest[1])
         if latest != self._latest:
             self._latest = latest
             yield Printed(t=self._clock(), pid=self._pid, place=latest[0], loss=latest[1])
 
 
-def progress_of(rows: Sequence[str]) -> tuple[str, str]:
+def printed_progress(rows: Sequence[str]) -> tuple[str, str]:
     """The last progress bar or count of steps, and the last loss, in rows of output; empty if they show none."""
     place = next(filter(None, map(_place, reversed(rows))), "")
     loss = next((found[-1]["loss"] for row in reversed(rows) if (found := list(_LOSS.finditer(row)))), "")

@@ -470,6 +470,6 @@ class LogSource(Source):
                 yield structs.replace(node, t=node.t - self._zero_s)
 
 
-def read_log(path: str) -> Iterator[Record]:
+def read_records(path: str) -> Iterator[Record]:
     """All records of what a path stands for, as ``LogSource.read_all``. Raises NotALog, on the first record."""
     yield from LogSource(choose(path)).read_all()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tuimon.bounds import HELD
 from tuimon.proc import procfs
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node
-from tuimon.proc.processes import environment
+from tuimon.proc.processes import environment_of
 from tuimon.records import PIDS, MachineMemory, PlacedProcess, Record, ResourceUse
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
@@ -273,7 +273,7 @@ class MachineSource(Source):
 def _file_systems(process: str, pid: int) -> Iterator[ResourceUse]:
     """The file systems that a process uses; ``process``: its folder in /proc, which shows paths as it sees them."""
     seen: set[str] = set()
-    for folder in ("/dev/shm", None, environment(pid).get("TMPDIR", "/tmp")):
+    for folder in ("/dev/shm", None, environment_of(pid).get("TMPDIR", "/tmp")):
         try:
             path = _mount_point(f"{process}/root", folder or os.readlink(f"{process}/cwd"))
             found = os.statvfs(f"{process}/root{path}")

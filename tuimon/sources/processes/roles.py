@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.agent import debug_settings
 from tuimon.masking import masked
-from tuimon.proc.processes import command_line, environment, is_python, shortened
+from tuimon.proc.processes import command_line, environment_of, is_python, shortened
 from tuimon.proc.procfs import read_bytes, read_process_stat
 from tuimon.records import NO_TORCH_YET, ProcessRole
 
@@ -48,7 +48,7 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
     if stat is None:
         return None
     command = shortened(masked(command_line(pid)))  # in this order: half a secret is not recognised
-    environ, variables = environment(pid), None
+    environ, variables = environment_of(pid), None
     if environ or read_bytes(f"/proc/{pid}/environ", 1) is not None:  # env -i leaves nothing to read
         threads = _number(environ.get("OMP_NUM_THREADS", "").partition(",")[0])  # one number for each level: "4,2"
         variables = Variables(

@@ -40,8 +40,8 @@ from tuimon.views.comparison.runs import (
     StepFigure,
     difference,
     estimate,
+    mean_step_ms,
     phase_ms,
-    step_ms,
 )
 from tuimon.views.format import LISTED
 from tuimon.views.report_types import RunFacts
@@ -191,7 +191,7 @@ class _Quantity(NamedTuple):
 
     def on(self, runs: Runs) -> Estimate:
         """Its mean over the runs of a side."""
-        unsure_ms = runs[0].phase_errors.get(self.name, 0.0) / 1.96 * step_ms(runs[0].level)
+        unsure_ms = runs[0].phase_errors.get(self.name, 0.0) / 1.96 * mean_step_ms(runs[0].level)
         return estimate(runs, self.figure, unsure_ms**2, is_log=self.widened is not None)
 
 
@@ -210,7 +210,7 @@ _ONCE: tuple[tuple[str, Unit, Callable[[Run], float | None]], ...] = (
 def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
     """Step time, throughput, phases, CPU, waits; then figures that a run has once. ``longer`` widens the first two."""
     quantities = [
-        _Quantity("step time", "ms", lambda _, row: step_ms(row), longer),
+        _Quantity("step time", "ms", lambda _, row: mean_step_ms(row), longer),
         _Quantity(
             "throughput", "1/s", lambda _, row: row.steps / max(row.span_s, 1e-9), Interval(-longer.high, -longer.low)
         ),
@@ -218,7 +218,7 @@ def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
         _Quantity("CPU time", "ms", lambda _, row: row.cpu_ns / row.steps / 1e6),
         _Quantity("waits for a core", "ms", lambda _, row: row.waited_ns / row.steps / 1e6),
     ]
-    least_ms = 0.0005 * fmean(step_ms(run.level) for run in (*before, *after))  # smaller phases are left out
+    least_ms = 0.0005 * fmean(mean_step_ms(run.level) for run in (*before, *after))  # smaller phases are left out
     sides = [(quantity, quantity.on(before), quantity.on(after)) for quantity in quantities]
     shown = [
         (q, one, other) for q, one, other in sides if q.widened is not None or max(one.value, other.value) > least_ms
@@ -263,10 +263,10 @@ class _Cells:
         """Each cell is the mean over several runs."""
         self.at: dict[_Key, tuple[Cell, Place]] = {}
         self._found: dict[_Key, Estimate] = {}
-        self._step_ms = fmean(step_ms(run.level) for run in runs)
+        self._step_ms = fmean(mean_step_ms(run.level) for run in runs)
         self._unseen = Estimate(0.0, (self._step_ms / max(1, sum(run.samples for run in runs))) ** 2)
         for run in runs:
-            each_ms = step_ms(run.level) / len(runs)
+            each_ms = mean_step_ms(run.level) / len(runs)
             for cell, place in run.cells:
                 doing = "" if cell.doing in _WORK else cell.doing
                 key = (cell.phase, doing, cell.via, os.path.basename(place.file), place.function)
@@ -366,7 +366,7 @@ def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
     None if only the arguments of one program may have changed, and not its code.
     """
     has_changed = before.workers != after.workers
-    made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.what == "workers") == has_changed]
+    made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.edit == "workers") == has_changed]
     if before.command == after.command:
         return next(iter(made or finding.fixes), None)
     return made[0] if made and has_changed else None
@@ -417,7 +417,7 @@ def factor(value: float, digits: int = 2) -> str:
 
 
 def _share(name: str, runs: Runs) -> float:
-    return fmean(phase_ms(name, run, run.level) / step_ms(run.level) for run in runs)
+    return fmean(phase_ms(name, run, run.level) / mean_step_ms(run.level) for run in runs)
 
 
 def _evaluation(runs: Runs) -> float:
@@ -450,7 +450,7 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
             allowed = "; the interval allows for what that may have cost" if run.gpu_taken else ""
             yield f"{name} was not alone: {shared.headline}{allowed}"
     for name, run in sides:
-        steps_ms = [step_ms(row) for row in run.steady]
+        steps_ms = [mean_step_ms(row) for row in run.steady]
         if grows(steps_ms) or grows([-ms for ms in steps_ms]):
             yield (
                 f"Steps of {name} grow longer or shorter throughout the run, which widens the interval: record several"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import Cell, cells
+from tuimon.diagnosis.cells import Cell, cells_of
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.interval import Interval
@@ -90,7 +90,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def warmup(self) -> list[StepStretch]:
         """The first batches, which are left out."""
-        return self.batches[: warmup_length([step_ms(row) for row in self.batches])]
+        return self.batches[: warmup_length([mean_step_ms(row) for row in self.batches])]
 
     @cached_property
     def steady(self) -> list[StepStretch]:
@@ -121,7 +121,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def lasting_variance(self) -> float:
         """The part of that variance that slow changes within the run show."""
-        return lasting_variance([step_ms(row) for row in self.steady])
+        return lasting_variance([mean_step_ms(row) for row in self.steady])
 
     @property
     def taken(self) -> float:
@@ -158,7 +158,7 @@ def _is_timed(row: StepStretch) -> bool:
     return row.steps > 0 and row.total_ns > 0
 
 
-def step_ms(row: StepStretch) -> float:
+def mean_step_ms(row: StepStretch) -> float:
     return row.total_ns / row.steps / 1e6
 
 
@@ -179,7 +179,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     evidence = evidence_of(own)
     threads, processes = evidence.here.live_threads, [evidence, *(view.of(worker.pid) for worker in evidence.workers)]
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
-    gpus, divided = [row for row in view.gpus() if row.used_by_run], cells(evidence)
+    gpus, divided = [row for row in view.gpus() if row.used_by_run], cells_of(evidence)
     taken = [row.taken_ratio for row in gpus]  # at the end
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.share for cell in divided if cell.phase in STEP) or 1.0

@@ -114,7 +114,7 @@ class HtmlPage(NamedTuple):
     section: dict[str, Any]  # Any: what the template is given, field by field
 
 
-def page_of(
+def html_page(
     session: Session, findings: Iterable[Finding], log: str = "", changes: Iterable[VerdictChange] = ()
 ) -> HtmlPage:
     """The report over the whole run with what its page draws."""

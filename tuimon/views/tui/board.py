@@ -20,7 +20,7 @@ from tuimon.session.session import Session
 from tuimon.views.format import advice, percent, size
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
-from tuimon.views.tui.drawing.lines import Line, cells, justified, line
+from tuimon.views.tui.drawing.lines import Line, justified, line, line_width
 from tuimon.views.tui.panes.gpu_pane import GpuPane
 from tuimon.views.tui.panes.loaders_pane import LoadersPane
 from tuimon.views.tui.panes.output_pane import OutputPane
@@ -251,7 +251,7 @@ class KeysLine(Canvas):
         """Press the key under the pointer."""
         end = 0
         for binding, part in self._keys():
-            end += cells(part)
+            end += line_width(part)
             if event.x < end:
                 self.app.simulate_key(binding.key)
                 return
@@ -266,7 +266,7 @@ class KeysLine(Canvas):
             (each, line(" ", (self.app.get_key_display(each), "key bold"), (f" {each.description} ", "dim")))
             for each in bindings.values()
         ]
-        ends = accumulate(cells(part) for _, part in keys)
+        ends = accumulate(line_width(part) for _, part in keys)
         room = self.content_size.width - len(self._cost()) - bool(self._cost())
         return [key for key, end in zip(keys, ends, strict=True) if end <= room]
 

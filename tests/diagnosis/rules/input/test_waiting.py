@@ -102,7 +102,7 @@ def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
 def test_slow_workers_that_are_started_for_every_epoch_are_to_be_kept_too():
     first, *_ = run(STARVED, starts(4, 10, 26), *workers(2, 0.99, ([0, 1], 40)))
     assert first.cause == "slow_item"
-    assert "starts" in {fix.change.what for fix in first.fixes if fix.change}
+    assert "starts" in {fix.change.edit for fix in first.fixes if fix.change}
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
@@ -310,9 +310,9 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
     few = found_without_markers(in_fetch, 1, MIN_SAMPLES - 1, 2, markers_reason="started with -I")
     first = found_without_markers(in_fetch, 8, 60, 20)
     assert (few.rule, few.cause) == (first.rule, first.cause) == ("input_bound", cause)
-    with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
+    with_workers = next(fix for fix in first.fixes if fix.change and fix.change.edit == "workers")
     assert with_workers.gain.low == 1.0 < with_workers.gain.high  # of a step of 1 ms, handing a batch over is all of it
-    assert first.fixes[0].change.what == "items"
+    assert first.fixes[0].change.edit == "items"
 
 
 def stream(*batches, kind="iterable"):

@@ -23,7 +23,7 @@ from tests.views.tui.gpu_rows import (
 from tuimon.records import GpuProcess, OptimizerFacts, Process
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.gpu_card import GpuView, TorchShare, gpu_card, held_bytes, trouble_of
 from tuimon.views.tui.panes.gpu_pane import GpuPane, gpu_rows_wanted, gpus_lines
 
@@ -113,7 +113,7 @@ def test_gpus_fit_their_pane_at_any_size(count, width):
             for shown in (gpus, (*gpus, *(replace(other, uuid="x", used_by_run=False) for other in gpus[:1]))):
                 lines = gpus_lines(state(shown, "a note " * 20, torch), width, height)
                 assert len(lines) <= height
-                assert all(cells(row) <= width for row in lines), (gpu.name, height)
+                assert all(line_width(row) <= width for row in lines), (gpu.name, height)
                 assert all(ascii_only(text_of(row)).isascii() for row in lines)
 
 

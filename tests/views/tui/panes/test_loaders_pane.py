@@ -18,7 +18,7 @@ from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.report.report import loaders_of, parts_of
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
+from tuimon.views.tui.drawing.lines import head_line, line_width, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, thread_columns, thread_lines, with_helpers_folded
 from tuimon.views.tui.terminal_app import Capabilities
@@ -234,7 +234,7 @@ def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
     columns = thread_columns(rows, 120)
     assert "gil" in text_of(head_line(columns, "role"))
     assert " 42 % " in text_of(row_line(columns, rows[0]))
-    assert cells(row_line(columns, rows[1])) == cells(row_line(columns, rows[0])) == 120
+    assert line_width(row_line(columns, rows[1])) == line_width(row_line(columns, rows[0])) == 120
     assert "gil" not in [column.name for column in thread_columns(rows, 80)]
     assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])
 

@@ -9,7 +9,7 @@ from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
 from tuimon.views.scale import Axis
-from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
+from tuimon.views.tui.drawing.lines import head_line, line_width, row_line, text_of
 from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_lines, strip_line, strips, training_columns
 
 PHASES = {"data": 0.1, "forward": 0.3, "backward": 0.6}
@@ -39,7 +39,7 @@ def test_every_line_fits_its_width(width):
     cols = columns(rows, width, ROW.pid)
     lines = [head_line(cols, "late"), *(row_line(cols, row) for row in rows)]
     lines += ranks_lines(rows, width, ROW.pid)
-    assert {cells(line) for line in lines} == {width}
+    assert {line_width(line) for line in lines} == {width}
 
 
 def test_own_work_is_solid_and_waiting_is_hatched():
@@ -164,7 +164,7 @@ def test_every_line_of_a_training_fits_its_width(width):
     of = {"command": ("python", "train.py")}
     rows = [TrainingRow(**asdict(row), number=n, ranks=n, in_focus=n == 1, **of) for n, row in ((1, ROW), (2, lost))]
     columns = training_columns(rows, width)
-    assert {cells(line) for line in (head_line(columns), *(row_line(columns, row) for row in rows))} == {width}
+    assert {line_width(line) for line in (head_line(columns), *(row_line(columns, row) for row in rows))} == {width}
 
 
 # -- lateness over time: cells from windows of ranks

@@ -16,7 +16,7 @@ from tuimon.session.session import Session
 from tuimon.session.stacks.samples import HotLine
 from tuimon.views.report.report import parts_of
 from tuimon.views.report_types import Phase, filled
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.step_pane import StepPane, StepState, idle_line, phases_lines, who_waits
 
 TABLE = PhaseTable(1, 30.0, 450, False, (
@@ -85,7 +85,7 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
 def test_phases_fit_their_pane(width, height):
     lines = phases_lines(PICTURE._replace(notes=("a note that is quite long " * 3,)), width, height)
     assert len(lines) <= height
-    assert all(cells(row) <= max(width, 29) for row in lines)
+    assert all(line_width(row) <= max(width, 29) for row in lines)
 
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
@@ -128,7 +128,7 @@ def test_where_backward_begins_stands_for_all():
 
 @pytest.mark.parametrize("width", [24, 36, 46, 56, 76, 106])
 def test_it_fits(width):
-    assert all(cells(idle_line(row, width)) <= width for row in (AHEAD, BEHIND, UNKNOWN))
+    assert all(line_width(idle_line(row, width)) <= width for row in (AHEAD, BEHIND, UNKNOWN))
 
 
 GPU_MS = {"data": 0.0, "forward": 6.0, "backward": 12.0, "optimizer": 2.0, "other": 0.0}

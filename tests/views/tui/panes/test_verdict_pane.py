@@ -21,7 +21,7 @@ from tuimon.text import at
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
 from tuimon.views.report.report import parts_of
 from tuimon.views.report_types import StateJson, filled
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 from tuimon.views.words import end_tip, state_text
@@ -272,7 +272,7 @@ def test_an_ended_run_is_titled_so(end, text, role):
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_title_fits_and_keeps_what_matters(width):
     row = title(width=width)
-    assert cells(row) == width
+    assert line_width(row) == width
     assert "train.py" in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 
@@ -286,7 +286,7 @@ def test_in_a_narrow_title_a_figure_is_left_out_whole():
 def test_the_title_names_a_node_that_writes_nothing(width):
     node = Node(t=192.0, pid=0, number=7, host="node007", cpu_count=8, state="late", behind_s=28.0)
     row = title(node, width=width, followed=True)
-    assert cells(row) == width
+    assert line_width(row) == width
     assert "node007 silent for 28s · " in text_of(row) and "mean 69.0 ms" in text_of(row)
 
 

@@ -16,8 +16,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Exit, Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
-from tuimon.sources.log.source import read_log
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.sources.log.source import read_records
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.profile.profile_pane import Scope, blamed, choices_line, empty_lines, filters
 from tuimon.views.tui.profile.views import LinesView, TreeView, indent, node_of_line, visible_nodes
 
@@ -152,7 +152,7 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
 
 @pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
 def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
-    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
+    session, _ = fold(read_records(str(log_path("h100_seed_dummy_loader_pyspy"))))
     place = Place("/home/user/train/g02_seed_dummy_loader.py", line, "f")
     found = blamed(session, [Finding(rule="input_bound", severity="critical", headline="waits", where=(place,))])
     assert (found[0].kind, found[1].line) == (kind, line)
@@ -216,7 +216,7 @@ def test_phases_with_their_shares(trainer):
     spans = choices_line(trainer, "forward", 116)
     assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
     assert next(span for span in spans if "forward" in span.text).role == "forward badge"
-    assert cells(choices_line(trainer, None, 76)) <= 76
+    assert line_width(choices_line(trainer, None, 76)) <= 76
     assert "optimizer 4%" in text_of(choices_line(trainer, None, 76))
 
 
@@ -231,7 +231,7 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     assert row.startswith(" ranges ") and "step 80 %" in row
     for path in ranges:
         spans = choices_line(profile, RANGE + path, 76, ranges=True)
-        assert cells(spans) <= 76
+        assert line_width(spans) <= 76
         assert next(span.text for span in spans if span.role == "key badge") == f" {path} 10% "
     assert "range" not in text_of(choices_line(profile, None, 200))
     assert "eval 20 %" in text_of(choices_line(profile, None, 200))

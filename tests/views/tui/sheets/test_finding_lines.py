@@ -11,7 +11,7 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change, Fix, Unjudged, VerdictChange
 from tuimon.interval import Interval
 from tuimon.views.finding_text import evidence_rows, evidence_text, gain_text
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 
 CHANGES = (
@@ -116,7 +116,7 @@ def test_fixes_are_a_table_best_first():
 def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
     rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
     others = [*changes_lines(CHANGES, width), *unjudged_lines(MISSING, width)]
-    assert all(cells(row) <= width for row in (*rows, *others))
+    assert all(line_width(row) <= width for row in (*rows, *others))
     shown = "\n".join(map(text_of, rows))
     assert "transforms.py:31" in shown and gain_text(INPUT_BOUND.best) in shown
 

@@ -33,10 +33,10 @@ from tuimon.views.headless import HeadlessView
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.sheets.help import ROLES, TERMS, help_lines, terms_lines
-from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
+from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_sheet_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.stack_sheets import ThreadSheet, standstill_lines
@@ -94,7 +94,7 @@ async def test_no_training_runs():
 @pytest.mark.parametrize("width", [36, 60, 100])
 def test_the_terms_fit_and_explain_every_phase(width):
     lines = terms_lines(width)
-    assert all(cells(row) <= width for row in lines)
+    assert all(line_width(row) <= width for row in lines)
     drawn = "\n".join(texts(lines))
     for word in (*PHASES, "inferred", "delay", "own cost", "~", "–"):
         assert word in drawn
@@ -107,7 +107,7 @@ def test_every_coloured_term_is_explained():
 @pytest.mark.parametrize("width", [36, 60, 100])
 def test_every_key_of_the_app_is_listed(width):
     lines = help_lines(width)
-    assert all(cells(row) <= width for row in lines)
+    assert all(line_width(row) <= width for row in lines)
     listed = {word for row in texts(lines) for word in row[:16].split()}
     names = {
         "question_mark": "",
@@ -210,7 +210,7 @@ OOM = MemoryHistory(
 
 
 def shown(history: MemoryHistory | None, notice: Notice | None = None, width: int = 100) -> str:
-    return "\n".join(text_of(row) for row in memory_lines(history, notice, width))
+    return "\n".join(text_of(row) for row in memory_sheet_lines(history, notice, width))
 
 
 def test_lines_largest_first_with_their_growth() -> None:
@@ -310,7 +310,7 @@ def test_who_holds_the_others_up_comes_first():
 @pytest.mark.parametrize("width", [60, 76, 110])
 def test_it_keeps_to_the_width(width):
     session = session_of(*records(64))
-    assert all(cells(row) <= width for row in standstill_lines(session, width))
+    assert all(line_width(row) <= width for row in standstill_lines(session, width))
 
 
 def test_after_it_went_on():
@@ -348,9 +348,9 @@ def test_in_reports():
     assert one.text.endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
     assert not report_of(session_of(header()), (), "a.jsonl").standstills
-    from tuimon.views.report.page import as_html, page_of
+    from tuimon.views.report.page import as_html, html_page
 
-    page = as_html([page_of(session, ())])
+    page = as_html([html_page(session, ())])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
 
 

@@ -86,7 +86,7 @@ def line(*parts: str | Span | tuple[str, str]) -> Line:
     return tuple(Span(part) if isinstance(part, str) else Span(*part) for part in parts)
 
 
-def cells(spans: Iterable[Span]) -> int:
+def line_width(spans: Iterable[Span]) -> int:
     """Width in terminal cells."""
     return sum(cell_len(span.text) for span in spans)
 
@@ -132,7 +132,7 @@ def clip(spans: Sequence[Span], width: int) -> Line:
     """The spans in at most ``width`` cells."""
     kept: list[Span] = []
     room = width
-    total = cells(spans)
+    total = line_width(spans)
     if total <= width:
         return tuple(spans)
     for span in spans:
@@ -147,11 +147,11 @@ def clip(spans: Sequence[Span], width: int) -> Line:
 
 def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
     """``left`` and ``right`` at the two ends of ``width`` cells; the left one gives way."""
-    room = width - cells(right)
+    room = width - line_width(right)
     if room < 1:
         return clip(left, width)
     left = clip(left, room - 1) if right else clip(left, room)
-    return (*left, Span(" " * (room - cells(left))), *right)
+    return (*left, Span(" " * (room - line_width(left))), *right)
 
 
 def chained(parts: Iterable[Line], gap: Span, width: int | None = None) -> Line:
@@ -159,7 +159,7 @@ def chained(parts: Iterable[Line], gap: Span, width: int | None = None) -> Line:
     spans: list[Span] = []
     for part in parts:
         longer = [*spans, gap, *part] if spans else [*part]
-        if width is not None and cells(longer) > width:
+        if width is not None and line_width(longer) > width:
             break
         spans = longer
     return tuple(spans)
@@ -176,7 +176,7 @@ def padded(lines: Sequence[Line], height: int) -> list[Line]:
 
 def hanging(head: Line, text: str, width: int, role: str = "text") -> list[Line]:
     """``text`` wrapped behind ``head``, its further rows below its first."""
-    indent = cells(head)
+    indent = line_width(head)
     rows = wrapped(text, max(width - indent, 12))
     return [(*(head if y == 0 else line(" " * indent)), *line((row, role))) for y, row in enumerate(rows)]
 

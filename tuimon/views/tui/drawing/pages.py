@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import IO
 
 from tuimon.diagnosis.explain.page import Page
-from tuimon.views.explain import CodeBlock, Heading, Item, PagePart, Paragraph, code_tokens, parts_of
+from tuimon.views.explain import CodeBlock, Heading, Item, PagePart, Paragraph, code_tokens, page_parts
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import MOST_WIDTH, WIDTH
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
@@ -25,7 +25,7 @@ def page_lines(page: Page, width: int) -> list[Line]:
     """The page without its title, wrapped; a blank line above each part, but not below a heading nor within a list."""
     rows: list[Line] = []
     before: PagePart | None = None
-    for part in parts_of(page):
+    for part in page_parts(page):
         if rows and not (isinstance(before, Heading) or (isinstance(part, Item) and isinstance(before, Item))):
             rows.append(())
         before = part

@@ -13,7 +13,7 @@ from tuimon.session.series import sum_of_all
 from tuimon.session.session import ProcessView
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size
 from tuimon.views.tui.drawing.charts import chart, layers, tinted
-from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, chained, clip, column, line, line_width
 from tuimon.views.words import CHARTED
 
 #: Columns of a row's name, and of its figure with the gap behind it; fewest of a chart, and of a gauge.
@@ -149,7 +149,7 @@ def joined(facts: Sequence[str]) -> Line:
 
 def fitting(variants: Sequence[Line], width: int) -> Line:
     """The first variant that fits; else the last, cut."""
-    return next((variant for variant in variants if cells(variant) <= width), clip(variants[-1], width))
+    return next((variant for variant in variants if line_width(variant) <= width), clip(variants[-1], width))
 
 
 def gib(value_bytes: float | None) -> str:
@@ -235,7 +235,7 @@ def chart_rows(counters: Sequence[str], rows: tuple[int, int]) -> int:
 
 
 def _chart(counter: str, view: GpuView, width: int, height: int, beside: Line) -> list[Line]:
-    plot = chart(view.gpu.history(counter), width - _LABEL - _VALUE - cells(beside), height, 0.0, 1.0)
+    plot = chart(view.gpu.history(counter), width - _LABEL - _VALUE - line_width(beside), height, 0.0, 1.0)
     head = (label(CHARTED[counter]), _value(percent(getattr(view.gpu.figures, counter)), view.strong))
     notes = ["", "", ""]
     if counter == "util_ratio" and view.span_s:  # the others are on the same time axis
@@ -252,7 +252,7 @@ def _beside(view: GpuView, width: int) -> Line:
         shown = [(name, getattr(view.gpu.figures, each)) for each, name in CHARTED.items() if name in names]
         parts = [line((f"  {name} ", "dim"), (f"{percent(r):>5}", view.strong)) for name, r in shown if r is not None]
         spans = chained(parts, Span(""))
-        if width - _LABEL - _VALUE - cells(spans) >= _LEAST_CHART:
+        if width - _LABEL - _VALUE - line_width(spans) >= _LEAST_CHART:
             return spans
     return ()
 
@@ -266,7 +266,7 @@ def _memory_line(view: GpuView, width: int) -> Line:
     used, total, ratio = gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_ratio
     text = ABSENT if used is None and total is None else f"{gib(used)} / {gib(total)} GiB"
     head = (label("memory"), _value(percent(ratio), view.strong))
-    room = width - cells(head) - len(text) - 2
+    room = width - line_width(head) - len(text) - 2
     if room < _LEAST_GAUGE:
         return fitting([(*head, Span(text, "text")), (head[0], Span(text, "text"))], width)
     parts: list[tuple[float, str, str]] = []  # bytes, glyph, role
@@ -327,7 +327,7 @@ def _power_gauge(view: GpuView, width: int) -> list[Line]:
         return []
     text = out_of(power_w, limit_w, "W")
     head = (label("power"), _value(percent(power_w / limit_w), view.strong))
-    room = width - cells(head) - len(text) - 2
+    room = width - line_width(head) - len(text) - 2
     bar = layers([(power_w / limit_w, "━", "gpu-edge")], room)
     return [(*head, *bar, Span(f"  {text}", "text"))] if room >= _LEAST_GAUGE else []
 
@@ -361,7 +361,7 @@ def _rates_lines(gpu: GpuRow, width: int) -> list[Line]:
         if (into, out) != (ABSENT, ABSENT):
             rates.append((label(name), *joined([f"in {into}", f"out {out}"])))
     both = chained(rates, Span("   "))
-    return [both] if rates and cells(both) <= width else [clip(rate, width) for rate in rates]
+    return [both] if rates and line_width(both) <= width else [clip(rate, width) for rate in rates]
 
 
 def _process_lines(gpu: GpuRow, width: int) -> list[Line]:

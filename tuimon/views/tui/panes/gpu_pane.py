@@ -20,7 +20,6 @@ from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
     Span,
-    cells,
     chained,
     clip,
     clipped,
@@ -28,6 +27,7 @@ from tuimon.views.tui.drawing.lines import (
     columns_of,
     head_line,
     line,
+    line_width,
     row_line,
     text_of,
     that_fit,
@@ -241,7 +241,7 @@ def _cards(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
             ]
             for y in range(min(each, max(map(len, drawn)) + 1)):
                 beside = [clip(card[y], room) if y < len(card) else () for card in drawn]
-                lines.append(chained([(*part, Span(" " * (room - cells(part)))) for part in beside], _BLANKS))
+                lines.append(chained([(*part, Span(" " * (room - line_width(part)))) for part in beside], _BLANKS))
     return lines
 
 
@@ -251,7 +251,7 @@ def _head(gpu: GpuRow, width: int, *, has_names: bool) -> Line:
     if gpu.latest.parent_uuid is not None:
         title, about = f"MIG {_profile(gpu)}", plain(gpu.latest.uuid)[:12]
     head = line(_mark(gpu), (title, "strong"), "  ")
-    return clip((*head, *(trouble_of(gpu, width - cells(head)) or line((about, "dim")))), width)
+    return clip((*head, *(trouble_of(gpu, width - line_width(head)) or line((about, "dim")))), width)
 
 
 def _parent_line(gpu: GpuRow, width: int) -> Line:
@@ -260,7 +260,7 @@ def _parent_line(gpu: GpuRow, width: int) -> Line:
     clock = out_of(gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz, "MHz")
     facts = [fact for fact in (power, celsius(gpu.latest.temperature_c), clock) if fact != ABSENT]
     head = line((f"GPU {gpu.latest.index}", "strong"), "  ", *joined(facts), "  ")
-    return clip((*head, *trouble_of(gpu, max(width - cells(head), 0))), width)
+    return clip((*head, *trouble_of(gpu, max(width - line_width(head), 0))), width)
 
 
 # -- many GPUs
@@ -296,7 +296,7 @@ def _table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     """A line for each GPU, under column heads if ``height`` leaves room for them."""
     known, names = _known(views), max(cell_len(_name(view.gpu)) for view in views)
     most = max(width // 4, 10)
-    notes = min(max(cells(trouble_of(view.gpu, most)) for view in views), most)
+    notes = min(max(line_width(trouble_of(view.gpu, most)) for view in views), most)
     room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + GAP) * bool(notes)
     shown, room = that_fit({name: _FIGURES[name][0] + GAP for name in _IMPORTANCE if name in known}, room)
     plot = min(room + _LEAST_CHART, _MOST_CHART)

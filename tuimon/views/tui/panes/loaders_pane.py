@@ -22,13 +22,13 @@ from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
     Span,
-    cells,
     chained,
     column,
     columns_of,
     head_line,
     justified,
     line,
+    line_width,
     place_column,
     places_width,
     row_line,
@@ -131,9 +131,9 @@ def _flow(loader: LoaderRow, width: int) -> Line:
         return chained(_costs(loader), Span("   "), width)
     now, most = (ABSENT if each is None else str(each) for each in (loader.latest.ready_last, loader.ready_most))
     name, figure = line((column("ready", NAME), "dim"), (f" {now} of {most}", _ready_role(loader, "strong")))
-    costs = chained(_costs(loader), Span("   "), width - cells((name, figure)) - _LEAST_CHART)
+    costs = chained(_costs(loader), Span("   "), width - line_width((name, figure)) - _LEAST_CHART)
     costs = (Span("   "), *costs) if costs else ()
-    plot_width = width - cells((name, figure, *costs))
+    plot_width = width - line_width((name, figure, *costs))
     plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]
     return (name, *plot, figure, *costs)
 

@@ -13,7 +13,7 @@ from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.report.report import Parts
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
+from tuimon.views.tui.drawing.lines import Line, Span, justified, line, line_width
 from tuimon.views.words import (
     gpu_text,
     nodes_text,
@@ -65,7 +65,7 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
         right += line((" PAUSED ", "warning badge"), " ")
     for drop in range(9, -1, -1):
         left = (*line(" "), *_joined([item for item in state.items if item[0] <= drop]))
-        if cells(left) + cells(right) + 2 <= width:
+        if line_width(left) + line_width(right) + 2 <= width:
             break
     return justified(left, right or line(" "), width)
 

@@ -18,11 +18,11 @@ from tuimon.views.tui.drawing.lines import (
     LEAST_TEXT,
     Line,
     Span,
-    cells,
     clip,
     clipped_words,
     justified,
     line,
+    line_width,
     padded,
     place_span,
     wrapped,
@@ -111,7 +111,7 @@ def verdict_lines(verdict: Verdict, width: int, *, wraps: bool = True) -> list[L
     room = width - 4  # a space and the bar at the left, a space at the right
     block = _block(verdict, room, wraps=wraps)
     head = line((block.name, f"{block.role} bold"), "  " * bool(block.headline))
-    headline, more = in_two(block.headline, room - cells(head), room, wraps=wraps or not block.where)
+    headline, more = in_two(block.headline, room - line_width(head), room, wraps=wraps or not block.where)
     lines = [(*head, Span(headline, "strong")), *([line((more, "strong"))] if more else [])]
     lines += [block.where] if block.where else []
     lines += [BLANK] * (ROWS - len(lines) - max(len(block.fix), 1)) + [*block.fix]
@@ -196,9 +196,9 @@ def where_line(finding: Finding, width: int) -> Line:
     left = line(place_span(where, "key bold", width))
     if where.function and not where.function.startswith("<"):
         named = (*left, Span(f"  {function_text(where.function)}"))
-        left = named if cells(named) <= width else left
+        left = named if line_width(named) <= width else left
     source = plain(where.source.strip())
-    room = width - cells(left) - 4
+    room = width - line_width(left) - 4
     if not source or room < min(len(source), LEAST_TEXT):
         return left
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
@@ -216,11 +216,11 @@ def fix_lines(first: Finding, others: int, width: int, *, wraps: bool) -> tuple[
     dot = line((" · ", "faint")) if gain[0].text else ()
     long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
     for right in (long, short, gain):
-        room = width - cells(head) - cells(right) - 2
+        room = width - line_width(head) - line_width(right) - 2
         if room >= cell_len(action) or (right is short and room >= 2 * LEAST_TEXT):
             break
-    action, more = in_two(action, room, width - cells(head), wraps=wraps)
-    further = (line(" " * cells(head), (more, "strong")),) if more else ()
+    action, more = in_two(action, room, width - line_width(head), wraps=wraps)
+    further = (line(" " * line_width(head), (more, "strong")),) if more else ()
     return (justified((*head, Span(action, "strong")), right, width), *further)
 
 

@@ -19,7 +19,7 @@ from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
 from tuimon.views.format import AROUND_LINES, count, percent, plain
 from tuimon.views.report.report import Parts, parts_of
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
+from tuimon.views.tui.drawing.lines import Line, Span, clip, justified, line, line_width
 from tuimon.views.tui.drawing.moving import MovingPane
 from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
 from tuimon.views.tui.sheets.sheet import Code, CodeAround
@@ -139,7 +139,7 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
         spans += [*tab, Span(" ")]
     many = line((f"  {count(samples)} samples", "dim")) if width >= 90 else ()
     right = (Span("t ", "key bold"), Span(plain(who), "strong"), *many)
-    return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
+    return justified(spans, clip(right, max(width - line_width(spans) - 1, 10)), width)
 
 
 def choices_line(samples: Samples, part: str | None, width: int, *, ranges: bool = False) -> Line:
@@ -152,7 +152,7 @@ def choices_line(samples: Samples, part: str | None, width: int, *, ranges: bool
     choices = [_choice(samples, name, part, tight=width < 90) for name in names]
     at = names.index(part) if part in names else 0
     first = 0
-    while first < at and cells([label, Span("… "), *chain(*choices[first : at + 1])]) > width:
+    while first < at and line_width([label, Span("… "), *chain(*choices[first : at + 1])]) > width:
         first += 1
     return clip([label, *([Span("… ", "dim")] if first else []), *chain(*choices[first:])], width)
 

@@ -18,12 +18,12 @@ from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
     Span,
-    cells,
     chained,
     clipped_left,
     columns_of,
     head_line,
     line,
+    line_width,
     padded,
     place_column,
     place_span,
@@ -106,7 +106,7 @@ def detail_line(row: LineShare, samples: int, width: int) -> Line:
     """The line under the cursor in full."""
     share = f"{percent(row.own / samples, 1)} self, {percent(row.total / samples, 1)} total" if samples else ""
     head = line((function_text(row.place.function), "strong"), "  ", (share, "text"), "  ")
-    spot = clipped_left(full_place(row.place), width - cells(head))
+    spot = clipped_left(full_place(row.place), width - line_width(head))
     return (*head, Span(spot, "key"))
 
 
@@ -232,8 +232,8 @@ def _node_detail(tree: CallTree, node: Call, width: int) -> Line:
     in_phase = line("  ", (phase, phase)) if phase else ()
     caller = line(("  ← ", "faint"), place_span(call, "dim")) if call else ()
     name = line((plain(node.function), "strong"), "  ", (shares, "text"))
-    room = width - cells(name) - cells(in_phase) - 2
-    caller = caller if cells(caller) + len(spot) <= room else ()
+    room = width - line_width(name) - line_width(in_phase) - 2
+    caller = caller if line_width(caller) + len(spot) <= room else ()
     return (*name, *in_phase, *line("  ", (clipped_left(spot, room), "key")), *caller)
 
 

@@ -21,11 +21,11 @@ from tuimon.views.tui.drawing.lines import (
     LEAST_TEXT,
     Line,
     apart,
-    cells,
     column,
     hanging,
     justified,
     line,
+    line_width,
     paragraph,
     place_span,
     wrapped,
@@ -138,7 +138,7 @@ def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
     mark = line(("▸", "key bold")) if marked else ()
     left = (*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
     right = line((f"{SEVERITY_WORDS[finding.severity]} ", finding.severity))
-    fits = cells(left) + cells(right) < width
+    fits = line_width(left) + line_width(right) < width
     return [
         justified(left, right if fits else (), width),
         *paragraph(plain(finding.headline), width, "strong", indent=1),

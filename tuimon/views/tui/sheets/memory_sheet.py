@@ -17,7 +17,7 @@ _HINT = "records 5 steps: which lines allocate memory that is not freed"
 _NUMBER = 10
 
 
-def memory_lines(
+def memory_sheet_lines(
     history: MemoryHistory | None, notice: Notice | None, width: int, *, is_live: bool = True
 ) -> list[Line]:
     """The figures, or why there are none; ``is_live``: True if memory can be recorded now."""
@@ -65,4 +65,4 @@ class MemorySheet(Sheet):
         histories = session.memory_history
         pids = [pid for pid in session.trainers() if pid in histories] or list(histories)[-1:]
         latest = max((histories[pid] for pid in pids), key=lambda history: history.t, default=None)
-        return memory_lines(latest, session.notices.get("memory"), width, is_live=self._monitor.is_live)
+        return memory_sheet_lines(latest, session.notices.get("memory"), width, is_live=self._monitor.is_live)

@@ -19,10 +19,10 @@ from tuimon.views.format import AROUND_LINES, duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
-    cells,
     clip,
     justified,
     line,
+    line_width,
     paragraph,
     places_width,
 )
@@ -102,7 +102,7 @@ def _strip(groups: Sequence[Standing], roles: Sequence[str], width: int) -> list
     row: list[Span] = [Span("ranks  ", "dim")]
     rows: list[Line] = []
     for rank in ranks:
-        if cells(row) + 2 > width:
+        if line_width(row) + 2 > width:
             rows.append(tuple(row))
             row = [Span("       ")]
         row.append(Span("█ " if wide else "█", colour[rank]))
@@ -120,7 +120,7 @@ def _group(group: Standing, role: str, width: int) -> list[Line]:
         f"pid {pids[0]}" if len(pids) == 1 else f"pids {', '.join(map(str, pids[:4]))}" + " …" * (len(pids) > 4)
     )
     note = " · ".join(notes)
-    if cells(head) + len(note) + 2 <= width:
+    if line_width(head) + len(note) + 2 <= width:
         return [justified(head, line((note, "dim")), width), *_stack(group, width)]
     return [clip(head, width), *paragraph(note, width, "dim", indent=2), *_stack(group, width)]
 
