@@ -99,10 +99,10 @@ STEP = [layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layo
 
 def test_spells_and_gaps_take_turns(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10)
-    end, *timed, begin = markers_of(hooked, lambda: [loop.step() for _ in range(9 + pace.LOOK_UPDATES + 5)])[:22]
+    end, *timed, begin = markers_of(hooked, lambda: [loop.step() for _ in range(9 + pace.CLOCK_UPDATES + 5)])[:22]
     assert [marker.kind for marker in timed] == STEP * 5
     passed = layout.unpack_gap(end.value)
-    assert 10 <= passed.updates < 10 + pace.LOOK_UPDATES and passed == (0, passed.updates, passed.updates, 0)
+    assert 10 <= passed.updates < 10 + pace.CLOCK_UPDATES and passed == (0, passed.updates, passed.updates, 0)
     assert (end.kind, end.flag) == (layout.GAP_END, layout.BACKWARD_BEGIN)
     assert (begin.kind, begin.value, begin.flag) == (layout.GAP_BEGIN, layout.BACKWARD_BEGIN, 0)
 
@@ -144,13 +144,13 @@ def clock(monkeypatch):
 def test_a_gap_takes_no_longer_than_planned_where_steps_become_slow(clock, hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10**6)
     clock.ahead_ns = 10**18
-    first, *timed = kinds_of(hooked, lambda: [loop.step() for _ in range(pace.LOOK_UPDATES + 1)])
+    first, *timed = kinds_of(hooked, lambda: [loop.step() for _ in range(pace.CLOCK_UPDATES + 1)])
     assert first == layout.GAP_END and timed[:4] == STEP
 
 
 def latest_end_ns():
     """When a gap ends at the latest that something in a step cuts short, by what the pace has seen until now."""
-    return pace.pace.looked_ns + 2 * pace.LOOK_UPDATES * pace.pace.bucket.mean_ns
+    return pace.pace.clock_read_ns + 2 * pace.CLOCK_UPDATES * pace.pace.bucket.mean_ns
 
 
 @pytest.mark.parametrize("since_ns", [0, 10**15])
@@ -183,7 +183,7 @@ def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     found = markers_of(hooked, lambda: [loop.step() for _ in range(200)])
     end = next(marker for marker in found if marker.kind == layout.GAP_END)
     made = layout.unpack_gap(end.value).updates
-    assert 50 < made <= 51 + pace.LOOK_UPDATES + BARE_UPDATES
+    assert 50 < made <= 51 + pace.CLOCK_UPDATES + BARE_UPDATES
     assert sum(marker.kind == layout.OPTIMIZER_END for marker in found) > 0
 
 
@@ -285,7 +285,7 @@ class Simulated:
         self.writer.count += 4 * is_timed
         self.now_ns += self.step_ns
         self.pace.end_optimizer_step()
-        if self.pace.going_on and self.pace.updates % pace.LOOK_UPDATES == 0:
+        if self.pace.going_on and self.pace.updates % pace.CLOCK_UPDATES == 0:
             self.pace.check_length()
         self.timed.append(is_timed)
 

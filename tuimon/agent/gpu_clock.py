@@ -18,8 +18,8 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
                            frees by the driver, pinned bytes of the host, most bytes allocated at a time (None if
                            torch does not count them). Or None
 
-GPU_TIME counts from an anchor: also an event, replaced every few seconds because torch gives times as float32 of ms. A
-count's first event is its own anchor, GPU_ANCHOR before GPU_TIME; a later anchor follows its own GPU_TIME.
+GPU_TIME counts from an anchor: also an event, replaced every few seconds because torch gives times as float32 of ms.
+The first event of a count is its own anchor: GPU_ANCHOR precedes its GPU_TIME. At later anchors GPU_ANCHOR follows.
 """
 
 import time
@@ -45,7 +45,7 @@ CROWDED = 128
 ANCHOR_NS = 5_000_000_000
 #: An event this long after its anchor begins a new count: the resolution is 15 us there.
 NEW_COUNT_NS = 260_000_000_000
-#: Time from the moment for which a gap is computed to the marker's time stamp.
+#: Time that passes between the computation of a gap and the time stamp of its marker.
 _EMIT_US = 2
 
 
@@ -100,7 +100,7 @@ class EventChain:
         return self._free.pop() if self._free else self._device.new_event()
 
     def add_recorded(self, number: int, event: Any, stream_idle: bool, recorded_ns: int) -> None:
-        """Follow an event that was recorded after ``recorded_ns``, and whether its stream was idle just before."""
+        """Add an event that was recorded after ``recorded_ns``; ``stream_idle``: nothing was queued just before."""
         took_us = (self._now_ns() - recorded_ns) // 1000 + 1
         self.pending.append(Pending(number, event, self._stream, stream_idle, recorded_ns, took_us))
         if len(self.pending) > CROWDED:
@@ -131,7 +131,7 @@ class EventChain:
             self._emit_time(done, elapsed_ns)
             if spare is not done.event:
                 self._emit(layout.GPU_ANCHOR, layout.pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
-        # otherwise it belongs to another stream, which reached it before the anchor's stream reached the anchor
+        # otherwise another stream reached it before the anchor's stream reached the anchor
         if spare is not None:
             self._free.append(spare)
 

@@ -19,18 +19,17 @@ from .steps import BACKWARD, StepCounter, TokenBucket
 
 #: Timing takes at most one part in this many of the time: 0.15 %. Counting takes up to 0.8 % of steps of 0.3 ms.
 TIME_PARTS = 650
-#: Cost of a marker, and of a change from gap to spell and back without its markers, in ns. Measured in steps of 5 ms,
-#: in which our code is cold; in steps of 0.3 ms it is less.
-MARKER_NS, TURN_NS = 5000, 20_000
-#: Updates before the first gap, from which the monitor learns what a step is; in each later spell; in a gap, at least.
+#: Cost of a marker, and of a gap's beginning and end without their markers, in ns. Measured in steps of 5 ms, in which
+#: our code is cold; in steps of 0.3 ms it is less.
+MARKER_NS, GAP_NS = 5000, 20_000
+#: Updates in the first spell, from which the monitor learns what a step is; in later spells; in a gap, at least.
 FIRST, SPELL, SHORTEST = 64, 16, 4
 #: A gap is planned to be no longer than this, and ends with the step after which the clock shows twice as much.
 LONGEST_NS = 650_000_000
 #: The mean step length is taken over this many of the latest gaps and their spells, some ten seconds.
 MEAN_ROUNDS = 64
-#: In a gap the clock is read once in this many updates: in steps of 0.3 ms a reading takes 0.2 us, because caches are
-#: cold.
-LOOK_UPDATES = 8
+#: Updates between two readings of the clock in a gap: in steps of 0.3 ms one takes 0.2 us, because caches are cold.
+CLOCK_UPDATES = 8
 
 
 class Pace(StepCounter):
@@ -46,13 +45,15 @@ class Pace(StepCounter):
         """Forget the loop: the next thread that makes an update has it from then on."""
         super().__init__()
         self.held = False  # every step must be timed
-        self.thread = self.counting = self._tid = 0  # of the loop: ident, ident in a gap (else 0), OS id
-        self.going_on, self.usual_iterator = 0, -1  # ident and iterator, unless the next step ends the gap
+        self.thread = self._tid = 0  # of the loop: ident and OS id
+        self.counting = 0  # ident of the thread in a gap, else 0
+        self.going_on, self.usual_iterator = 0, -1  # in a gap that the next step does not end: thread and iterator
         self.is_inside = False  # a backward is under way
         self.fetches = self.backwards = self.steps = 0  # counted in the gap
         self.begun = 0  # further fetches, which have begun a step each
         self._until = FIRST  # updates at which this spell or gap is over
-        self.looked_ns = self._written = 0  # when a gap's clock was read last; markers that are paid for
+        self.clock_read_ns = 0  # when it was last read in a gap
+        self._written = 0  # markers that are paid for
         self._iterator = -1  # of the latest fetch
         self._kind = 0  # kind of the boundary with which the gap's steps begin
         self.bucket = TokenBucket(TIME_PARTS, MEAN_ROUNDS, LONGEST_NS * 2 // 3 // TIME_PARTS)
@@ -101,8 +102,8 @@ class Pace(StepCounter):
 
     def check_length(self) -> None:
         """Read the clock in a gap; if the gap has been long enough, the next step ends it."""
-        self.looked_ns = monotonic_ns()
-        if self.updates >= self._until or self.looked_ns > self.bucket.now_ns + 2 * LONGEST_NS:
+        self.clock_read_ns = monotonic_ns()
+        if self.updates >= self._until or self.clock_read_ns > self.bucket.now_ns + 2 * LONGEST_NS:
             self.going_on, self.usual_iterator = 0, -1
 
     def end(self, kind: int = 0) -> None:
@@ -113,7 +114,7 @@ class Pace(StepCounter):
             return
         writer, ended_ns, passed = self._writer, monotonic_ns(), self.updates - self.bucket.steps
         if not kind:  # time after the loop, such as an upload, does not belong to the gap
-            ended_ns = min(ended_ns, self.looked_ns + 2 * LOOK_UPDATES * self.bucket.mean_ns)
+            ended_ns = min(ended_ns, self.clock_read_ns + 2 * CLOCK_UPDATES * self.bucket.mean_ns)
         if runtime.emit == self.emit_in_gap:
             runtime.emit = writer.emit
         writer.hold()
@@ -143,7 +144,7 @@ class Pace(StepCounter):
         if writer is None or runtime.emit not in (writer.emit, self.emit_in_gap) or runtime.has_clock():
             return
         writer.flush()
-        bucket.spend((writer.written() - self._written) * MARKER_NS + TURN_NS)
+        bucket.spend((writer.written() - self._written) * MARKER_NS + GAP_NS)
         bucket.pass_steps(self.updates, monotonic_ns())
         self._written = writer.written()
         updates = int(bucket.steps_owed() * (0.5 + writer.drawn()))
@@ -152,7 +153,7 @@ class Pace(StepCounter):
         writer.emit(GAP_BEGIN, kind)
         writer.flush()  # the monitor learns no more until the gap ends
         self.fetches = self.backwards = self.steps = self.begun = 0
-        self._writer, self._kind, self.looked_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
+        self._writer, self._kind, self.clock_read_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
         runtime.emit, self.counting = self.emit_in_gap, self.thread
         self.going_on, self.usual_iterator = self.thread, self._iterator if kind == FETCH_BEGIN else -1
 

@@ -26,7 +26,8 @@ class StepCounter:
         self.last = BACKWARD
         self.has_optimizer = False
         self.without_update = 0  # backwards since an update
-        self.by_fetch = self.by_mark = 0  # updates until a fetch, ``tuimon.step()``, no longer begins a step
+        # for this many further updates, fetches (calls of ``tuimon.step()``) begin the steps
+        self.by_fetch = self.by_mark = 0
 
     def begins_step(self, kind: int) -> bool:
         if kind == FETCH_BEGIN:

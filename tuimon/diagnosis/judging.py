@@ -112,7 +112,7 @@ class Claimed(NamedTuple):
 
 
 def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
-    """The findings without those whose time is another's. In a hang only GPU errors remain besides: shares are past.
+    """The findings without those whose time is another's. Beside a hang only GPU errors are kept: shares are past.
 
     Of the findings about a loop without faults only the first is kept: a larger batch is a guess unless it is known why
     a GPU idles. A harmless wait is dropped if one at the same line costs time.
@@ -127,12 +127,12 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     if with_unclaimed and not holds_up:
         room = _room(evidence)
         unclaimed = Unclaimed(evidence, claimed_once(_costly(found), room).left, faults)
-        told = (
+        described = (
             (name, rule.of_unclaimed(unclaimed))
             for name, rule in BY_NAME.items()
             if rule.of_unclaimed and name not in found
         )
-        found |= {name: replace(each, rule=name) for name, each in told if each is not None}
+        found |= {name: replace(each, rule=name) for name, each in described if each is not None}
     in_order = [
         name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
     ]

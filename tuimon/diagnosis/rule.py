@@ -35,7 +35,7 @@ class Need(Struct, frozen=True):
 
     what: str
     missing: Callable[[Evidence], str | None] = lambda _: None
-    reported_as: str | None = None  # reported in place of the names of the rules that need it
+    reported_as: str | None = None  # if set, named as missing in place of the rules that need it
     thresholds: tuple[Threshold, ...] = ()  # by which it is judged to be there, or what it shows
 
 

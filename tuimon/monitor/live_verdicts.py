@@ -25,14 +25,14 @@ class LiveVerdicts:
     """Judges a session from moment to moment."""
 
     def __init__(self, pollers: Pollers, table: ProcessTable | None, session: Session) -> None:
-        """``table``: of a live run."""
+        """``table``: None in a replay."""
         self.verdicts = Verdicts(session)
         self._pollers = pollers
         self._table = table
         self._first: str | None = None  # the name of the first finding
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last changed, or was first judged
-        self._every_s = EVERY_S  # for the number of its ranks
+        self._every_s = EVERY_S  # longer with many ranks
 
     def is_due(self, now_s: float) -> bool:
         if self._judged_s is None or self._changed_s is None:

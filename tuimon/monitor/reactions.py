@@ -146,12 +146,12 @@ class Reactions:
         self._see(session, findings)
         ended = [each for each in self.running if each.outcome is not None]
         self.running = [each for each in self.running if each not in ended]
-        told = [(each.outcome.exit_code == 0, each.outcome.line(each.words)) for each in ended if each.outcome]
-        told += [(False, f"{text} was not run: others still run") for text in self._left_out]
+        lines = [(each.outcome.exit_code == 0, each.outcome.line(each.words)) for each in ended if each.outcome]
+        lines += [(False, f"{text} was not run: others still run") for text in self._left_out]
         self._left_out.clear()
         return [
             Notice(t=session.now_s, pid=0, source="command", level="ok" if is_well else "warning", message=message)
-            for is_well, message in told
+            for is_well, message in lines
         ]
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:

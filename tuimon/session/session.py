@@ -117,8 +117,8 @@ class SessionView:
     """A Session at one moment, over one span: steps, samples and counters are all of that span.
 
     Immutable: queries are answered when they are first asked. Once the session has merged another record, a query that
-    needs the session raises RuntimeError. Over the whole run, its winding down is left out: its last workers count as
-    they were before.
+    needs the session raises RuntimeError. Over the whole run, the end of the processes is left out: those that lived in
+    the span count as alive.
     """
 
     def __init__(self, session: Session, span: SpanName) -> None:
@@ -181,7 +181,7 @@ class SessionView:
 
     @once
     def stepping_spans(self) -> list[SteppingSpan]:
-        """When the process in focus made the steps that its phases cover; empty before the first or unmarked."""
+        """When the process in focus made the steps that its phases cover; empty before the first, and unmarked."""
         return self.focus.stats.spans(self.focus.span)
 
     def sampling(self) -> Sampling | None:
@@ -381,7 +381,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     def steps(self) -> StepSummary | None:
         """Step count, rate and times.
 
-        Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
+        Without markers: None, or only the latest rate, estimated from the order of its stack samples (``estimated``).
         """
         if self.is_marked:
             return self.stats.summary(self.totals)
@@ -424,7 +424,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     def samples_of(self, tid: int, *, now: bool = False) -> Samples:
         """The stack samples of one of its threads.
 
-        ``now``: with those that follow its steps if these have not ended for long, as views of this moment do.
+        ``now``: with those taken since its last step, however long ago that ended.
         """
         return self.stacks.over(self.span, tid, now=now)
 

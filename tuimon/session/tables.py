@@ -55,13 +55,13 @@ class Answering(Protocol):
 
 
 def once(query: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[A, P], T]:
-    """A query that is answered once for all who ask."""
+    """A query whose answer is kept, for all callers, until the session changes."""
 
     @wraps(query)
-    def answered(asked: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answers, key = asked.answers, (query, asked, *args, *kwargs.items())
+    def answered(subject: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answers, key = subject.answers, (query, subject, *args, *kwargs.items())
         if key not in answers:
-            answers[key] = query(asked, *args, **kwargs)
+            answers[key] = query(subject, *args, **kwargs)
         return answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     return answered
@@ -82,7 +82,7 @@ class Tables:
         self.notices: dict[str, records.Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
         self.threads = ByProcess(ProcessThreads)
-        self._has_own_bytes = False  # whether the log has what is a process's own memory
+        self._has_own_bytes = False  # whether the log has each process's memory without shared pages
         self.nodes = MachineTables(self._own_core_s)
         self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
         self.collective_counts: dict[int, records.CollectiveCounts] = {}  # the latest of each process

@@ -16,7 +16,7 @@ from .. import cuda, runtime
 from ..control.orders import attend, orders
 from ..loading import batches, loader_facts, worker
 from ..outside import attempt, hide_frame
-from ..pace import LOOK_UPDATES, pace
+from ..pace import CLOCK_UPDATES, pace
 from ..process import loop_stacks
 from ..ring import layout
 from ..ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END, RETURNED
@@ -148,7 +148,7 @@ def hook_optimizer(optimizer: Any) -> None:
             if state.last <= 0:
                 state.last, state.updated = 1, True
                 state.updates += 1
-                if state.updates % LOOK_UPDATES == 0:
+                if state.updates % CLOCK_UPDATES == 0:
                     state.check_length()
             return
         _end_optimizer_step(id(optimizer))

@@ -103,11 +103,11 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     evidence, samples = unclaimed.evidence, unclaimed.evidence.samples.where(phase=PASSES).whole
     computes = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
-    told = dict[Known, HotLine | None]()
+    named = dict[Known, HotLine | None]()
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core shorten both sides
-            hot = told[known] = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
+            hot = named[known] = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
     native = evidence.native_in(*PASSES)
     for kind, least, does, instead in _BELOW_PYTHON:
@@ -116,8 +116,10 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
             yield Against(f"{percent(part * sum(computes.values()))} in {does}", instead)
     loop, heavy = loop_over_data(evidence.samples.in_steps), _heavy_line(evidence)
     looped = loop.share * evidence.phases.share_of("forward") if loop is not None else 0.0
-    named = {hot.place.code for hot in told.values() if hot is not None}
-    is_new = loop is not None and loop.place.code not in named and has_small_operations(evidence.native_in("forward"))
+    functions = {hot.place.code for hot in named.values() if hot is not None}
+    is_new = (
+        loop is not None and loop.place.code not in functions and has_small_operations(evidence.native_in("forward"))
+    )
     if loop is not None and is_new and is_sure(evidence, looped):
         line = at(loop.place)
         once = f"do all turns of the loop at {line} at once, on whole tensors, unless one needs the result of another"
@@ -126,7 +128,7 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
         less, line = known_of(heavy.place, samples, native=evidence.native_in("forward")), at(heavy.place)
         keep = "keep what does not change between steps, and check the shapes of its tensors"
         see = f"see whether {line} has to be computed in each step: {keep}"
-        if less not in told:
+        if less not in named:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
     times = computes["backward"] / (times_run(evidence, "backward") * computes["forward"] or math.inf)
     is_long = times >= LARGER * BACKWARD_PER_FORWARD and not _decomposes(evidence)
@@ -204,7 +206,7 @@ def wait(unclaimed: Unclaimed) -> Finding | None:
     if longest is None or not is_sure(unclaimed.evidence, share := longest.cost.low, early=False):
         return None
     headline = f"the training thread {WAITS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
-    return _told(unclaimed.evidence, longest, share, f"{headline} each step")
+    return _wait_at_line(unclaimed.evidence, longest, share, f"{headline} each step")
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
@@ -216,10 +218,10 @@ def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
         return None
     waits = "is side work" if phase == "other" else "waits for data"
     headline = f"{percent(paced.share)} of each step {waits}: the loop is paced by time.sleep() at"
-    return _told(evidence, longest, paced.share, f"{headline} {{}}")
+    return _wait_at_line(evidence, longest, paced.share, f"{headline} {{}}")
 
 
-def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
+def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
     """A finding about a wait, of unknown gain; ``headline``: a template over its line."""
     place = longest.node.place if longest.node is not None else None
     if place is None:

@@ -201,22 +201,22 @@ class UsedGpus:
         if facts or not (self._reported or self._named):  # once the run has ended, the GPUs that it used stay so
             self._reported = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
             self._named = self._by_variable(facts, gpus)
-        told = [msgspec.structs.replace(gpu, chosen=bare_uuid(gpu.uuid) in self._named) for gpu in found]
-        self._latest |= {gpu.uuid: gpu for gpu in told}
+        records = [msgspec.structs.replace(gpu, chosen=bare_uuid(gpu.uuid) in self._named) for gpu in found]
+        self._latest |= {gpu.uuid: gpu for gpu in records}
         self.uuids = used_uuids(self._latest.values(), self._reported, set(self._table.pids()))
-        return told
+        return records
 
     def _by_variable(self, facts: Sequence[RingFacts], gpus: Sequence[VisibleGpu | None]) -> set[str]:
         answering = [gpu for gpu in gpus if gpu is not None]
         if len(answering) < len(gpus):  # the variable's numbers would be wrong
             return set()
         uuids: set[str] = set()
-        # of ranks that each see their own GPU, the launcher's variable names those that no rank uses
-        told = [(each.cuda_visible_devices, each.cuda_device_order) for each in facts]
+        # if each rank reports a GPU of its own, the launcher's variable may name GPUs that no rank uses
+        variables = [(each.cuda_visible_devices, each.cuda_device_order) for each in facts]
         if self._reported or not facts:
             environ = environment_of(self._table.root_pid)  # of the process that was started
-            told.append((environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER")))
-        for variable, order in told:
+            variables.append((environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER")))
+        for variable, order in variables:
             if variable is not None:
                 uuids.update(named(variable, order, answering))
         return {bare_uuid(uuid) for uuid in uuids}

@@ -100,7 +100,7 @@ class NodeLog(Lines):
 class PlayPace:
     """Plays at ``speed`` times the recorded pace.
 
-    ``at_once_s``: the recorded seconds that are due at once; the rest is played, up to ``most_s``.
+    ``at_once_s``: that many recorded seconds are due at once; the rest is played, up to ``most_s``.
     """
 
     def __init__(

@@ -85,18 +85,18 @@ class StepEnd(Enum):
     API = "api"
 
 
-#: Pieces of steps are held back up to this number, or for this time (ns) from the end of the first, which may have
-#: begun with minutes of set-up. In a loop with an optimizer the first few show whether fetches bound the steps.
+# Pieces are held back until it is known what ends a step: at most this many, and for at most this time (ns) from the
+# end of the first piece, which may have begun with minutes of set-up.
+#: In a loop with an optimizer that has trained on no batch: the first few pieces show whether fetches bound the steps.
 _UPDATES = 8, 3_000_000_000
-#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
+#: After a batch was trained on: the next batch shows it, but two models may take turns on the first one.
 _BATCH_UPDATES = 8, 20_000_000_000
-#: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
+#: After a second fetch has begun: only the backward of its batch is missing, however slow the steps are.
 _FETCHED_UPDATES = 8, 1_000_000_000_000
-#: Backwards before the first optimizer step may accumulate gradients, so that none of them is a step. 32 and more in
-#: one step are rare, and a loop whose optimizer is not torch's is recognised that much later.
+#: Before any optimizer step, backwards may accumulate gradients: 32 and more in a step are rare. A loop whose optimizer
+#: is not torch's is recognised that much later.
 _BACKWARDS = 32, 20_000_000_000
-#: ... less rare if the program has an optimizer of torch's. Only if that never steps, or steps unseen in compiled code,
-#: is the loop known so much later.
+#: The same in a program with an optimizer of torch's, which may never step, or step unseen in compiled code.
 _EXPECTED_UPDATE = 1024, 120_000_000_000
 
 

@@ -81,7 +81,7 @@ _LOST = 0
 _INTERRUPT_GPU = layout.GAPS | {layout.PROFILER_ON, layout.PROFILER_OFF, layout.LOOP_LEFT}
 #: Boundaries that are of interest to a loader: its fetches, and what uses their batches.
 _OF_BATCHES = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
-#: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
+#: A marker whose time is further ahead of the moment of reading is damaged, and would hold up the markers behind it.
 _AHEAD_NS = 1_000_000_000
 #: If a stop was not itself seen, markers may be dated this long after its beginning, or before its end.
 _EDGE_NS = 1_000_000_000
@@ -237,8 +237,7 @@ class RingFollower:
         self, time_ns: int, kind: int, flag: int, tid: int, value: int
     ) -> None:
         """Handle a marker that is not a boundary of its thread's loop."""
-        # a collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of
-        # any: these are of no loop
+        # of no loop: a collection stops all threads, torch.compile's work is reported later, lost markers may be of any
         if kind == layout.GC_PAUSE:
             self._recorder.add_pause(value)
             return

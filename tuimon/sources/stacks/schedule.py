@@ -141,7 +141,7 @@ class CpuBudget:
         self.ratio = ratio
 
     def spend(self, cpu_s: float) -> None:
-        """Take CPU seconds out; a negative number puts back what a window did not use."""
+        """Take CPU seconds out of the bucket; a negative number puts unused ones back."""
         self._balance_s -= cpu_s
 
     def allows_window(self, now_s: float, continuous: bool = False) -> bool:

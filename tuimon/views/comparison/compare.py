@@ -54,7 +54,7 @@ _SAME_WITHIN = 0.03
 _CLOSE = 0.0995
 #: If chance alone may make one run this many times faster than another, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: All rows share one error of 5 %, and so do all lines: each is significant by itself at 5 % over their number.
+#: Chance of a false difference among all rows together, and among all lines; each gets this over their number.
 _ERROR = 0.05
 
 

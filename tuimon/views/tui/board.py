@@ -53,8 +53,8 @@ class Box(NamedTuple):
     height: int
 
 
-#: Rows of content that each pane could fill, by name; 0 of one that shows only a line with a reason. ``ranks``: of the
-#: Step pane, down to those of the ranks.
+#: Rows that each pane could fill, by name; 0: it has only one line to show, with a reason. ``ranks``: the rows of the
+#: Step pane down to its last rank.
 WantedRows = Mapping[str, int]
 
 
