@@ -21,7 +21,7 @@ from tuimon.session.session import Session
 from tuimon.sources.log.source import read_records
 from tuimon.views.json_text import with_digits
 from tuimon.views.report.report import report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities
 

@@ -10,8 +10,7 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.sources.gpus.driver import Handle
 from tuimon.sources.gpus.nvml import Nvml
-from tuimon.sources.gpus.nvml_counters import Fields
-from tuimon.sources.gpus.nvml_device import NvmlDevice, pid_trust
+from tuimon.sources.gpus.nvml_device import Fields, NvmlDevice, pid_trust
 
 _GPM_APART_S = 0.12
 

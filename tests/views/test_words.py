@@ -36,7 +36,7 @@ from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report.report import report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.report_types import Phase, filled
 from tuimon.views.words import gpu_text, nodes_text, state_text
 

@@ -21,8 +21,7 @@ from tuimon.installation import install_command
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, pyspy
-from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.source import StackSource, WindowRecords, is_idle_worker
+from tuimon.sources.stacks.source import GilSampler, StackSource, WindowRecords, is_idle_worker
 from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples
 
 if pyspy.find() is None:

@@ -19,7 +19,7 @@ from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.source import read_records
 from tuimon.views.report.report import report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.report_types import Report
 from tuimon.views.scale import Axis
 from tuimon.views.tui.drawing.lines import text_of

@@ -23,7 +23,7 @@ from tuimon.sources.log.source import read_records
 from tuimon.views.report.page import HtmlPage, as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import final_verdict
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.report_types import Report
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

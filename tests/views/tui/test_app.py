@@ -17,11 +17,10 @@ from tests.views.tui.running_app import ALL, notices, running, text, visible
 from tuimon.errors import CannotInject
 from tuimon.new_files import create_private
 from tuimon.records import Exit, Notice, Place
-from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.app import TuimonApp, editor_command
 from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, lay_out
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.hand_off import editor_command
 from tuimon.views.tui.sheets.sheet import InjectDialog
 from tuimon.views.tui.sheets.stack_sheets import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities

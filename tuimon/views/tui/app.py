@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -20,6 +23,8 @@ from textual.dom import DOMNode
 from tuimon.errors import TuimonError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
+from tuimon.text import code_place
+from tuimon.views.finding_text import markdown_lines
 from tuimon.views.format import plain
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.board import PANES, Board, Pacing
@@ -34,6 +39,14 @@ from tuimon.views.words import how_ended
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.monitor.monitor import Monitor
+
+#: Editors that take ``FILE:LINE``, and the options before it; all others take ``+LINE FILE``, as vi does.
+_FILE_LINE = {
+    **dict.fromkeys(("code", "code-insiders", "codium", "cursor", "windsurf"), ("--goto",)),
+    **dict.fromkeys(("subl", "hx", "helix", "zed", "zeditor"), ()),
+}
+#: Editors to look for if the environment names none.
+_USUAL = ("nano", "vim", "vi", "emacs")
 
 
 class Leave(NamedTuple):
@@ -314,17 +327,28 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.threads.action_move(rows_down)
 
     def action_copy(self) -> None:
-        """Copy the verdict, or the finding that its sheet has chosen, as Markdown."""
-        from tuimon.views.tui.hand_off import copy_finding
-
-        copy_finding(self, self._finding())
+        """Copy the verdict, or the finding that its sheet has chosen, as Markdown, through the terminal (OSC 52)."""
+        self.copy_to_clipboard("\n".join(markdown_lines(self._finding())) + "\n")
+        self.notify("copied as Markdown: verdict, place and fix", markup=False)
 
     def action_edit(self) -> None:
-        """Open the place of the same finding in the user's editor."""
-        from tuimon.views.tui.hand_off import open_place
+        """Open the place of the same finding in the user's editor, which has the terminal until it ends."""
+        place = self._finding().where[0]
+        command = editor_command(os.environ, place.file, place.line)
+        if not os.path.isfile(place.file):
+            self.notify(f"{code_place(place)} is not on this machine", severity="warning", markup=False)
+        elif command is None:
+            self.notify("no editor found: set EDITOR", severity="warning", markup=False)
+        else:
+            self.run_worker(self._edit(command))
 
-        for where in self._finding().where[:1]:
-            open_place(self, where)
+    async def _edit(self, command: Sequence[str]) -> None:
+        """Run an editor; the app's ticks go on."""
+        try:
+            with self.suspend():
+                await asyncio.to_thread(subprocess.call, command)
+        except OSError:
+            self.notify(f"cannot run {plain(command[0])}: see EDITOR", severity="warning", markup=False)
 
     def _finding(self) -> Finding:
         from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
@@ -387,3 +411,13 @@ def run_app(
 def is_terminal_lost(app: TuimonApp) -> bool:
     """True if the terminal was lost, whether the app has noticed it or not."""
     return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()
+
+
+def editor_command(environ: Mapping[str, str], file: str, line: int) -> list[str] | None:
+    """The command that opens a line in the editor of ``VISUAL`` or ``EDITOR``, or in a usual one; None without any."""
+    named = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "")
+    editor = named or [name for name in _USUAL if shutil.which(name, path=environ.get("PATH"))][:1]
+    if not editor:
+        return None
+    before = _FILE_LINE.get(os.path.basename(editor[0]))
+    return [*editor, f"+{line}", file] if before is None else [*editor, *before, f"{file}:{line}"]

@@ -31,7 +31,7 @@ from tuimon.records import (
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
 from tuimon.views.report.report import report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.drawing.moving import MOVES

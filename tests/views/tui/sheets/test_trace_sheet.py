@@ -19,7 +19,7 @@ from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.views.format import count
 from tuimon.views.report.report import report_of
-from tuimon.views.report.text import text_report
+from tuimon.views.report.write import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.trace_sheet import TraceSheet, known_before, trace_lines
