@@ -309,7 +309,6 @@ for _row in ROWS:
 UNMISTAKABLE = {key: rows[0] for key, rows in BY_KEY.items() if "." in key and rows[0].judge in (_always, _by_method)}
 
 
-_LINE_CHARS = 500
 #: Most characters of a call, and of an operand in its replacement.
 _WHAT_CHARS = 60
 _OPERAND_CHARS = 40
@@ -352,7 +351,7 @@ def sync_calls(source: str) -> tuple[SyncCall, ...]:
 
     Certain ones come first, in the order of execution: the first waits for all that is queued, later ones for little.
     """
-    return _sync_calls(source[:_LINE_CHARS])
+    return _sync_calls(source[:500])
 
 
 @lru_cache(MANY_HELD)

@@ -15,8 +15,6 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.follower import steps_of
 from tuimon.views.format import ABSENT, duration, number, percent, plain, shorten
 
-#: Seconds over which CPU is measured.
-CPU_S = 0.2
 #: Characters of a folder's path; of a longer one, the end is shown.
 _FOLDER_WIDTH = 24
 
@@ -45,7 +43,7 @@ def rows(found: Iterable[Candidate]) -> list[ListedProcess]:
     """
     before = [(candidate, procfs.read_process_stat(candidate.pid), time.monotonic()) for candidate in found]
     if before:
-        time.sleep(CPU_S)
+        time.sleep(0.2)  # seconds over which CPU is measured
     listed = []
     for candidate, then, then_s in before:
         now = procfs.read_process_stat(candidate.pid)

@@ -135,8 +135,6 @@ SLOWDOWN_OF_REST = 0.4
 OPEN_SHARE = 0.85
 #: At most this many further threads of a pool are taken to wait for a late one: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
-#: Rounds after which the length of a step changes by less than a percent.
-_ROUNDS = 12
 
 
 class StepModel(NamedTuple):
@@ -262,7 +260,7 @@ def step_ms(step: ModelStep) -> float:
     least_ms = (running_ms * step.own_threads + taking_ms + made_ms) / step.cores
     whole_ms = max(step.own_ms + taking_ms, making_ms / step.workers, least_ms)
     own, taking, making = speeds = [1.0, 1.0, 1.0]  # relative to a core for each thread
-    for _ in range(_ROUNDS if whole_ms else 0):
+    for _ in range(12 if whole_ms else 0):  # then its length changes by less than a percent
         is_own, is_taking = running_ms / own / whole_ms, taking_ms / taking / whole_ms
         at_work = min(step.workers, made_ms / making / whole_ms)
         beside = at_work * (1.0 - 1.0 / step.workers)

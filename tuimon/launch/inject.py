@@ -129,7 +129,6 @@ class InjectAnswer(Struct, frozen=True):
 #: The first Python 3 with ``sys.remote_exec`` (PEP 768).
 FIRST_MINOR = 14
 _CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
-_TIMEOUT_S = 30.0
 
 
 def _run_script(target: Target, script: str) -> None:
@@ -141,7 +140,7 @@ def _run_script(target: Target, script: str) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TIMEOUT_S,
+            timeout=30.0,
             check=False,
             stdin=subprocess.DEVNULL,
         )

@@ -19,8 +19,6 @@ RISK = (
     "stops the training for about 0.1 s to bring tuimon's hooks into it: steps and phases are then measured, not "
     "inferred. A debugger does that; the hooks go when you leave."
 )
-#: Seconds for which leaving waits until the training's next backward pass.
-_WITHDRAW_S = 3.0
 #: Seconds for a further process to answer after a first one has its hooks: a launcher waiting for ranks never does.
 _LAUNCHER_S = 5.0
 
@@ -105,7 +103,7 @@ def _withdrawn(pid: int) -> bool:
     if not _has_ring(pid):
         return True
     with suppress(TuimonError):
-        withdraw_hooks(pid, _WITHDRAW_S)
+        withdraw_hooks(pid, 3.0)  # until the training's next backward pass
         return True
     return not _has_ring(pid)
 

@@ -39,7 +39,6 @@ _RENDEZVOUS_OPTIONS = ("--rdzv-id", "--rdzv_id")
 _NODE_OPTIONS = ("--node-rank", "--node_rank")
 #: The id that torchrun uses without --rdzv-id, the same for all runs.
 _NO_RENDEZVOUS = "none"
-_LONGEST = 100
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -57,7 +56,7 @@ def job_of(environ: Mapping[str, str], command: Sequence[str], name: str | None 
     found = name or _slurm(environ) or scheduled or rendezvous
     texts = [environ.get(key) for key in _NODE_NUMBERS] + [_option(command, _NODE_OPTIONS)]
     numbers = (int(text) for text in texts if text and text.isascii() and text.isdigit() and len(text) < 8)
-    return Job(found[:_LONGEST] if found else None, next(numbers, None))
+    return Job(found[:100] if found else None, next(numbers, None))
 
 
 def _slurm(environ: Mapping[str, str]) -> str | None:

@@ -26,10 +26,6 @@ from tuimon.threshold import HOLD_S
 LIMIT_S = 60.0
 #: Bytes of a command's output that are kept.
 OUTPUT_BYTES = 2000
-#: Longest wait (s) for the rest of a command's output once it has ended.
-_LAST_OUTPUT_S = 1.0
-#: Longest wait (s) for the end of a command that was killed.
-_KILLED_S = 5.0
 
 
 class Outcome(NamedTuple):
@@ -89,8 +85,8 @@ class DetachedCommand:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)  # ends its whole session
             with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
-                process.wait(_KILLED_S)
-        reader.join(_LAST_OUTPUT_S)  # processes that it has left behind may hold the stream for longer
+                process.wait(5.0)
+        reader.join(1.0)  # processes that it has left behind may hold the stream for longer
         return Outcome(exit_code, output.decode("utf-8", "replace"), trouble)
 
 
@@ -105,8 +101,6 @@ def _read(stream: IO[bytes] | None, output: bytearray) -> None:
 _AT_ONCE = 4
 #: A hang is reported once all stacks are there, or after this many seconds without them.
 _STACKS_S = 10.0
-#: Most groups of stacks that a command is given.
-_GROUPS = 16
 #: Longest wait (s) for running commands when tuimon ends; after it they go on alone.
 _LAST_S = 0.5
 
@@ -211,7 +205,7 @@ def _stacks(session: Session) -> list[dict[str, Any]] | None:  # Any: JSON
     past = next(reversed(session.standstills.past), None)
     if past is None or past.ended_s is not None:
         return None
-    return [group_json(group) for group in standing(past.taken)[:_GROUPS]]
+    return [group_json(group) for group in standing(past.taken)[:16]]
 
 
 def _steps(session: Session) -> int:

@@ -16,8 +16,6 @@ from tuimon.bounds import Latest
 from tuimon.proc import procfs
 from tuimon.proc.procfs import read_bytes
 
-#: Characters to which a command line is shortened, as records are bounded.
-_COMMAND_CHARS = 2000
 #: The kernel adds this to the path of an open file, such as a running program, that was replaced or removed.
 DELETED = " (deleted)"
 #: Index of the arguments' start address in the fields of /proc/PID/stat after the name (arg_start, proc(5)).
@@ -93,7 +91,7 @@ def as_text(words: list[str]) -> list[str]:
 def shortened(words: list[str]) -> list[str]:
     """The arguments, cut to 2,000 characters in all."""
     out: list[str] = []
-    room = _COMMAND_CHARS
+    room = 2000  # records are bounded
     for text in words:
         out.append(text[:room])
         room -= len(text)

@@ -25,8 +25,6 @@ from tuimon.proc.ring_facts import decoded, read_side_file
 _READ, _SEARCH = 4, 1
 #: Bits 1 and 2 of the capability sets (linux/capability.h): with either one, any file can be read.
 _CAP_DAC = 1 << 1 | 1 << 2
-#: Most steps of a path, including those of its symbolic links.
-_STEPS_LIMIT = 400
 #: Tolerance for the start time in a record, which is rounded to 10 ms.
 _START_TOLERANCE_S = 0.05
 
@@ -74,7 +72,7 @@ class Rights(NamedTuple):
             while names:
                 name = names.pop()
                 steps += 1
-                if steps > _STEPS_LIMIT:
+                if steps > 400:  # with those of its symbolic links
                     raise PermissionError(path)
                 if name == "..":
                     _cut(handles, max(len(handles) - 1, 1))

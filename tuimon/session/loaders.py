@@ -75,8 +75,6 @@ _ROWS = 128
 _REPORT_ROWS = 16
 #: The reports of a worker: batches, times of items, collate, waiting and handing over, reports with the last of these.
 _FIGURES = 6
-#: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
-_WORKER_SILENT_S = 90.0
 
 
 class _Stretch(NamedTuple):
@@ -164,7 +162,7 @@ class LoaderStats:
                 reports.append((each.number, each.batches, *times_us, each.hand_over_ms is not None))
         while self.workers:
             pid, (silent_s, _) = next(iter(self.workers.items()))
-            if silent_s >= record.t - _WORKER_SILENT_S:
+            if silent_s >= record.t - 90.0:  # else it is gone: of 256 workers, each reports once a minute
                 break
             del self.workers[pid]
         if record.workers:

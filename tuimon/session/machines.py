@@ -18,9 +18,6 @@ from tuimon.records import Gpu, MachineMemory, Node
 from tuimon.session.gpus import DeviceHistory
 from tuimon.session.series import FEW_ROWS, LATEST, Series, Span, latest, row_of
 
-#: Readings held of the NUMA node of a process: those of five minutes.
-_PLACES = 60
-
 
 class Growth(NamedTuple):
     """How much of a resource is in use, in bytes or by number, and how fast that has grown."""
@@ -152,7 +149,7 @@ class MachineTable:
         self.latest: MachineMemory | None = None
         self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
         self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
-        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
+        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=60))  # readings of five minutes
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
         self._series = Series(_Used, FEW_ROWS)  # without that window, as long as windows of processes may fall into it
 

@@ -44,8 +44,6 @@ from tuimon.bounds import HELD
 
 #: The time that "recent" figures cover, in seconds.
 WINDOW_S = 30.0
-#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
-_SIGMAS = 1.96
 
 
 class Span(NamedTuple):
@@ -101,7 +99,7 @@ def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
 
 def sampling_error(share: float, samples: float) -> float:
     """Half the width of the 95 % interval of a share (0..1) of a number of samples (binomial, normal approximation)."""
-    return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
+    return 1.96 * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
 
 
 def share_error(share: float, samples: int) -> float:
@@ -120,12 +118,6 @@ Joins = Callable[[Sequence[float]], float]
 ROWS = 512
 #: ... and for which the last half minute as it was recorded is enough.
 FEW_ROWS = 32
-#: Most sums and counts that are cached, each from one row on, to be continued when rows have been added.
-_HELD = 4
-#: Rows that are joined again each time, because that takes less room than holding their sums.
-_FEW = 8
-#: Most moments at which rows are kept apart.
-_APART = 64
 
 
 def first(values: Sequence[float]) -> float:
@@ -213,7 +205,7 @@ class Series(Generic[R]):
     def keep_apart(self, t: float) -> None:
         """Never join rows with a moment between their middles: a span may begin there. The latest ones count."""
         if t not in self._apart:
-            self._apart = (*self._apart[1 - _APART :], t)
+            self._apart = (*self._apart[-63:], t)
 
     def drop(self, is_dropped: Callable[[R], bool]) -> None:
         self._held.clear()
@@ -266,7 +258,7 @@ class Series(Generic[R]):
         if begin >= end or begin_s >= end_s:
             return None
         whole, until = begin + (numbers[begin * width] < begin_s), end - (numbers[(end - 1) * width + 1] > end_s)
-        few = until - whole <= _FEW
+        few = until - whole <= 8  # joining them again takes less room than holding their sums
         found = self._rows(whole, until) if few else [self._held_over(whole, until, are_counts=False)]
         for edge in {*range(begin, whole), *range(until, end)}:
             (row,) = self._rows(edge, edge + 1)
@@ -323,7 +315,7 @@ class Series(Generic[R]):
                 column.insert(0, value)
             sums = self._make(join(column) for join, column in zip(self._how, columns, strict=True))
         self._held[begin, are_counts] = end, sums
-        if len(self._held) > _HELD:
+        if len(self._held) > 4:
             del self._held[next(iter(self._held))]
         return sums
 

@@ -31,8 +31,6 @@ from tuimon.session.threads import MainThread, ThreadRow, thread_rows
 #: its first step, or the end of its warm-up, to its last step.
 SpanName = Literal["recent", "whole"]
 
-#: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
-_MARKERS_WAIT_S = 2.0
 
 T = TypeVar("T")
 
@@ -364,7 +362,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         if self.is_marked:
             return phase_table(self.pid, self.totals, self.split)
         sampled, found = self.stacks, self.samples
-        wait_s = 2 * self.view.session.interval_s + _MARKERS_WAIT_S  # the first markers take up to two intervals
+        wait_s = 2 * self.view.session.interval_s + 2.0  # the first markers take up to two intervals
         may_come = self.process.markers_reason == NO_TORCH_YET and self.view.now_s - sampled.begin_s < wait_s
         if self.process.markers or may_come or not sampled.has_whole_step:
             return PhaseTable(self.pid)

@@ -164,10 +164,6 @@ def training_threads(taken: Standstill) -> dict[int, int]:
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
 
 
-#: How many groups are reported.
-_GROUPS = 3
-
-
 class Stuck(Struct, frozen=True, gc=False):
     """A collective that does not end; ranks in order."""
 
@@ -199,7 +195,7 @@ def stuck(rows: Sequence[RankCollective]) -> list[Stuck]:
     for row in rows:
         groups.setdefault(row.group, {})[row.rank] = row  # of a rank the latest
     found = [one for group, ranks in groups.items() if (one := _stuck(group, ranks)) is not None]
-    return sorted(found, key=lambda one: not (one.missing or one.elsewhere))[:_GROUPS]
+    return sorted(found, key=lambda one: not (one.missing or one.elsewhere))[:3]
 
 
 def _stuck(group: str, ranks: dict[int, RankCollective]) -> Stuck | None:

@@ -251,8 +251,6 @@ class Totals(NamedTuple):
         return None
 
 
-#: The slowest of this many first steps is reported as the first slow one.
-_FIRST_STEPS = 5
 #: The least number of windows with a step that the recent figures cover if steps are longer than 30 s.
 _LEAST_WINDOWS = 3
 #: Rows of each length that a process among many holds at least: ranks out of focus have windows of 4 s.
@@ -335,7 +333,7 @@ class StepStats:
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
         slowest = record.slowest
-        if slowest is not None and slowest.index < _FIRST_STEPS:
+        if slowest is not None and slowest.index < 5:  # one of the first steps
             self.first_slow_ms = max(self.first_slow_ms or 0.0, slowest.total_ns / 1e6)
             if slowest.index == 0:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9

@@ -26,10 +26,6 @@ from tuimon.session.threads import ProcessThreads, core_seconds
 A = TypeVar("A", bound="Answering")
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Most processes of a node whose records are folded: a run has at most 512 there at a time.
-_PROCESSES = 1024
-#: If more processes make steps, the samples of this many at a time are placed in phases.
-_PLACED_AT_ONCE = 16
 
 
 class ByProcess(dict[int, T]):
@@ -141,7 +137,7 @@ class Tables:
         if fold is None:  # marks are only exported
             return
         if record.pid not in self._pids:
-            if len(self._pids) < _PROCESSES * max(1, len(self.nodes.known)):
+            if len(self._pids) < 1024 * max(1, len(self.nodes.known)):  # a node has at most 512 at a time
                 self._pids.add(record.pid)
             elif not isinstance(record, records.Header | records.Process | records.Exit):
                 return
@@ -278,7 +274,7 @@ class Tables:
             samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
         others = 0 if record.pid == self.trainer() else len(self.step_stats)
-        samples.add_window(record, max(1, others // _PLACED_AT_ONCE))
+        samples.add_window(record, max(1, others // 16))  # so many at a time are placed in phases
         if shown != (samples.has_whole_step, samples.forward_only):
             self.answers.clear()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)):

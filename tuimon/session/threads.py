@@ -71,8 +71,6 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: The name that an interpreter gives its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
-#: Windows of each length that a series holds of the threads of a process.
-_THREAD_ROWS = 4
 #: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
 #: The columns whose latest reading counts.
@@ -144,7 +142,7 @@ class ProcessThreads:
         self.use = Series(_Use, FEW_ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
-        self._windows = Series(Stretch, _THREAD_ROWS)
+        self._windows = Series(Stretch, 4)
         # by place, in us: CPU, the time that it covers, delay, the time that it covers; then minor and major faults.
         # Under _WRITES: windows of its steps in which writing was read, those of them in bursts, bursts, their bytes
         self._figures = Keys[int](6, _PLACES + 1)

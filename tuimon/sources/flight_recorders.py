@@ -35,8 +35,6 @@ from tuimon.records import RankCollective, StandingProcess
 
 #: Largest dump that is read, in bytes: 2,000 collectives with stacks of 30 frames are 10 MB.
 _DUMP_BYTES = 32 << 20
-#: A dump written at most this long before the standstill (s) belongs to it as well: file systems round times.
-_ROUNDED_S = 2.0
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
 
@@ -216,7 +214,7 @@ class Recorders:
     ) -> None:
         """``quiet_s``: how long nothing has moved; dumps from before that do not count."""
         self._recorders = list(_recorders(suspects, environ))
-        self._since_unix_s = wall_clock() - quiet_s - _ROUNDED_S
+        self._since_unix_s = wall_clock() - quiet_s - 2.0  # file systems round times
         self._read: dict[int, float] = {}  # rank -> when the dump that was read had been written
 
     def request(self) -> None:

@@ -22,8 +22,6 @@ _PLAIN = frozenset(
 #: Methods that are called each step, by torch or by Python.
 _EACH_STEP = frozenset({"__getitem__", "__getitems__", "__call__", "__next__", "__iter__", "forward"})
 _EMPTYING = frozenset({"clear", "pop", "popleft", "popitem", "remove"})
-#: Most lines that are reported of a file.
-_LIMIT = 4
 _FIGURES = frozenset({"figure", "subplots"})
 _HOOKS = frozenset(
     f"register_{name}hook" for name in ("forward_", "forward_pre_", "full_backward_", "full_backward_pre_")
@@ -58,7 +56,7 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
     except RecursionError:  # a sum of a thousand terms
         return []
     rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
-    return rows[:_LIMIT]
+    return rows[:4]
 
 
 class _Program:

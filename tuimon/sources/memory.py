@@ -88,8 +88,6 @@ def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:
 
 #: Steps of a recording: enough to show what each leaves behind, few enough to keep the profiler's cost on a CPU short.
 STEPS = 5
-#: With ``--memory`` the first recording comes this long after a process was found to train: beyond its first steps.
-_FIRST_S = 10.0
 
 
 class MemorySource(Source):
@@ -115,7 +113,7 @@ class MemorySource(Source):
         if self._always:
             yield from self._after_errors(trainers, now_s)
             if trainers and self._first_s is None:
-                self._first_s = now_s + _FIRST_S
+                self._first_s = now_s + 10.0  # beyond its first steps
             if self._first_s is not None and now_s >= self._first_s:
                 self._first_s, self._table.wants_memory = float("inf"), True
         if self._table.wants_memory and self._request is None:

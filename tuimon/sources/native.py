@@ -27,10 +27,6 @@ from tuimon.sources.base import Done, Source
 from tuimon.sources.process_table import ProcessTable, TimedPhase
 from tuimon.threshold import TRACE
 
-#: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
-_THREADS = 64
-#: Phases are known some time after their samples, of many ranks up to some windows.
-_WAIT_NS = 10_000_000_000
 #: Most phases of a training process that wait for samples: those of half a minute of a fast loop.
 _PHASES = 1 << 16
 #: perf_event_open(2), by machine; elsewhere a call that no kernel has.
@@ -211,7 +207,8 @@ class NativeSource(Source):
             self._processes[pid].add_samples(tid, clock.read())
         for pid, process in [*self._processes.items()]:
             has_ended = pid not in roles
-            code = process.take_code(int(now_s * 1e9) - (0 if has_ended else _WAIT_NS))
+            # phases are known some time after their samples
+            code = process.take_code(int(now_s * 1e9) - (0 if has_ended else 10_000_000_000))
             if code:
                 listed = [NativeCode(*key, count) for key, count in code.most_common()]
                 window_s = round(now_s - (self._read_s or 0.0), 3)
@@ -233,7 +230,7 @@ class NativeSource(Source):
             busy.sort(key=lambda row: row.cpu_ratio or 0.0, reverse=True)
             if self._table.roles.get(pid, "other") != "other":
                 found += [(order, pid, row.tid) for order, row in enumerate(busy)]
-        return {(pid, tid) for _, pid, tid in sorted(found)[:_THREADS]}
+        return {(pid, tid) for _, pid, tid in sorted(found)[:64]}  # reading a busy one costs 0.02 % of a core
 
     def _sample(self, threads: Set[tuple[int, int]]) -> None:
         """Sample these threads from now on, and no others."""

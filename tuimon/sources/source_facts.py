@@ -21,8 +21,6 @@ from tuimon.text import CodeLine
 NAME_CHARS = 300
 #: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
-#: Most lines that set counts, as reported of a file.
-_LIMIT = 4
 _VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 #: A file without these has no line that keeps anything.
 _MAY_KEEP = re.compile(
@@ -77,7 +75,7 @@ class FileFacts:
         #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
         self.counts = tuple(
             CountSettings(what, line, self._function_at(line), line_of(lines, line))
-            for line, what in sorted(set(settings))[:_LIMIT]
+            for line, what in sorted(set(settings))[:4]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
         self.keeping: tuple[KeepingLine, ...] = tuple(keeping_lines(tree, lines)) if may_keep else ()

@@ -17,8 +17,6 @@ from tuimon.bounds import HELD
 from tuimon.proc.ring_facts import decoded, read_side_file
 from tuimon.records import TraceTaken
 
-#: The marker of a trace's beginning follows the moment that its record names (s).
-_NEAR_S = 1.0
 #: Records with tables in an hour: a program that takes traces all the time may not fill the log.
 _TABLES_AN_HOUR = 60
 
@@ -55,7 +53,8 @@ class TraceRecords:
             return
         self._seen = (info.st_ino, info.st_mtime_ns)
         record = decoded(read_side_file(path), TraceTaken)
-        begun = next((each for each in self._awaited if record and 0 <= each[0] - record.begin_s < _NEAR_S), None)
+        # the marker follows the moment that the record names
+        begun = next((each for each in self._awaited if record and 0 <= each[0] - record.begin_s < 1.0), None)
         if record is None or begun is None:
             return
         self._awaited.remove(begun)

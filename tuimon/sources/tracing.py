@@ -182,8 +182,6 @@ _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 #: A trace of kineto's holds nothing that takes more than this.
 _FILE_BYTES = 1 << 30
-#: The level, up to 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
-_LEVEL = 4
 #: Rows for tuimon's own events, above all others in Perfetto.
 _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 #: Steps, phases, and lines of the user's code.
@@ -192,7 +190,6 @@ TracedParts = tuple[list[TracedStretch], list[TracedStretch], list[TracedStretch
 TIMEOUT_S = 2.0
 #: A sample stands for the time around it, up to halfway to its neighbours, but for at most this many spacings.
 _MOST_SPACINGS = 1.5
-_NAME_CHARACTERS = 120
 
 
 class _StackFrame(msgspec.Struct):
@@ -225,7 +222,7 @@ def read_lines(path: str, order: int, code: ProcessCode) -> list[TracedStretch]:
                 frames = [RawFrame(each.file, each.line, each.name) for each in file.frames]
                 stacks = ([frames[number] for number in stack if 0 <= number < len(frames)] for stack in file.stacks)
                 own = map(code.innermost, stacks)
-                lines = [at(code.frame(frame))[:_NAME_CHARACTERS] if frame is not None else "" for frame in own]
+                lines = [at(code.frame(frame))[:120] if frame is not None else "" for frame in own]
                 return stretches_of(file.samples, lines)
             if time.monotonic() > until_s:
                 return []
@@ -263,7 +260,8 @@ def write_trace(
     with (
         output_file(path, force=force) as file,
         open(_opened(raw_path), "rb") as raw,
-        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
+        # of 9: packs 52 MB in a second into 4 MB
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=4, filename="", mtime=0) as packed,
     ):
         copy_rest(raw, packed, taken, parts, unix_ns)
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, FindingJson, Fix, FixJson, Unjudged
     from tuimon.views.report_types import Report
 
-#: Gains below this factor are shown with one more digit.
-_SMALL = 1.2
-
 
 def rule_title(rule: str) -> str:
     """A rule's name as people read it: ``INPUT-BOUND``."""
@@ -57,7 +54,7 @@ def headline_text(finding: Finding | FindingJson) -> str:
 
 def _range(low: float, high: float) -> tuple[str, str]:
     """Both ends of a gain; small gains with one more digit."""
-    digits = 2 if high < _SMALL else 1
+    digits = 2 if high < 1.2 else 1
     return f"{low:.{digits}f}", f"{high:.{digits}f}"
 
 

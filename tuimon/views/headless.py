@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 _WIDTH = MOST_WIDTH - len("[tuimon] ")
-#: Seconds between two lines while a training starts: nothing changes but the time.
-_STARTING_S = 10.0
 #: (level, text): from a line that would be too long, the parts of the highest level are dropped first.
 _Part = tuple[int, str]
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
@@ -64,7 +62,7 @@ class HeadlessView:
                     self.write_message(text)
         since_s = session.now_s - session.start_s
         if now.state.name in ("starting", "unseen", "waiting"):
-            if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
+            if self._starting_s is not None and since_s < self._starting_s + 10.0:  # nothing changes but the time
                 return
             self._starting_s = since_s
         first = findings[0] if findings and (measuring_s is None or is_probable(measuring_s)) else None

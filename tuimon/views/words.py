@@ -47,8 +47,6 @@ from tuimon.views.format import (
 if TYPE_CHECKING:
     from tuimon.views.report_types import GoodputJson, GoodputPart, NodeJson, Phase, RunJson, StateJson
 
-_COMMAND = 60  # longest command line in a sentence
-_TOLD_S = 0.05  # seconds; less would be shown as 0.0s
 STATES: dict[str, str] = {
     "starting": "starting",
     "unseen": "no step seen",
@@ -72,7 +70,7 @@ def state_text(state: RunState) -> str:
     place = at(state.place) if state.place is not None else ""
     joined = ", at " if state.doing == OVER else " at "
     inside = joined.join(filter(None, (plain(state.doing or ""), place)))
-    if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
+    if inside and (state.doing_for_s or 0.0) >= 0.05:  # less would be shown as 0.0s
         so_long = duration(state.doing_for_s)
         if state.name == "ended":
             inside = f"mostly {inside} in its last {so_long}"
@@ -142,7 +140,7 @@ def unseen_text(unseen: Unseen) -> str:
     """``process 7 (python train.py) uses 3.9 cores and a GPU, but no steps were seen: started with -I ...``."""
     uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []
     uses += ["a GPU"] if unseen.on_gpu else []
-    short = shorten(plain(unseen.command), _COMMAND)
+    short = shorten(plain(unseen.command), 60)
     used = " and ".join(uses) or "CPU"
     return f"process {own_id(unseen.pid)} ({short}) uses {used}, but {unseen_reason(unseen)}"
 

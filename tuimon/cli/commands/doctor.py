@@ -54,8 +54,6 @@ def lines(checks: Sequence[Check]) -> list[str]:
 
 Status = Literal["ok", "warn", "fail"]
 
-#: Seconds until a py-spy counts as hanging.
-_DUMP_TIMEOUT_S = 20.0
 #: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
 RING_BYTES = 3 * 1024 * 1024
 
@@ -123,7 +121,7 @@ def py_spy() -> Check:
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            if any(thread.stack for thread in pyspy.dump(binary, child.pid, _DUMP_TIMEOUT_S)):
+            if any(thread.stack for thread in pyspy.dump(binary, child.pid, 20.0)):  # one that takes longer hangs
                 return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
             failed = "no stacks"
         except pyspy.DumpError as error:

@@ -49,8 +49,6 @@ JUMP_LASTS = Threshold(
 )
 #: Fewest windows before a jump, and windows on each side of it that must already differ.
 _BEFORE, _NEAR = 20, 8
-#: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
-_MOST_POINTS = 48
 #: Fewest stretches in an hour for its quartiles to be used.
 _HOUR_S, _LEAST_OF_HOUR = 3600.0, 8
 
@@ -240,7 +238,7 @@ def grows(series: Sequence[float]) -> bool:
     (the parts are flat), as little as (1, 2, 3, 1, 2, 3); a long enough (1, 2, 3, ..., 20) does. Source: Mann (1945),
     Kendall (1975); the test of several parts is that of Hirsch and Slack (1984).
     """
-    number = min(len(series), _MOST_POINTS)
+    number = min(len(series), 48)  # which bounds the pairs to compare to a thousand
     points = [median(series[i * len(series) // number : (i + 1) * len(series) // number]) for i in range(number)]
     if len(points) < 2 or _sigmas(points) < GROWTH_SIGMAS:
         return False

@@ -257,8 +257,6 @@ SMALL_PART = Threshold(
     "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
     " of 10 µs and more",
 )
-#: Number of innermost frames that show what an update computes: a line, and the code of torch that it calls.
-_INNERMOST = 2
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -402,7 +400,8 @@ def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
 
 def is_product(node: StackNode) -> bool:
     """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
-    return any(multiplies(frame.function, frame.text) for frame in node.frames[-_INNERMOST:])
+    # a line, and the code of torch that it calls
+    return any(multiplies(frame.function, frame.text) for frame in node.frames[-2:])
 
 
 def _of_torchs(evidence: Evidence, gained: float, beside: Cells) -> list[Fix]:

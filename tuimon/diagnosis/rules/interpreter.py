@@ -127,10 +127,6 @@ def collecting_line(samples: Samples) -> HotLine | None:
     return HotLine(place, count / samples.total, count, library)
 
 
-#: Most graph breaks that are named.
-_PLACES = 3
-
-
 class Guard(NamedTuple):
     """A guard of torch.compile; ``differs``: the difference that failed it, as the end of "recompiles, as ..."."""
 
@@ -233,7 +229,7 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
         "move what it cannot trace out of the compiled function, if its pieces are small",
         severity="info",
         cause="graph_breaks",
-        at=places[:_PLACES],
+        at=places[:3],
         graph_breaks=sum(each.count for each in breaks),
     )
 

@@ -216,10 +216,6 @@ def page_faults(evidence: Evidence) -> Finding | None:
     )
 
 
-#: Most bytes per position in each tensor of a batch, if the batch holds nothing but texts: those of an int64.
-_POSITION_BYTES = 8
-
-
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
     """Needless work, as shown by the content of batches, the number of backward passes, and the gradients computed."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
@@ -240,7 +236,7 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
     share = computes * padding
     if batches is None or padding < LARGE or not is_sure(evidence, share, early=False):
         return None
-    most = (batches.tensors or 0) / batches.count * _POSITION_BYTES * (batches.tokens or 0)
+    most = (batches.tensors or 0) / batches.count * 8 * (batches.tokens or 0)  # bytes of an int64
     by_positions = (
         batches.total_bytes <= most and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
     )

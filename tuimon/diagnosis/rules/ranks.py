@@ -53,8 +53,6 @@ _AT_ONCE = (
 #: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
 #: gradients, it may average a loss.
 _SEVERAL = 2.0
-#: At most this many collectives are named.
-_COLLECTIVES = 2
 
 
 class Communication(Struct, frozen=True, gc=False):
@@ -160,7 +158,7 @@ def _collectives(evidence: Evidence) -> dict[str, str]:
     """The largest collectives of a step, as evidence; empty if they are unknown."""
     known = evidence.collectives
     most = max((each.bytes or 0.0 for each in known), default=0.0)
-    named = [each.text for each in known if (each.bytes or 0.0) >= TRACE * most][:_COLLECTIVES]
+    named = [each.text for each in known if (each.bytes or 0.0) >= TRACE * most][:2]
     return {"collectives": "; ".join(named)} if named else {}
 
 

@@ -12,9 +12,6 @@ from tuimon.records import Frame, Place
 from tuimon.session.stacks.trie import Stack
 from tuimon.torch_code import is_module_call, is_worker_loop
 
-#: Most nodes of a tree; samples beyond are cut at their caller.
-CALLS_LIMIT = 20_000
-
 
 class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, comparing two would recurse as well
     """A function as it was reached on one path from the root; lines are its detail."""
@@ -75,7 +72,7 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
 class CallTree:
     """Samples merged by function, from the root on; bounded by ``limit`` nodes."""
 
-    def __init__(self, limit: int = CALLS_LIMIT) -> None:
+    def __init__(self, limit: int = 20_000) -> None:
         self.root = Call("", "all", user=False, id=0, depth=0, parent=None)
         self._limit = limit
         self._size = 1

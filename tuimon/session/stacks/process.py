@@ -24,8 +24,6 @@ _LONG_S = 2.0
 _UNUSUAL = 2.0
 #: ... in which this many samples of the loop were to be expected: at least one then comes in 95 of 100 cases (Poisson).
 _EXPECTED = 3
-#: Windows of each length that the series holds: those of the last 30 s as they were recorded, of 2 s each.
-_ROWS = 16
 #: Most stacks of a thread in windows that are joined; rarer ones count for their callers.
 _JOINED = 64
 
@@ -37,7 +35,7 @@ class _Stacks(Series[Stretch]):
     begin_inside = True
 
     def __init__(self) -> None:
-        super().__init__(Stretch, _ROWS)
+        super().__init__(Stretch, 16)  # of each length: those of the last 30 s as they were recorded, of 2 s each
 
     def shrunk(self, counts: dict[StackNode, int]) -> dict[StackNode, int]:
         """The most frequent stacks; one that is rarer counts for its caller, unless that is in another phase."""

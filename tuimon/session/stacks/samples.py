@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 #: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
-#: The number of lines that are listed.
-_LINES = 20
-#: The number of lines that a table lists, those with most own samples.
-_TABLE_LINES = 500
 
 K = TypeVar("K")
 Test: TypeAlias = Callable[[StackNode], bool]
@@ -177,7 +173,7 @@ class Samples(Struct, frozen=True, dict=True):
         """The innermost user lines, each once, most samples first; shares are of all samples."""
         places = self.counted(lambda row: () if row.node.place is None else (row.node.place,))
         first, counts = dict[tuple[str, int], Place](), Counter[Place]()  # a lambda shares the line of its function
-        for place, n in places.most_common(_LINES):
+        for place, n in places.most_common(20):
             counts[first.setdefault((place.file, place.line), place)] += n
         return [HotLine(place, n / self.total, n) for place, n in counts.most_common()]
 
@@ -359,4 +355,4 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
         for line, frame in frames.items()
     ]
     lines.sort(key=lambda x: (-x.own, -x.total, x.place))
-    return LineTable(tuple(lines[:_TABLE_LINES]), everything.total(), tuple(everything.most_common()))
+    return LineTable(tuple(lines[:500]), everything.total(), tuple(everything.most_common()))

@@ -92,8 +92,6 @@ _PHASES = {
     "backward": "running backward",
     "optimizer": "running the optimizer",
 }
-#: The number of passes through backward whose beginnings enclose one whole step.
-_WHOLE_STEP = 2
 
 
 class UnmarkedSteps:
@@ -114,7 +112,7 @@ class UnmarkedSteps:
     @property
     def has_whole_step(self) -> bool:
         """True if samples have shown a whole step: what they show before that belongs to the set-up."""
-        return self.have_begun if self._cycles is None else self._cycles >= _WHOLE_STEP
+        return self.have_begun if self._cycles is None else self._cycles >= 2  # their beginnings enclose one whole step
 
     @property
     def forward_since_s(self) -> float | None:

@@ -38,7 +38,6 @@ WANDER = 0.5e-6
 RATE_WANDER = 0.05e-6
 _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
-_ANYTHING_NS = 1e13
 
 #: The moment of a bound of the rate, and the rate's limits: here before anything is known.
 _ANY_RATE = 0.0, -MAX_RATE, MAX_RATE
@@ -131,7 +130,7 @@ class ClockOffset:
         at_ns, slowest, fastest = self._rates
         change = RATE_WANDER * (self._latest_ns - at_ns) / 1e9
         slow, fast = max(slowest - change, -MAX_RATE), min(fastest + change, MAX_RATE)
-        anything = _ANYTHING_NS
+        anything = 1e13
         polygon: Polygon = [(-anything, slow), (anything, slow), (anything, fast), (-anything, fast)]
         for block in self._blocks:
             slack_ns = self._slack_ns - block.slack_ns

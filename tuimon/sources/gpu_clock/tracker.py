@@ -19,8 +19,6 @@ from tuimon.records import BETWEEN, GPU_BOUNDARIES, GpuAccumulation, GpuExchange
 from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary, lead_record
 from tuimon.sources.loop.step import MarkedStretch
 
-#: Steps whose events may still come: a GPU is at most a thousand launches behind.
-_STEPS_WAITING = 64
 _KINDS = layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END
 #: The boundaries that may have an event.
 BOUNDARIES = dict(zip(_KINDS, GPU_BOUNDARIES, strict=True))
@@ -123,7 +121,8 @@ class TimedStepFinder:
     def take_steps(self) -> list[TimedStep]:
         """Return and clear the steps whose times are now known."""
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
-        count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
+        # events of 64 steps may still come: a GPU is at most a thousand launches behind
+        count = max(last_known + 1, len(self._closed) - 64, 0)
         passed, self._closed = self._closed[:count], self._closed[count:]
         # events are reported in order: the missing ones of these steps will not come
         return [step for step in passed if step.chain is not None]
@@ -185,10 +184,6 @@ def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
 _ESTIMATE_NS = 1_000_000_000
 #: Largest number of bytes, or count: beyond it is damage.
 _MEMORY_LIMIT = 1 << 62
-#: Windows that one record covers, so that the log stays small.
-_WINDOWS = 2
-#: An allocator whose figures have not changed is reported this often.
-_REPEAT_NS = 10_000_000_000
 
 #: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
 #: 35 bytes are 1 MB in an hour.
@@ -317,7 +312,7 @@ class GpuTracker:
         self._settle()
         self._windows += 1
         self._window_s += window_s
-        if self._windows >= _WINDOWS or ended:
+        if self._windows >= 2 or ended:  # so that the log stays small
             for device, sums in list(self._sums.items()):
                 if sums.steps:
                     several = self._several_ranks()
@@ -326,7 +321,7 @@ class GpuTracker:
             self._windows, self._window_s = 0, 0.0
         for device, figures in self._memory.items():
             recorded, recorded_ns = self._recorded.get(device, ({}, 0))
-            if figures and (figures != recorded or end_ns - recorded_ns >= _REPEAT_NS):
+            if figures and (figures != recorded or end_ns - recorded_ns >= 10e9):
                 yield TorchMemory(
                     t=end_ns / 1e9,
                     pid=self._pid,

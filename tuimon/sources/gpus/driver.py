@@ -17,8 +17,6 @@ from tuimon.text import plain
 
 Library = TypeVar("Library", bound="VendorLibrary")
 Answer = TypeVar("Answer")
-#: Limit of a query of all GPUs together: loading the driver takes seconds, with many GPUs tens of seconds.
-_ASKED_S = 60.0
 
 
 class DriverError(Exception):
@@ -79,7 +77,8 @@ class VendorLibrary:
                 return query(library, number)
 
         calls: CallWithTimeout[Answer | Problem] = CallWithTimeout(f"tuimon-{cls.name}")
-        return calls.call(lambda: cls.opened(answer), _ASKED_S) or cls.hangs()
+        # loading the driver takes seconds, with many GPUs tens of seconds
+        return calls.call(lambda: cls.opened(answer), 60.0) or cls.hangs()
 
     def device_count(self) -> int:
         """Number of GPUs; in a container, of those visible to it. Raises DriverError."""
@@ -218,8 +217,6 @@ def process_fields(found: Collection[GpuProcess]) -> dict[str, Any]:  # Any: fie
 
 #: Share of the time that the slow queries may take (process lists, ECC, power limit, PCIe link).
 SLOW_RATIO = 0.02
-#: The schedule's tolerance: a record may come this much early.
-_EARLY_S = 0.1
 
 
 class Device:
@@ -254,7 +251,7 @@ class Device:
             before_s = self.handle.cost_s
             self.poll_slow()
             cost_s = self.handle.cost_s - before_s
-            self._slow_due_s = t - _EARLY_S + max(SELDOM_S, cost_s / SLOW_RATIO)
+            self._slow_due_s = t - 0.1 + max(SELDOM_S, cost_s / SLOW_RATIO)  # a record may come 0.1 s early
         figures = self.figures(t) | self.slow
         cost_ms = round(self.handle.cost_s * 1000, 2)
         self.handle.end_window()
@@ -278,8 +275,6 @@ class VisibleGpu(Struct, frozen=True, gc=False):
 
 
 _RETRY_S = (5.0, 60.0)
-#: The interval at which the parts of a GPU are listed again.
-_PARTS_EVERY_S = 30.0
 
 
 class Slot:
@@ -330,7 +325,7 @@ class Slot:
         """Open the GPU and its parts, unless they are unchanged."""
         handle = self.library.handle(self.index)
         parts = self.library.parts(handle)
-        self._reopen_s = now_s + _PARTS_EVERY_S
+        self._reopen_s = now_s + 30.0
         uuids = tuple(part.uuid for part in parts)
         if self._devices and self.gpu is not None and (self.gpu.uuid, self.gpu.instances) == (handle.uuid, uuids):
             return

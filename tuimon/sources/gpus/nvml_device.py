@@ -112,8 +112,6 @@ _REASONS = (
 )
 _HARDWARE_CAUSES = 0x0C0  # with one of these the bit "hardware slowdown" is set as well
 _COUNTERS = {cause: field for field, cause in THROTTLE_NS.items()}
-#: A smaller share of the window is not listed.
-_LEAST_RATIO = 0.0005
 
 
 class Throttling:
@@ -141,7 +139,7 @@ class Throttling:
         found = []
         for cause, field in _COUNTERS.items():
             ns_per_s = self._fields.per_second(field)
-            if ns_per_s is not None and ns_per_s / 1e9 >= _LEAST_RATIO:
+            if ns_per_s is not None and ns_per_s / 1e9 >= 0.0005:  # less is written as 0
                 found.append(Throttle(cause, round(min(ns_per_s / 1e9, 1.0), 3)))
         counted = {cause for cause, field in _COUNTERS.items() if self._fields.value(field) is not None}
         found += [Throttle(cause) for _, cause in _REASONS if cause in self._seen - counted]
@@ -149,8 +147,6 @@ class Throttling:
         return self._now, found
 
 
-#: Least time between two samples: closer together the driver computes no metrics.
-_APART_S = 0.11
 _MIB = 1 << 20
 
 
@@ -188,7 +184,8 @@ class Gpm:
             self._samples.append(sample)
         if not self._supported:
             return
-        if self._sampled_s is not None and now_s - self._sampled_s < _APART_S:
+        # closer together the driver computes no metrics
+        if self._sampled_s is not None and now_s - self._sampled_s < 0.11:
             return
         older, newer = self._samples
         if self._handle.call(*self._get_sample, older) is None:  # else it becomes the newer
@@ -293,10 +290,6 @@ class ComputeProcesses:
         return {pid: round(sum(values) / len(values) / 100, 3) for pid, values in percents.items()}
 
 
-#: Most Xid errors read in one poll.
-_MOST_XIDS = 16
-
-
 class Xids:
     """The critical Xid errors of one GPU; none if the driver does not report them."""
 
@@ -318,7 +311,7 @@ class Xids:
     def poll(self) -> list[int]:
         """The errors since the last poll; never waits."""
         found: list[int] = []
-        while self._events is not None and len(found) < _MOST_XIDS:
+        while self._events is not None and len(found) < 16:
             event = self._handle.call("nvmlEventSetWait_v2", self._events, 0)
             if event is None:  # a timeout: there are no more
                 break
@@ -379,10 +372,6 @@ def _thinned(samples: list[float]) -> list[float]:
         return samples
     parts = (samples[place * many // _SAMPLES : (place + 1) * many // _SAMPLES] for place in range(_SAMPLES))
     return [sum(part) / len(part) for part in parts]
-
-
-#: How often what hardly ever changes is queried.
-_FACTS_EVERY_S = 60.0
 
 
 #: The PCIe link in a record, and in the names of its queries.
@@ -453,7 +442,7 @@ class NvmlDevice(Device):
         self._fields.read()
         self._gpm.read(t)
         if t >= self._facts_s:
-            self._facts_s = t + _FACTS_EVERY_S
+            self._facts_s = t + 60.0
             self.slow["pcie_replays"] = query("nvmlDeviceGetPcieReplayCounter")
             remapped = query("nvmlDeviceGetRemappedRows")
             if remapped is not None:

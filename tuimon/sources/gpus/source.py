@@ -19,8 +19,6 @@ from tuimon.sources.timeouts import CallWithTimeout
 
 #: Seconds between two polls of fast-changing figures, between two records.
 _POLL_S = 0.5
-#: Shortest window of a record.
-_RECORD_S = 0.25
 #: Every call holds a lock of the driver that the training's launches may need: the calls take at most this share ...
 BUSY_RATIO = 0.05
 #: ... but windows grow no longer than this for it.
@@ -28,9 +26,7 @@ _LONGEST_WINDOW_S = 4.0
 #: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
 _MANY = 1
 _UNUSED_EVERY_S = 4.0
-#: After this long a call counts as hanging, and the source goes on without it ...
-_CALL_TIMEOUT_S = 0.8
-#: ... with a notice after this long; the first call may load the driver, which takes seconds.
+#: A call that hangs is reported after this long; the first one may load the driver, which takes seconds.
 _HANGS_AFTER_S = 5.0
 
 
@@ -43,14 +39,14 @@ class GpuSource(Source):
         table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
-        call_timeout_s: float = _CALL_TIMEOUT_S,
+        call_timeout_s: float = 0.8,
         root: str = "",
         name: str = "gpu",
     ) -> None:
         """``root``: where /sys is."""
         self.name = name
         self.driver = driver
-        self._interval_s = max(interval_s, _RECORD_S)
+        self._interval_s = max(interval_s, 0.25)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _POLL_S)
         self._trainers = table.trainers

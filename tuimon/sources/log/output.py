@@ -124,7 +124,6 @@ _LOSS = re.compile(
 )
 #: The end of the output in which they are searched for, and how many of its rows.
 _BYTES = 8 * 1024
-_ROWS = 40
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -148,7 +147,7 @@ class PrintedSource(Source):
         if not data:
             return
         rows = [plain(row) for row in _LINE_ENDS.split(data.decode("utf-8", "replace"))]
-        place, loss = printed_progress(rows[-_ROWS:])
+        place, loss = printed_progress(rows[-40:])
         latest = (place or self._latest[0], loss or self._latest[1])
         if latest != self._latest:
             self._latest = latest

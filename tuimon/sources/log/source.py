@@ -126,15 +126,8 @@ class PlayPace:
         return t - record_s <= min((now_s - clock_s) * self._speed, self._most_s)
 
 
-#: Least records of a log that wait to be merged: with fewer, more of the log is read.
-_WAITING = 100
-
 #: The latest moment in a log so far, on the wall clock that all logs share; the log, and the record that is next.
 Next: TypeAlias = tuple[float, NodeLog, Record]
-#: Two logs of one host name are of one machine when their clocks began within this: each boot has its own zero.
-_SAME_BOOT_S = 2.0
-#: Open files that are left for other uses in this process.
-_FILES = 64
 
 
 class JoinedNotices:
@@ -230,7 +223,7 @@ class RunLogs:
         """Number and name of a log's node: several logs may be of one, and several nodes may have one name."""
         alike = [log for log in self.logs if log.header.host == header.host]
         for log in alike:
-            if abs(_boot_unix_s(log.header) - _boot_unix_s(header)) < _SAME_BOOT_S:
+            if abs(_boot_unix_s(log.header) - _boot_unix_s(header)) < 2.0:  # each boot has its own zero
                 return log.number, log.label
         namesakes = len({log.number for log in alike})
         number = max((log.number for log in self.logs), default=-1) + 1
@@ -250,7 +243,7 @@ def _order(head: LogHead) -> tuple[bool, int, str, float]:
 def _allow_files(count: int) -> None:
     """Raise this process's limit of open files by a number, as far as is permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _FILES
+    wanted = count + 64  # the others of this process
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -285,7 +278,7 @@ def merged(logs: Iterable[NodeLog]) -> list[Next]:
     """
     for log in logs:
         if not log.at_end:
-            log.read_ahead(_WAITING)
+            log.read_ahead(100)
     until_unix_s = min((log.read_unix_s for log in logs if not log.at_end), default=math.inf)
     found = [each for log in logs for each in _until(log, until_unix_s)]
     found.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
@@ -305,12 +298,8 @@ def _until(log: NodeLog, until_unix_s: float) -> list[Next]:
     return found
 
 
-#: Seconds between two searches for logs of nodes that have come later.
-_SEARCH_S = 5.0
 #: Records that are not passed on as they are.
 _SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
-#: A node's lag is passed on again when it has grown by this, in seconds.
-_LAG_STEP_S = 5.0
 
 
 class LogSource(Source):
@@ -352,7 +341,7 @@ class LogSource(Source):
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a run that is no longer written."""
-        if self._follow and self._clock() - self._searched_s >= _SEARCH_S:
+        if self._follow and self._clock() - self._searched_s >= 5.0:  # nodes may have come
             self._searched_s = self._clock()
             if self._opened.search():
                 self._due += self._changed_nodes()
@@ -462,9 +451,7 @@ class LogSource(Source):
             return
         for node in nodes_of(self._logs, self._newest_unix_s):
             before = self._nodes.get(node.number)
-            is_late = (
-                node.state != "ended" and before is not None and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S
-            )
+            is_late = node.state != "ended" and before is not None and abs(node.behind_s - before.behind_s) >= 5.0
             if before is None or node.state != before.state or is_late:
                 self._nodes[node.number] = node
                 yield structs.replace(node, t=node.t - self._zero_s)

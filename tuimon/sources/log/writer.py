@@ -38,10 +38,7 @@ class _HeaderTag(msgspec.Struct):
     wall_unix_s: float
 
 
-#: Names that are tried in a folder: each failure is a file that another tuimon made in the same second.
-_TRIES = 1000
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST_IN_NAME = 60
 
 
 class Created(NamedTuple):
@@ -75,10 +72,10 @@ def _create_in(folder: str, flags: int, run: str | None) -> Created:
     """A file with a unique name, even if nodes share a host name and a set of pids, as containers may."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
     words = ["tuimon", run, os.uname().nodename.partition(".")[0], stamp, str(os.getpid())]
-    stem = os.path.join(folder, "-".join(_NOT_IN_NAMES.sub("_", word)[:_LONGEST_IN_NAME] for word in words if word))
+    stem = os.path.join(folder, "-".join(_NOT_IN_NAMES.sub("_", word)[:60] for word in words if word))
     try:
         os.makedirs(folder, exist_ok=True)
-        for number in range(_TRIES):
+        for number in range(1000):  # each failure is a file that another tuimon made in the same second
             path = f"{stem}{f'-{number}' if number else ''}{SUFFIX}{COMPRESSED}"
             with contextlib.suppress(FileExistsError):
                 return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), True)
@@ -143,8 +140,6 @@ _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 PENDING_LIMIT = 2000
 #: ... and most earlier records that are kept because their facts come once and later records rest on them.
 FACTS_LIMIT = 20_000
-#: Records of one batch: it is written whole or not at all.
-_BATCH = 50
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -280,7 +275,7 @@ class LogWriter:
                 os.fchmod(self._handle, PRIVATE_MODE)
         while self._pending:
             try:
-                self._append(_BATCH)
+                self._append(50)  # written whole or not at all
             except OSError:
                 self._append(1)
 

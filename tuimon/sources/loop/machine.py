@@ -27,9 +27,6 @@ from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import COUNTED, MarkedStretch, stretch_of
 from tuimon.sources.loop.steps import StepFinder
 
-#: Most pairs open at once: of more, the outermost have lost their ends.
-_DEPTH_LIMIT = 64
-
 #: Values for a stretch that no marker precedes: nothing came before it, or a fetch that found the end.
 _START, _EXHAUSTED = 0, 1
 #: (kind before, kind after) -> label of the stretch between them, outside every pair of markers; others: "other".
@@ -233,7 +230,7 @@ class LoopMachine:
             steps.begin_iter(time_ns)
         stretch = stretch_of((label, begin_ns, time_ns, kind, flag, value, None, nested, evaluated, steps.cuts))
         stack.append(stretch)
-        if len(stack) > _DEPTH_LIMIT:
+        if len(stack) > 64:  # the outermost must have lost their ends
             del stack[0]
         return stretch
 

@@ -10,8 +10,6 @@ from tuimon.sources.loop.step import COUNTED, Step
 
 #: Which optimizers stepped in an update.
 Optimizers = frozenset[int]
-#: Most updates of a round.
-_MOST = 6
 #: Whole rounds, one after another, that show a loop of rounds.
 _ENOUGH = 2
 
@@ -73,7 +71,7 @@ class Rounds:
     def _may_follow(order: tuple[Optimizers, ...], optimizers: Optimizers) -> bool:
         """True if an update may be the next of a round: none before it was by one of these optimizers."""
         known = all(one and one.isdisjoint(optimizers) for one in order)
-        return bool(optimizers) and known and 0 < len(order) < _MOST
+        return bool(optimizers) and known and 0 < len(order) < 6  # updates
 
 
 class StepEnd(Enum):

@@ -16,8 +16,6 @@ from tuimon.sources.loop.batches import Batches, divide_forward
 from tuimon.sources.loop.pieces import Pieces, StepEnd
 from tuimon.sources.loop.step import Step
 
-#: Optimizers of an update that are distinguished; if each parameter has its own, there may be thousands.
-_OPTIMIZERS = 8
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
 
@@ -165,7 +163,7 @@ class StepFinder:
         updated = self._end_update(time_ns)
         updated.updates += 1
         self.total_updates += not self._optimizers
-        if len(self._optimizers) < _OPTIMIZERS:
+        if len(self._optimizers) < 8:  # if each parameter has one, there are thousands
             self._optimizers.add(optimizer)
 
     def end_step(self, time_ns: int) -> None:

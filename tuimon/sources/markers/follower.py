@@ -70,9 +70,6 @@ class CompilerTracker:
             yield Compiler(t=t, pid=pid, window_s=window_s, events=events)
 
 
-#: How much of the past is shown of a ring found late (attach).
-_HISTORY_NS = 60_000_000_000
-_MARKS_PER_INTERVAL = 20
 #: Markers a second up to which a ring may be read no sooner than its long windows end: then an eighth of it is filled.
 _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
@@ -107,7 +104,7 @@ class RingFollower:
         self._waiting = reader.read_columns()
         first_ns = next((time_ns for time_ns in self._waiting.times_ns if time_ns <= now_ns), now_ns)
         # windows end on multiples of the interval, so that the processes of a run line up
-        start_ns = max(first_ns, now_ns - _HISTORY_NS)
+        start_ns = max(first_ns, now_ns - 60_000_000_000)  # of a ring found late (attach)
         self._begin_ns = start_ns // interval_ns * interval_ns
         # files of a process that has ended only if they are of our own user, as the ring is
         files = TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
@@ -270,7 +267,7 @@ class RingFollower:
             loop.machine.end_gap(time_ns, counted, flag)
             self._loaders.add_counted(counted)
         elif kind == layout.MARK:
-            if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
+            if len(self._marks) < 20 * self._ends.longest:
                 name = self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]
                 self._marks.append(Mark(t=time_ns / 1e9, pid=self.pid, name=name))
         elif kind == layout.OPTIMIZER_MADE:

@@ -73,10 +73,6 @@ class Worker(Struct):
 WORKERS_LISTED = 4
 #: Totals of a worker found late cover its whole life: above this they are left out, as mostly of earlier windows.
 LATE_NS = 10_000_000_000
-#: A fetch under way is reported from this long on.
-_LONG_WAIT_NS = 500_000_000
-#: Latest fetches that show how long one usually waits.
-_USUAL_FETCHES = 64
 #: Windows after which the facts are repeated.
 _FACTS_EVERY = 60
 
@@ -93,7 +89,7 @@ class _Loader(Struct):
     waits_ns: list[int] = field(default_factory=list)
     counted: int = 0  # fetches that were only counted
     ready: list[int] = field(default_factory=list)
-    latest_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_FETCHES))  # waits
+    latest_ns: deque[int] = field(default_factory=lambda: deque(maxlen=64))  # waits
     before: tuple[int, int] | None = None  # the fetch before: batches ready when it began, its wait
     held_ns: list[int] = field(default_factory=list)  # time that fetches which were held back waited beyond the usual
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # for each new epoch: time in iter(), in first fetch
@@ -305,7 +301,7 @@ class LoaderTracker:
             ready_total=sum(loader.ready),
             ready_none=loader.ready.count(0),
             ready_last=loader.ready[-1] if loader.ready else None,
-            waits_for_s=round(waits_ns / 1e9, 3) if waits_ns >= _LONG_WAIT_NS else None,
+            waits_for_s=round(waits_ns / 1e9, 3) if waits_ns >= 500_000_000 else None,
             starts=len(loader.starts_ns),
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),

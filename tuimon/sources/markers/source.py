@@ -66,14 +66,8 @@ def _warning(now_s: float, message: str, hint: str) -> Notice:
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
 _FEW = 4
-#: No ring waits longer, whatever the length of the windows: a slow loop may become a fast one.
-_LATEST_S = 1.0
 #: Markers a second of a ring that need not be read sooner: an eighth of what it holds.
 _CALM_HZ = layout.SLOT_COUNT / 8
-#: A pause between two reads that is longer than this is one of tuimon itself: somebody has stopped it.
-_PAUSE_NS = 5_000_000_000
-#: Read this long after a window's end: markers of a fast loop wait up to 50 ms, and for the next one, to be written.
-_AFTER_WINDOW_S = 0.1
 
 
 class MarkerSource(Source):
@@ -110,7 +104,7 @@ class MarkerSource(Source):
         # which processes are stopped, or were together with tuimon
         before_ns, self._read_ns = self._read_ns, self._clock_ns()
         for path, follower in self.followers.items():
-            if self._read_ns - before_ns > _PAUSE_NS:
+            if self._read_ns - before_ns > 5e9:  # somebody has stopped tuimon
                 follower.note_pause(before_ns, self._read_ns)
             follower.note_process(stats[path], before_ns, self._read_ns)
         due = self.due_rings(ended)
@@ -151,7 +145,8 @@ class MarkerSource(Source):
         if len(self.followers) < _FEW or fastest > _CALM_HZ:
             return _SOON_S
         until_end_s = self._interval_s - now_ns / 1e9 % self._interval_s
-        return min(until_end_s + _AFTER_WINDOW_S, _LATEST_S)
+        # markers of a fast loop wait up to 50 ms, and for the next one, to be written
+        return min(until_end_s + 0.1, 1.0)  # a slow loop may become a fast one
 
     def _read_ring(self, follower: RingFollower, now_ns: int, last: bool) -> Iterable[Record]:
         yield from follower.windows(now_ns)

@@ -98,10 +98,6 @@ def summed(phases: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return sums
 
 
-#: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
-_KEPT_STEPS = 4
-
-
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
     """The phases of a record from their sums."""
     everything = {"eval": eval_ns, **sums_ns} if eval_ns else sums_ns
@@ -113,7 +109,8 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
 
     ``intervals``: how many the window covers; the windows of other ranks may be shorter.
     """
-    stride = stride_of(sum(step.count for step in ended), _KEPT_STEPS * intervals)
+    # 45 bytes of log each; in half a minute 60 to 120 of a fast loop
+    stride = stride_of(sum(step.count for step in ended), 4 * intervals)
     return [
         RankStep(
             step.index,
@@ -127,8 +124,6 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
 
 #: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
 _MOST = 1 << 62
-#: A longer pause (in ns) is damage, not a pause.
-_LONGEST_NS = 3_600_000_000_000
 #: Most buckets of a record: a noisy loop fills one with each step, and this many take 300 bytes.
 BUCKETS = 32
 #: The longest steps keep their own buckets: the upper quantiles come from them.
@@ -160,7 +155,7 @@ class StepsRecorder:
     def add_pause(self, length_ns: int) -> None:
         """Add a pause of the garbage collector."""
         self._reports_gc = True
-        if length_ns <= _LONGEST_NS:
+        if length_ns <= 3600e9:  # a longer pause is damage
             self._pauses_ns.append(length_ns)
 
     def skip_past(self) -> None:

@@ -15,9 +15,6 @@ from tuimon.sources.loop.step import MarkedStretch
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.text import whole_number
 
-_DEPTH_LIMIT = 16
-_PATH_LIMIT = 64
-
 
 class _Range(Struct):
     path: str
@@ -56,7 +53,7 @@ class RangeTracker:
     def begin(self, time_ns: int, opened: int) -> None:
         """A range begins; ``opened``: name id, of the place as well."""
         self._depth += 1
-        if self._depth > _DEPTH_LIMIT:
+        if self._depth > 16:
             return
         name = self._name_of(opened).split(PLACE_SEPARATOR, 1)[0].replace("/", "\u2215")
         path = f"{self.open[-1].path}/{name}" if self.open else name
@@ -104,7 +101,7 @@ class RangeTracker:
         return places
 
     def _sum_up(self, ended: _Range) -> None:
-        path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else MORE_RANGES
+        path = ended.path if ended.path in self._sums or len(self._sums) < 64 else MORE_RANGES
         total = self._sums.setdefault(path, _Sum())
         if path is not MORE_RANGES:
             self.add_place(path, ended.opened, ended.closed)

@@ -21,8 +21,6 @@ from tuimon.threshold import TRACE
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
-#: Most ended threads that a record names.
-_ENDED = 16
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
 #: A thread that slept through this many reads rests: it is then read only once in a number of reads, unless a thread
 #: that was not read may have run.
@@ -153,7 +151,7 @@ class ThreadMeter:
             thread.begin_cpu_ns, thread.begin_delay_ns = thread.cpu_ns, thread.delay_ns or 0
             thread.begin_faults = thread.faults
         self._begun = True
-        ended, self._vanished = self._vanished[-_ENDED:], []
+        ended, self._vanished = self._vanished[-16:], []
         listed, folded = list_rows(rows, self._pid)
         self.faults = [found[row.tid] for row in listed if row.tid in found]
         return listed, folded, round(sum(known), 3) if complete else None, ended
@@ -186,12 +184,8 @@ def _merged(stem: str, group: list[ThreadCpu]) -> ThreadCpu:
     return ThreadCpu(first.tid, name, cpu_ratio, first.state, max(delays, default=None), len(group))
 
 
-#: CPU seconds below this are the grain of the kernel's clock, and of rounded windows.
-_LEAST_S = 0.05
 #: Bytes of one reading from which the file is searched for: logs write less, checkpoints more.
 _MUCH_BYTES = 4 << 20
-#: A file that was written longer ago is not the one, in seconds.
-_LATELY_S = 3.0
 #: In the names of our own files, which a training writes all the time.
 _RING = "/tuimon-"
 
@@ -224,7 +218,7 @@ def _file_system(pid: int, written_bytes: int) -> str:
             link = f"/proc/{pid}/fd/{number}"
             with suppress(OSError):
                 path, file = os.readlink(link), os.stat(link)
-                is_new = stat.S_ISREG(file.st_mode) and time.time() - file.st_mtime < _LATELY_S
+                is_new = stat.S_ISREG(file.st_mode) and time.time() - file.st_mtime < 3.0
                 if is_new and 2 * file.st_size >= written_bytes and not path.startswith("/dev/") and _RING not in path:
                     found.append((file.st_size, number))
         info = (procfs.read_bytes(f"/proc/{pid}/fdinfo/{max(found)[1]}", 256) or b"") if found else b""
@@ -258,7 +252,7 @@ class ChildrensCpu(Struct):
         It was read before the children were, so that the ends of all those children have been seen.
         """
         unreported_s = waited_s - self.reported_s
-        if unreported_s >= _LEAST_S:
+        if unreported_s >= 0.05:  # less is the grain of the kernel's clock, and of rounded windows
             self.unreported_s += unreported_s
             self.reported_s += unreported_s
 
@@ -268,8 +262,6 @@ class ChildrensCpu(Struct):
         return round(unreported_s, 2) or None
 
 
-#: A program may replace itself by another of the same name: checked after this many reads.
-_REREAD_AFTER = 10
 #: Between two readings of what a process shares with no other, in seconds.
 _PRIVATE_EVERY_S = 1.9
 #: Most of a core for reading private memory, for which the kernel walks all pages of a process.
@@ -314,7 +306,7 @@ class FollowedProcess(Struct):
         if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
             self.no_ring = why_no_ring(self.facts.pid)
         is_due = name != self.facts.name or orphaned or not self.facts.command
-        if not is_due and self.reads % _REREAD_AFTER == 0:  # program or variables may be new; if no Python, libraries
+        if not is_due and self.reads % 10 == 0:  # program or variables may be new; if no Python, libraries
             before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
             is_due = before != self.fingerprint or not self.facts.is_python
         if is_due:

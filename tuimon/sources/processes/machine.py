@@ -21,13 +21,9 @@ from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
 
-#: Between two records; swapping is a rate over this long.
-_PERIOD_S = 5.0
 #: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
-#: A file system that does not answer within so long is left out (s): that of a network may hang.
-_ANSWERS_S = 0.5
 #: cgroup version 1 writes "no limit" as a number near 2^63.
 _NO_LIMIT_BYTES = 1 << 60
 _MOUNT = "/sys/fs/cgroup"
@@ -116,7 +112,7 @@ class MachineSource(Source):
     """One record every five seconds."""
 
     name = "machine"
-    period_s = _PERIOD_S
+    period_s = 5.0  # swapping is a rate over this long
 
     def __init__(self, table: ProcessTable, clock: Callable[[], float] = time.monotonic, root: str = "/") -> None:
         """``root``: where /proc and /sys are."""
@@ -183,7 +179,8 @@ class MachineSource(Source):
     def _filled(self) -> Iterable[ResourceUse]:
         """Shared memory, and the file systems of the training's working and temporary folders, each once."""
         pid = min(self._table.trainers(), default=self._table.root_pid)
-        return self._file_systems.call(lambda: list(_file_systems(f"{self._root}/proc/{pid}", pid)), _ANSWERS_S) or ()
+        # a file system of a network may hang
+        return self._file_systems.call(lambda: list(_file_systems(f"{self._root}/proc/{pid}", pid)), 0.5) or ()
 
     def _rates(self, now_s: float, counters: dict[Hashable, float]) -> tuple[float, dict[Hashable, float]]:
         """Seconds since the last read, and the growth per second of the counters that were known then."""

@@ -32,8 +32,6 @@ from tuimon.text import plain
 
 #: Followed at most; the records stay bounded whatever the run starts.
 _PROCESSES = 512
-#: Reported at most a read: a compilation starts a hundred at once.
-_NEW_OTHERS_PER_READ = 16
 #: Threads records a second and trainer for workers and others together: what the log has room for. None waits
 #: longer than 5 s, but for idle others, which wait 10 s.
 _THREADS_PER_S = 1.5
@@ -42,8 +40,6 @@ _IDLE_WAIT_S = 10.0
 #: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
 #: and then the next one is due, perhaps within the millisecond to which lengths are written.
 _LEAST_OF_PERIOD = 0.1
-#: Seconds that CPU ratios cover: the CPU of a py-spy child is known when it has ended, every few seconds.
-_SPAN_S = 10.0
 
 
 class CostMeter:
@@ -58,7 +54,8 @@ class CostMeter:
     def read(self, now_s: float, sampler_cpu_s: float) -> Iterable[Cost]:
         """A Cost record when it is due."""
         self._past.append((now_s, self._own_cpu_s(), sampler_cpu_s))
-        while len(self._past) > 2 and self._past[1][0] <= now_s - _SPAN_S:
+        # the CPU of a py-spy child is known when it has ended
+        while len(self._past) > 2 and self._past[1][0] <= now_s - 10.0:
             self._past.popleft()
         from_s, own_s, children_s = self._past[0]
         span_s = now_s - from_s
@@ -292,7 +289,7 @@ class ProcessSource(Source):
 
     def changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
         """Records of processes that are new or have changed."""
-        room = _NEW_OTHERS_PER_READ
+        room = 16  # a compilation starts a hundred at once
         for pid, followed in self.known.items():
             role = roles[pid]
             known = (followed.facts, self._table.facts.get(pid), role, followed.no_ring)

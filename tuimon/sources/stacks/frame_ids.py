@@ -26,9 +26,6 @@ from tuimon.torch_code import (
     telling_lines,
 )
 
-#: How many distinct frames one run may list, over all its processes.
-FRAME_LIMIT = 20_000
-
 
 class FrameTraits(NamedTuple):
     """The properties of a frame that decide whether a shortened stack keeps it."""
@@ -44,7 +41,7 @@ class FrameTraits(NamedTuple):
 class FrameIds:
     """Ids for the frames of a stream, from 0 on; once ``limit`` are given out, one last id stands for all others."""
 
-    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+    def __init__(self, limit: int = 20_000) -> None:
         self._ids: dict[tuple[RawFrame, bool], int] = {}  # by frame, and whether it calls a ``step`` of the user's
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()

@@ -22,8 +22,6 @@ CPU_RATIO = 0.008
 #: Samples of a window, and its length in s: at most what the agent allows.
 _SAMPLES = 20
 _WINDOW_S = (2.0, 20.0)
-#: CPU seconds of a sample before any is measured: 10 threads of 30 frames.
-_PRIOR_SAMPLE_S = 0.00015
 #: The rate changes when what can be afforded differs by more than this factor.
 _RATE_FACTOR = 1.3
 #: A window that is this late (s): the sampling thread does not get the GIL, or the process is stopped.
@@ -78,7 +76,7 @@ class InProcessSampler:
         self.is_delivering = False
         self._pid = pid
         self._limit_hz = limit_hz
-        self._sample_s = _PRIOR_SAMPLE_S
+        self._sample_s = 0.00015  # CPU of 10 threads of 30 frames, before any is measured
         self._rate = affordable_rate(self._sample_s, CPU_RATIO, limit_hz)
         self._request: Request | None = None
         self._windows = 0  # of this order, that were read

@@ -74,8 +74,6 @@ def move(sampler: int, pid: int) -> None:
 
 
 _OUTPUT_FD = 3
-#: How much of what py-spy prints is read.
-_MESSAGE_BYTES = 16384
 _ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
 
 
@@ -227,7 +225,7 @@ class PySpyRecording(Struct):
             os.kill(self.child, number)
 
     def _ended(self, now_s: float, cpu_s: float, exit_code: int) -> EndedWindow:
-        message = os.pread(self.messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
+        message = os.pread(self.messages, 16384, 0).decode("utf-8", "replace")
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
         # tuimon itself may have been stopped for hours since
@@ -282,8 +280,6 @@ def _spawn(command: list[str], output: int, messages: int) -> int:
 _CALLS = {"x86_64": 314, "aarch64": 274}
 #: Made once: each has classes of its own, and one is made for every window of stack samples.
 _LIBC = ctypes.CDLL(None)
-#: The shortest turn that the kernel grants.
-_TURN_NS = 100_000
 #: struct sched_attr: size, policy, flags, nice, priority; runtime, which is the turn here, deadline, period; two hints.
 _ATTRIBUTES = struct.Struct("=IIQiIQQQII")
 
@@ -305,14 +301,13 @@ def take_short_turns(tid: int) -> bool:
         nice = os.getpriority(os.PRIO_PROCESS, tid)
     except OSError:  # it has ended
         return False
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, _TURN_NS, 0, 0, 0, 0)
+    # the shortest turn that the kernel grants
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, 100_000, 0, 0, 0, 0)
     return bool(_LIBC.syscall(call, tid, attributes, 0) == 0)
 
 
 #: py-spy's message if a stack changed while it was read: of a busy process about one dump in a hundred.
 _TORN = "Failed to get stack traces"
-#: How often one is tried.
-_ATTEMPTS = 3
 
 
 class _DumpedFrame(msgspec.Struct):
@@ -344,7 +339,7 @@ _dump = msgspec.json.Decoder(list[_DumpedThread])
 
 def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[SampledThread]:
     """All threads at one instant, those without Python code included. Raises DumpError."""
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(2):  # and once more
         try:
             return _dump_once(binary, pid, timeout_s)
         except DumpError as error:

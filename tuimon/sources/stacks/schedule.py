@@ -37,8 +37,6 @@ _THREAD_START_S = 0.0004
 #: Least weight of the latest window in what they cost; they cost at least this part of what is usual, even if nothing
 #: could be measured, as when the kernel reaps children by itself.
 _NEWEST_WEIGHT, _LEAST_FACTOR = 0.2, 0.05
-#: More threads than this do not raise the expected cost of a process.
-_THREADS_COUNTED = 256
 
 
 class WindowPlan(NamedTuple):
@@ -80,7 +78,7 @@ class CostModel:
 
     def __init__(self, threads: int = 4) -> None:
         """``threads``: of the process."""
-        threads = min(max(threads, 1), _THREADS_COUNTED)
+        threads = min(max(threads, 1), 256)  # more make it no costlier
         self._start_s = _START_S + threads * _THREAD_START_S
         self._sample_s = _SAMPLE_S + threads * _THREAD_SAMPLE_S
         self._factor = 1.0
@@ -163,8 +161,6 @@ _WORKERS_AT_ONCE = 4
 #: Longest window of workers that are sampled in rotation, as each is seen now and then, and of a process before any is
 #: measured, as it may cost far more than expected.
 _ROTATION_S = 8.0
-#: A first window may use this many seconds' worth of its group's budget.
-_FIRST_BURST_S = 10.0
 #: The account of a process that begins to train is reset, but at most once in this many seconds: the cost of its set-up
 #: must leave no gap in its first steps, and a search that starts a training every few seconds must keep to the budget.
 _PAID_ANEW_S = 60.0
@@ -301,7 +297,7 @@ class WindowSchedule:
         if process.windows < group.first_windows:
             window_s = min(plan.window_s, FIRST_WINDOWS_S[process.windows])
             # at a rate high enough to show something unless that costs too much
-            bearable_hz = cost.affordable_hz(group.bucket.ratio * _FIRST_BURST_S, window_s)
+            bearable_hz = cost.affordable_hz(group.bucket.ratio * 10.0, window_s)  # the budget of 10 s
             rate_hz = min(max(plan.rate_hz, START_HZ), bearable_hz, self._limit_hz)
             plan = plan._replace(rate_hz=max(int(rate_hz), 1), window_s=window_s)
         process.windows += 1
@@ -318,10 +314,6 @@ class WindowSchedule:
     def forget_others(self, wanted: Container[ProcessKey]) -> None:
         """Drop the data on processes that are no longer sampled."""
         self._processes = {key: process for key, process in self._processes.items() if key in wanted}
-
-
-#: Seconds until processes are found again if the table has not changed: a rank may be reported later than its process.
-_FOUND_FOR_S = 1.0
 
 
 class SampledProcesses:
@@ -350,7 +342,8 @@ class SampledProcesses:
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
         serving = [pid for pid, role in roles.items() if role in ("worker", "child") and pid not in trainers]
         self.workers = sorted(serving, key=lambda pid: roles[pid] == "child")  # these may do nothing for long
-        self._until_s = now_s + _FOUND_FOR_S if training else 0.0  # before that any may become a Python process
+        # a rank may be reported later than its process
+        self._until_s = now_s + 1.0 if training else 0.0  # before that any may become a Python process
         if not trainers and not self.workers:
             trainers = frozenset(pid for pid in roles or self._table.pids() if is_python(pid))
         self.trainers = sorted(self._table.by_rank(trainers), key=lambda pid: pid != self._first)

@@ -289,12 +289,6 @@ def _is_idle(stack: Sequence[RawFrame]) -> bool:
     return own is not None and is_loader_idle_loop(own.file, own.function)
 
 
-#: How many parked threads one record names at most.
-_PARKED_AT_ONCE = 64
-#: Longest thread name in a record.
-_THREAD_NAME_CHARS = 80
-
-
 class WindowRecords:
     """Makes the records of all windows of a run; each frame is recorded once."""
 
@@ -322,7 +316,7 @@ class WindowRecords:
         elif any(is_worker_loop(frame.file, frame.function) for stack in main for frame in stack):
             self._table.note_seen(ended.pid, "loading")
         for thread in samples.threads:
-            window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
+            window.add_thread(thread.tid, thread.name[:80], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, code)
         first, new = self._ids.pop_new_frames()
         if new:
@@ -343,7 +337,7 @@ class WindowRecords:
         """Parked threads that no earlier record of this process names, a few at a time; ``live``: all its threads."""
         named = self._parked.setdefault(key, set())
         named &= live
-        new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
+        new = [(tid, name) for tid, name in parked if tid not in named][:64]
         named.update(tid for tid, _ in new)
         return new
 
@@ -375,13 +369,6 @@ _GIL_FIRST_WINDOWS = 4
 _GIL_FIRST_PAUSE_S = 2.0
 _GIL_FIRST_SHARES = 10.0
 _GIL_SHORTEST_PAUSE_S = 5.0
-#: How many threads and functions one record names, those that held the GIL most.
-_GIL_THREADS = 16
-_GIL_FUNCTIONS = 8
-#: CPU seconds of a window before any is measured: a start of py-spy and 30 samples, on a 2-core machine.
-_GIL_PRIOR_CPU_S = 0.025
-#: Weight of the latest window in the running mean of their costs.
-_GIL_NEWEST_WEIGHT = 0.3
 
 
 class GilSampler:
@@ -391,7 +378,7 @@ class GilSampler:
         self.running: pyspy.PySpyRecording | None = None
         self._due_s: float | None = None
         self._begun = 0  # windows, since the latest training began
-        self._cost_s = _GIL_PRIOR_CPU_S
+        self._cost_s = 0.025  # a start of py-spy and 30 samples, on a 2-core machine
         self._last_pid = -1
 
     def poll(self, now_s: float, programs: Collection[str] = ()) -> tuple[float, Iterable[Gil]]:
@@ -403,13 +390,13 @@ class GilSampler:
         if ended is None:
             return 0.0, ()
         self.running = None
-        self._cost_s += _GIL_NEWEST_WEIGHT * (ended.cpu_s - self._cost_s)
+        self._cost_s += 0.3 * (ended.cpu_s - self._cost_s)  # a running mean
         if ended.samples is None or ended.window_s <= 0:
             return ended.cpu_s, ()
         counts = [GilCount(thread.tid, thread.stacks.total()) for thread in ended.samples.threads]
         counts.sort(key=lambda thread: -thread.count)
         samples = max(round(_GIL_RATE_HZ * ended.window_s), counts[0].count if counts else 0)
-        threads = [thread for thread in counts if thread.count][:_GIL_THREADS]
+        threads = [thread for thread in counts if thread.count][:16]
         functions = _functions(ended.samples.threads, ProcessCode(TargetFiles(ended.pid), programs=programs))
         record = Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads, functions=functions)
         return ended.cpu_s, (record,)
@@ -454,4 +441,4 @@ def _functions(threads: Iterable[SampledThread], code: ProcessCode) -> list[GilF
             if frame is not None:
                 at = code.named(frame)
                 counts[thread.tid, at.file, at.function] += count
-    return [GilFunction(*key, count) for key, count in counts.most_common(_GIL_FUNCTIONS)]
+    return [GilFunction(*key, count) for key, count in counts.most_common(8)]

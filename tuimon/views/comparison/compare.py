@@ -50,8 +50,6 @@ from tuimon.views.words import started_program
 #: Share of the step below which two runs, or their waits for a core, count as equal: our choice, the smallest
 #: difference that a minute of each run can show.
 _SAME_WITHIN = 0.03
-#: Factors all this close to 1 are written with one more digit.
-_CLOSE = 0.0995
 #: If chance alone may make one run this many times faster than another, the ends of the interval mean nothing.
 _UNEVEN = 2
 #: Chance of a false difference among all rows together, and among all lines; each gets this over their number.
@@ -398,7 +396,7 @@ def speedup_text(outcome: Outcome, speedup: Range) -> str:
     value, low, high = speedup.value, speedup.low, speedup.high
     if outcome == "slower":
         value, low, high = 1 / value, 1 / high, 1 / low
-    digits = 3 if max(abs(each - 1) for each in (value, low, high)) < _CLOSE else 2
+    digits = 3 if max(abs(each - 1) for each in (value, low, high)) < 0.0995 else 2  # 1.0995x would be 1.10x
     middle, least, most = (factor(each, digits) for each in (value, low, high))
     match outcome:
         case "faster" | "slower":

@@ -32,12 +32,8 @@ from tuimon.views.report_types import STEP_BOUNDS, Rank, SinceStart
 #: Seconds that a scrape waits for a new snapshot before it gets the previous one: the monitor ticks at least twice a
 #: second, but may be stopped, or behind.
 FRESH_S = 2.0
-#: Most causes of throttling of one GPU: the driver knows eight.
-_CAUSES = 8
 #: Upper bounds of the histogram of steps, as Prometheus writes them.
 _BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
-#: Longest label value, in characters: names of GPUs take about 40, UUIDs of MIG instances 100.
-_LONGEST_VALUE = 128
 #: Unit at the end of a field's name -> factor to Prometheus's unit.
 _UNITS = {"ms": 1e-3, "us": 1e-6, "mhz": 1e6}
 #: Label names -> the rows of a report that have these labels, each with its label values.
@@ -104,7 +100,8 @@ def _family(metric: Metric, rows: _Rows) -> Family:
             value = _value(row, metric.of)
             values = value if isinstance(value, dict) else {"": value}
         for label, value in values.items():
-            bounded = [text[:_LONGEST_VALUE] for text in ((*labels, label) if of_each else labels)] + constants
+            # names of GPUs take about 40 characters, UUIDs of MIG instances 100
+            bounded = [text[:128] for text in ((*labels, label) if of_each else labels)] + constants
             if isinstance(value, SinceStart):
                 buckets = list(zip(_BOUNDS, accumulate(value.timed_counts), strict=True))
                 family.add_metric(bounded, buckets, value.timed_s)
@@ -159,7 +156,9 @@ def _rows(now: Parts, findings: Sequence[Finding], labels: RankLabels) -> _Rows:
         GPU: list(gpus),
         (*GPU, "model"): [((*labels, gpu.latest.name), 1) for labels, gpu in gpus],
         (*GPU, "cause"): [
-            ((*labels, cause), ratio) for labels, gpu in gpus for cause, ratio in gpu.throttled[:_CAUSES]
+            ((*labels, cause), ratio)
+            for labels, gpu in gpus
+            for cause, ratio in gpu.throttled[:8]  # the driver knows eight
         ],
         ("rule",): [((rule,), finding) for rule, finding in found.items()],
         ("rule", "severity"): [((rule, finding.severity), 1) for rule, finding in found.items()],

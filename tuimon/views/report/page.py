@@ -163,8 +163,6 @@ def _boxes(tree: CallTree) -> Iterator[dict[str, Any]]:
 
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
-#: Most ranks on the page, first those that are not well or hold the others up: about 100 kB.
-_RANKS = 64
 #: Heading, meaning and key of columns that are left out if no rank has a value.
 _RANK_TIMES = (
     ("late by", "how much longer its own work takes than the others', a step", "late_ms"),
@@ -287,7 +285,7 @@ def _gpu(gpu: GpuRow, view: SessionView) -> dict[str, Any]:
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
     columns = [column for column in _RANK_TIMES if any(getattr(rank, column[-1]) is not None for rank in ranks)]
-    worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)[:_RANKS]
+    worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)[:64]  # of which the page takes about 100 kB
     first = worst[:ON_PAGE] if len(ranks) > ON_PAGE else range(len(ranks))
     rows = [
         {

@@ -11,14 +11,13 @@ from tuimon.views.format import count, duration, ms, percent, plain, rate, short
 from tuimon.views.report_types import Phase, RankShare, Report
 from tuimon.views.words import last_state_text, started_program
 
-#: The most characters of a sentence that comes from a command line or a headline.
-_LONGEST = 240
 _IS = "The verdict is"
 
 
 def summary_of(report: Report) -> str:
     """Three sentences, whatever the run was."""
-    texts = [shorten(plain(sentence(report)), _LONGEST) for sentence in (_run, _verdict, _advice)]
+    # a command line or a headline may be long
+    texts = [shorten(plain(sentence(report)), 240) for sentence in (_run, _verdict, _advice)]
     return " ".join(text if text.endswith((".", "…")) else f"{text}." for text in texts)
 
 

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 IMPORTANCE = ("verdict", "step", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW = 100
-_ROOM_TO_WRAP = 20  # rows of the screen from which the verdict has more than its least
 _FRAME = 2  # rows of a border
-_UPPER_MOST = 44  # rows beyond which a chart gains nothing
 _LEAST = {"step": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 
@@ -67,7 +65,7 @@ def lay_out(
     boxes = {"title": Box(0, 0, width, 1)}
     top = 1
     if "verdict" in shown:
-        rows = wanted["verdict"] if height >= _ROOM_TO_WRAP else min(wanted["verdict"], ROWS)
+        rows = wanted["verdict"] if height >= 20 else min(wanted["verdict"], ROWS)  # its least on a low screen
         boxes["verdict"] = Box(0, top, width, rows)
         top += rows
     bottom = height
@@ -121,7 +119,8 @@ def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
         if right or "step" in panes:  # as many as they fill, in steps of four so that panes seldom move
             rows = -(-(wanted["threads"] - 1) // 4) * 4 + _FRAME + 1
             least = max(_LEAST["step"], min(wanted["step"] + _FRAME, upper // 2))
-            below["threads"] = max(_LEAST["threads"], upper - max(least, _UPPER_MOST), min(rows, upper - least))
+            # a chart of more than 44 rows shows no more
+            below["threads"] = max(_LEAST["threads"], upper - max(least, 44), min(rows, upper - least))
         upper -= below["threads"]
     boxes, column = {}, body._replace(height=upper)
     if "step" in panes:
@@ -182,12 +181,8 @@ def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
 
 #: In the order of their keys, 1 to 6.
 PANES = ("step", "gpu", "output", "threads", "verdict", "loaders")
-#: Seconds for which a warning that no pane shows stays on the screen.
-_WARNING_S = 15.0
 #: Columns and rows of the screen from which the loaders are shown without pressing their key.
 _ROOM_FOR_LOADERS = (120, 40)
-
-_FRAME_COLUMNS = 4
 
 
 class Pacing:
@@ -321,7 +316,7 @@ class Board(Widget):
                 self._announced[source] = notice.message
                 text = advice(notice.message, notice.hint, source)
                 if notice.level == "warning":
-                    self.notify(text, severity="warning", timeout=_WARNING_S, markup=False)
+                    self.notify(text, severity="warning", timeout=15.0, markup=False)
                 else:
                     self.notify(text, markup=False)
 
@@ -407,7 +402,7 @@ class Board(Widget):
         self.place_panes()
 
     def _wanted_rows(self, size: Size) -> WantedRows:
-        inner_width, most = right_width(size.width) - _FRAME_COLUMNS, size.height * 3 // 5
+        inner_width, most = right_width(size.width) - 4, size.height * 3 // 5  # within the frame
         wanted = {pane.id or "": pane.rows_wanted(inner_width, most) for pane in self.panes if pane.id in PANES}
         wanted |= {"verdict": self.verdict.rows_wanted(size.width, most), "ranks": self.step.rank_rows()}
         for name in ("threads", "loaders", "gpu"):  # what comes and goes there does not move the panes

@@ -22,8 +22,6 @@ _GIB = 1024**3
 #: Factor from which a batch counts as larger; and the most optimizers that a process reports, at which number there may
 #: be more.
 _LARGER, _OPTIMIZERS = 1.1, 4
-#: Share of memory in use from which the figure is coloured.
-_FULL_RATIO = 0.95
 _PROCESSES = 4
 #: The parts by importance: if rows are short, the last go first. "charts": those below the utilisation.
 _IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "peak", "charts", "processes", "rates")
@@ -270,7 +268,7 @@ def _memory_line(view: GpuView, width: int) -> Line:
     if room < _LEAST_GAUGE:
         return fitting([(*head, Span(text, "text")), (head[0], Span(text, "text"))], width)
     parts: list[tuple[float, str, str]] = []  # bytes, glyph, role
-    full = "warning" if (ratio or 0.0) > _FULL_RATIO else ""
+    full = "warning" if (ratio or 0.0) > 0.95 else ""
     if used is not None and total and torch is None:
         parts = [(used, "━", full or "gpu-edge")]
     elif used is not None and total and torch is not None:

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
-_WORKERS_WANTED = 8
-#: Shortest wait for an epoch's first batch that is shown.
-_START_SHOWN_S = 0.1
 
 _MAKING, _CPU, _TIME, _LEAST_CHART = 7, 6, 10, 15
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
@@ -65,7 +62,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         return loaders_lines(state, width, height)
 
     def rows_wanted(self, width: int, most: int) -> int:
-        workers = [min(len(_worker_rows(row)), _WORKERS_WANTED) for row in self.state or ()]
+        workers = [min(len(_worker_rows(row)), 8) for row in self.state or ()]
         return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
 
     def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
@@ -144,7 +141,7 @@ def _costs(loader: LoaderRow) -> list[Line]:
         line(("wait ", "dim"), (ms(loader.wait_ms), "strong"), (f"  p95 {ms(loader.wait_p95_ms)}", "text")),
         line((rate(loader.fetches_per_s, "batches"), "text")),
     ]
-    if loader.start_s is not None and loader.start_s >= _START_SHOWN_S:
+    if loader.start_s is not None and loader.start_s >= 0.1:
         costs.append(line((f"first batch after {loader.start_s:.1f} s", "text"), (" an epoch", "dim")))
     if loader.latest.waits_for_s is not None and loader.latest.waits_for_s >= 1:
         costs.insert(0, line((f"waiting for {duration(loader.latest.waits_for_s)}", "warning")))

@@ -56,14 +56,8 @@ _SORTS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
     "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
     "step": lambda row: (-(row.step_ms or 0.0), row.rank),
 }
-#: Other trainings take at most one in this many of the pane's rows.
-_TRAININGS_PART = 3
-#: Rows that other trainings need: their title, the names of the columns, one of them.
-_LEAST_TRAININGS = 3
 #: Own work is drawn solid, waiting in collectives hatched.
 OWN, WAIT = "█", "░"
-#: Share of the step from which a late rank counts as very late.
-_VERY_LATE = 0.3
 _RANK, _LATE, _WAIT, _STATE = 5, 10, 7, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
 #: Cells of a training's command, and of the line that its first rank is at.
@@ -181,7 +175,7 @@ def ranks_lines(rows: Sequence[RankRow], width: int, focus: int | None) -> list[
 
 
 def _loud(row: RankRow, calm: str) -> str:
-    very_late = (row.late_ratio or 0.0) >= _VERY_LATE
+    very_late = (row.late_ratio or 0.0) >= 0.3
     return "critical bold" if very_late else "warning bold" if row.is_late else calm
 
 
@@ -320,7 +314,7 @@ class RanksPane(MovingPane[RanksState]):
         self._rows.rows = (*ranks, *state.trainings)
         if not ranks and not state.trainings:
             return [line(("one process trains here: there are no ranks to compare", "dim"))]
-        others = self._trainings(state, width, height // _TRAININGS_PART if ranks else height)
+        others = self._trainings(state, width, height // 3 if ranks else height)
         if not ranks:
             return others
         gap: list[Line] = [()] if others else []
@@ -335,7 +329,7 @@ class RanksPane(MovingPane[RanksState]):
     def _trainings(self, state: RanksState, width: int, height: int) -> list[Line]:
         """A line for each training, as many as fit; empty if there is only one."""
         number, before = len(state.trainings), len(state.rows)
-        if not number or height < _LEAST_TRAININGS:
+        if not number or height < 3:  # their title, the names of the columns, one of them
             return []
         columns = training_columns(state.trainings, width)
         top = scrolled(0, max(self._rows.index - before, 0), number, height - 2)

@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from tuimon.views.report.report import Parts
 
 _CALM_CHART = 13  # rows, with its caption; further rows go to the hottest lines first
-_HOT = 12
 #: Ranks that the pane shows, the latest ones; with fewer rows than that of one and the names of the columns, none.
 _RANKS, _LEAST_RANKS = 4, 2
-_RANKS_A_SECOND = 20  # that are compared: our choice, 0.2 % of a core
 
 _MAIN = "backward begin"
 #: Launch lead in microseconds below which the GPU waits for the CPU: our choice, ten launches of 5 to 10; with a
@@ -198,7 +196,7 @@ class StepPane(Pane[StepState]):
             (latest.open_phase, latest.open_for_s) if not table and latest and latest.open_phase else None,
             history,
             axis.span_s,
-            tuple(own.samples.without_imports.lines()[:_HOT]) if not rows or height > _CALM_CHART + 6 else (),
+            tuple(own.samples.without_imports.lines()[:12]) if not rows or height > _CALM_CHART + 6 else (),
             _notes(self.notices(now), own.steps),
             now.gpu_time,
             tuple(now.phases),
@@ -211,7 +209,7 @@ class StepPane(Pane[StepState]):
     def _ranks(self, own: ProcessView) -> Sequence[RankRow]:
         """The ranks, the latest first; many ranks are compared only every few seconds, because each takes 0.1 ms."""
         run, (is_whole, then_s, rows) = own.view, self._compared
-        is_recent = 0.0 <= run.now_s - then_s < len(rows) / _RANKS_A_SECOND
+        is_recent = 0.0 <= run.now_s - then_s < len(rows) / 20  # 20 a second are compared: our choice, 0.2 % of a core
         if not is_recent or is_whole is not run.is_whole or own.pid not in [row.pid for row in rows]:
             rows = by_lateness(compared_ranks(run))
             self._compared = run.is_whole, run.now_s, rows

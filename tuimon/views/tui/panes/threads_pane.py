@@ -186,8 +186,6 @@ def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
     ]
 
 
-MEASURED_ROWS = 200  # with more rows only those in view decide the columns' widths
-
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
@@ -246,7 +244,8 @@ class ThreadsPane(MovingPane[ThreadsState]):
         notes = notes_lines(state.notes, width, height)
         room = max(height - 1 - len(notes), 1)
         visible = self._rows.in_view(room)
-        columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else [row for row, _ in visible], width)
+        # with more rows only those in view decide the columns' widths
+        columns = thread_columns(rows if len(rows) <= 200 else [row for row, _ in visible], width)
         lines = [head_line(columns, SORTS[self._sort][0])]
         lines += [row_line(columns, row, cursor=cursor and self.has_focus) for row, cursor in visible]
         if not rows:

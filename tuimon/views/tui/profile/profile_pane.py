@@ -90,10 +90,6 @@ class Scope(NamedTuple):
                 return "the whole run"
 
 
-#: Most workers whose samples are searched: all do the same work, and a table of each takes some milliseconds.
-_WORKERS = 8
-
-
 def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Place] | None:
     """The training thread or the worker with most samples at the place of the first finding; None if there is none."""
     where = findings[0].where[0] if findings and findings[0].where else None
@@ -102,7 +98,8 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
         return None
     rows = session.shown().threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.stacks[pid].tid)]
-    workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
+    # all do the same work, and a table of each takes some ms
+    workers = [row for row in rows if row.kind == "worker"][:8]
 
     def passed(row: ThreadRow) -> int:
         lines = Scope.of(row, session).samples(session).table().lines

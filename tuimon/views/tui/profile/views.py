@@ -35,8 +35,6 @@ from tuimon.views.tui.sheets.sheet import Code, code_lines
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
-#: Rows from which the code around the chosen line is shown.
-_CODE_FROM = 16
 #: activity -> (word, role).
 _ACTIVITIES: dict[Activity, tuple[str, str]] = {
     "data": ("waits for data", "data"),
@@ -143,7 +141,7 @@ class LinesView:
             self.pointed = None
         chosen = self.rows.selected
         code: list[Line] = []
-        if chosen is not None and height >= _CODE_FROM:
+        if chosen is not None and height >= 16:
             near = code_of(chosen.place)
             code = [(), *code_lines(near, chosen.place.line)] if near else []
         shown = self.rows.in_view(max(height - self.HEAD_LINES - 1 - len(code), 1))

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Unjudged, VerdictChange
     from tuimon.monitor.monitor import Monitor
 
-_CHANGES = 20
-
 
 class FindingsSheet(Sheet):
     """Findings first, then the changes of the verdict, then the rules that could not judge; files are read on another
@@ -189,7 +187,7 @@ def changes_lines(changes: Sequence[VerdictChange], width: int) -> list[Line]:
     if not changes:
         return []
     rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
-    for change in [*reversed(changes)][:_CHANGES]:
+    for change in [*reversed(changes)][:20]:
         step = f"step {count(change.step)}" if change.step is not None else ""
         head = line(" ", (column(duration(change.at_s), 8), "dim"), (column(step, 14), "dim"))
         words = f"{verdict_name(change.before)} → {verdict_name(change.after)}"

@@ -140,8 +140,6 @@ def _stack(group: Standing, width: int) -> list[Line]:
 
 
 FRAMES_SHOWN = 60
-#: Seconds without a change from which a thread's stack is marked as the same for that long.
-STUCK_S = 5.0
 
 _NO_STACK = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
 
@@ -151,7 +149,7 @@ def stack_lines(stack: LatestStack, code_of: Callable[[Frame], Code], width: int
     head = [Span("latest stack", "strong"), Span(", innermost first", "dim")]
     if stack.share < 0.995:
         head.append(Span(f" · {percent(stack.share)} of the last samples", "dim"))
-    if stack.same_for_s >= STUCK_S:
+    if stack.same_for_s >= 5.0:
         head += [Span("  "), Span(f" same stack for {duration(stack.same_for_s)} ", "warning badge")]
     lines: list[Line] = [(), tuple(head)]
     frames = program_part(stack.node.frames)[::-1]
