@@ -27,6 +27,8 @@ from tuimon.records import (
 from tuimon.sources.log.source import read_records
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
+UNCOUNTED_SMS = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
+DEAD_SMS = dict.fromkeys(UNCOUNTED_SMS, 0.0)
 
 
 def counters(**figures: Any) -> Alters:
@@ -56,6 +58,35 @@ def then(seconds: int, **figures: Any) -> Alters:
         yield from every
         yield from (structs.replace(last, t=last.t + later, **figures) for later in range(1, seconds + 1))
         yield structs.replace(end, t=end.t + seconds)
+
+    return alters
+
+
+def midway(*, once: bool = False, **figures: Any) -> Alters:
+    """Counters of GPUs from the middle of the steps on, or ``once`` there."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        every = list(records)
+        busy = [at for at, each in enumerate(every) if isinstance(each, Gpu) and each.util_ratio]
+        middle = busy[len(busy) // 2]
+        for at, each in enumerate(every):
+            is_altered = isinstance(each, Gpu) and (at == middle or (at > middle and not once))
+            yield structs.replace(each, **figures) if is_altered else each
+
+    return alters
+
+
+def second(**figures: Any) -> Alters:
+    """A second GPU, which nothing uses."""
+    unused = {"index": 1, "uuid": f"GPU-{'2' * 32}", "pids": [], "processes": [], "memory_used_bytes": 500 << 20}
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        for each in records:
+            yield each
+            if isinstance(each, Gpu):
+                yield structs.replace(
+                    each, **{**unused, "util_ratio": 0.0, "util_samples": [0.0], **DEAD_SMS, **figures}
+                )
 
     return alters
 
@@ -152,13 +183,26 @@ def ranks(kind: str, *alterations: Alters, late: Mapping[str, Any] | None = None
     return records
 
 
+def on_one_gpu(records: Iterable[Record]) -> Iterator[Record]:
+    """All ranks use the first GPU."""
+    every = list(records)
+    pids = sorted({each.pid for each in every if isinstance(each, Process) and each.gpu_uuids})
+    for each in every:
+        if isinstance(each, Process) and each.gpu_uuids:
+            yield structs.replace(each, gpu_uuids=[f"{UUID}0"])
+        elif not isinstance(each, Gpu):
+            yield each
+        elif each.index == 0:
+            yield structs.replace(each, pids=pids, processes=[GpuProcess(pid, 20 << 30, 0.33) for pid in pids])
+
+
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
 IN_DOUBLE = facts(parameter_dtypes=["float64"])
-IDLE = last_counters(sm_ratio=0.0, occupancy_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
+IDLE = last_counters(**DEAD_SMS)
 #: As NVML counts before Hopper.
-BEFORE_HOPPER = counters(**dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")))
+BEFORE_HOPPER = counters(**UNCOUNTED_SMS)
 COPYING, FED_SLOWLY = "h100_pageable_images", "h100_seed_dummy_loader"
 #: As in a container whose pids the driver does not know.
 UNNAMED = gpus(lambda gpu: {"processes": [GpuProcess(0, each.memory_bytes, 0.6) for each in gpu.processes]}, pids=[])
@@ -166,11 +210,16 @@ SLOW = gpus(sm_clock_mhz=1100, sm_clock_max_mhz=1980)
 HOT = gpus(throttled=[Throttle("thermal (hardware)", 0.9)])
 COOL: dict[str, Any] = {"util_ratio": 0.0, "util_samples": [0.0], "sm_clock_mhz": 1980, "throttled": []}
 CAPPED = gpus(throttled=[Throttle("power cap", 0.9)], power_limit_w=400.0, power_limit_default_w=700.0)
+DEFAULT_POWER = gpus(power_limit_default_w=700.0)
+#: As GPM counts in an instance of a divided GPU: that a kernel runs, and nothing else.
+MIG = gpus(
+    lambda gpu: {"uuid": gpu.uuid.replace("GPU-", "MIG-"), "parent_uuid": gpu.uuid},
+    **{**UNCOUNTED_SMS, "util_samples": [], "power_w": None, "power_limit_w": None, "sm_clock_mhz": None},
+    **dict.fromkeys(("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")),
+)
 SLOW_LINK = gpus(pcie_generation=4, pcie_width=8, pcie_generation_max=5, pcie_width_max=16)
 UNCOUNTED = gpus(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0)
 FEW_COPIED = gpus(lambda gpu: {"pcie_rx_bytes_per_s": (gpu.pcie_rx_bytes_per_s or 0.0) / 10})
-UNCOUNTED_SMS = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
-DEAD_SMS = dict.fromkeys(UNCOUNTED_SMS, 0.0)
 A100 = {
     **{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": 8.0, "power_limit_w": 400.0, "power_w": 125.0},
     **{"power_limit_default_w": 400.0, "sm_clock_mhz": 1410, "sm_clock_max_mhz": 1410, **UNCOUNTED_SMS},
@@ -191,6 +240,7 @@ RANKS: dict[str, Callable[[], Iterable[Record]]] = {
     ),
     "links_idle": lambda: ranks("long exchange", nvlink_rx_bytes_per_s=1e6, nvlink_tx_bytes_per_s=1e6),
     "links_busy": lambda: ranks("long exchange"),
+    "ranks_on_one_gpu": lambda: ranks("two losses", on_one_gpu),
     "ranks_of_other_streams": lambda: ranks("one pass", stream_idle(0.6)),
 }
 #: By name: a log, and how it is altered.
@@ -231,6 +281,20 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "polls_in_the_driver": ("queue_full", (below_python(CUDA_driver=97, torch=3),)),
     "computes_in_backward": ("queue_full", (below_python(torch=80, CUDA_driver=20),)),
     "launches_from_python": ("h100_amp_on_a_small_model", (below_python(interpreter=55, torch=25, CUDA_driver=20),)),
+    "half_without_products": (BUSY, (IN_HALF, counters(tensor_ratio=0.02))),
+    "tf32_without_products": (BUSY, (facts(tf32=True),)),
+    "dead_counters": (BUSY, (counters(**DEAD_SMS),)),
+    "mig_instance": (BUSY, (MIG,)),
+    "power_limit_lowered_midway": (
+        WAITING,
+        (midway(sm_clock_mhz=1100, throttled=[Throttle("power cap", 0.9)], power_limit_w=300.0), DEFAULT_POWER),
+    ),
+    "fell_off_the_bus": (BUSY, (midway(once=True, xids=[79]),)),
+    "unknown_error": (BUSY, (midway(once=True, xids=[999]),)),
+    "resends": (BUSY, (gpus(pcie_replays=100), midway(pcie_replays=180))),
+    "hot_while_idle": (FED_SLOWLY, (SLOW, HOT)),
+    "no_memory_left": ("h100_compiled", (gpus(memory_used_bytes=79 << 30, memory_total_bytes=80 << 30),)),
+    "second_gpu_unused": (BUSY, (then(40), second(chosen=True))),
     "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
 }
 

@@ -133,6 +133,9 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
             if rule.of_unclaimed and name not in found
         )
         found |= {name: replace(each, rule=name) for name, each in described if each is not None}
+    idle = found.get("unexplained_idle")
+    if idle is not None and any((each.share_of_step or 0.0) >= MOST * (idle.share_of_step or 0.0) for each in faults):
+        del found[idle.rule]
     in_order = [
         name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
     ]

@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         (GPU_TIMES,),
         kind="in_order",
         causes=(
-            *("few_sms", "memory_traffic", "low_power", "other_streams"),
+            *("few_sms", "memory_traffic", "few_products", "low_power", "other_streams"),
             *("padding", "repeated_backward", "unused_gradients"),
         ),
         of_unclaimed=pace.keeps_busy,

@@ -51,4 +51,4 @@ _XIDS = {
 
 
 def xid(number: int) -> Xid:
-    return _XIDS.get(number) or Xid("reported by the driver", _UNKNOWN, "warning")
+    return _XIDS.get(number) or Xid("an error that tuimon does not know", _UNKNOWN, "warning")

@@ -39,6 +39,13 @@ CASES = (
     Case(
         "other_streams", "compute_bound/other_streams", "at least 60 % in work that its events do not", "tuimon trace"
     ),
+    Case(
+        "half_without_products", "compute_bound/few_products", "its tensor cores 2 % of it: most of", "run tuimon trace"
+    ),
+    Case(
+        "tf32_without_products", "compute_bound/few_products", "most of its kernels do not use them", "run tuimon trace"
+    ),
+    Case("dead_counters", "compute_bound", "as it should be", "leave the loop"),
     Case("float64", "slow_setting/float64", "takes at least 90 % of each step", "use float32"),
 )
 
@@ -49,6 +56,45 @@ def test_a_busy_gpu_is_judged_by_what_it_does(case: Case) -> None:
     assert [finding.name for finding in found] == [case.finding]
     assert case.headline in found[0].headline
     assert case.fix in found[0].action
+
+
+@pytest.mark.parametrize(
+    ("run", "finding", "fix"),
+    [
+        ("power_limit_lowered_midway", "sync_point", "replace errors[mask]"),
+        ("fell_off_the_bus", "gpu_health", "restart the machine"),
+        ("unknown_error", "low_precision_unused", "use torch.set_float32"),
+        ("resends", "low_precision_unused", "use torch.set_float32"),
+        ("hot_while_idle", "input_bound/workers_saturated", "set num_workers=12"),
+        ("no_memory_left", "launch_bound", "set fused=True"),
+        ("second_gpu_unused", "low_precision_unused", "use torch.set_float32"),
+        ("ranks_on_one_gpu", "neighbour", "give each rank a GPU of its own"),
+    ],
+)
+def test_one_altered_fact_leaves_the_right_fix_first(run: str, finding: str, fix: str) -> None:
+    first = fold(altered(run))[1][0]
+    assert first.name == finding
+    assert first.action.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("run", "finding", "says"),
+    [
+        ("power_limit_lowered_midway", "throttled", "with a limit of 300 W instead of 700 W"),
+        ("unknown_error", "gpu_health", "Xid 999: an error that tuimon does not know"),
+        ("resends", "gpu_health", "resends 80 packets a minute"),
+        ("hot_while_idle", "throttled", "thermal (hardware)"),
+        ("second_gpu_unused", "idle_gpu/unused", "nothing runs on GPU 1: the training uses 1 of 2 GPUs"),
+        ("ranks_on_one_gpu", "neighbour", "3 ranks share GPU 0"),
+    ],
+)
+def test_one_altered_fact_is_told(run: str, finding: str, says: str) -> None:
+    assert says in next(each.headline for each in fold(altered(run))[1] if each.name == finding)
+
+
+def test_idle_time_that_launches_explain_has_no_unknown_cause() -> None:
+    """Its fixes gain too little for a warning, as no larger batch fits into the memory."""
+    assert [each.rule for each in fold(altered("no_memory_left"))[1]] == ["launch_bound"]
 
 
 def test_counters_that_events_contradict_advise_nothing():

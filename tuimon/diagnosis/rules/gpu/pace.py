@@ -20,7 +20,7 @@ from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, size_text
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 
 #: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -225,9 +225,10 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
         return None
     if gpu.contradiction is not None:
         return _contradicted(gpu.contradiction, evidence.gpu.trace)
-    late = any(each.rule == "straggler_rank" and (each.share_of_step or 0.0) >= LARGE for each in unclaimed.found)
-    if not gpu.is_bottleneck or late:
-        return None
+    waits = any(each.rule == "straggler_rank" and (each.share_of_step or 0.0) >= LARGE for each in unclaimed.found)
+    ranks_on_one = (len({*row.run_pids.values()} - {None}) for row in evidence.gpu.rows)
+    if not gpu.is_bottleneck or waits or max(ranks_on_one, default=0) > 1:
+        return None  # other findings say that it waits for one rank, or is shared by several
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
@@ -264,7 +265,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     computing = 1.0 if is_alone else 1.0 - exchange.share.high if exchange is not None else 0.0
     if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0], computing)) is not None:
         return use
-    if gpu.untimed:
+    if gpu.untimed >= SMALL:
         whose = "" if is_alone else ", such as NCCL's,"
         part = f"at least {percent(gpu.untimed)} in work that its events do not time"
         how = f"{part}, on other streams{whose} or in CUDA graphs"
@@ -284,7 +285,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
 
 
 def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) -> Finding | None:
-    """Kernels too small to fill the GPU, or limited by its memory; None if its counters show neither.
+    """Kernels too small to fill the GPU, limited by its memory, or not for tensor cores; None if counters show none.
 
     ``computing``: the least share of the time in which it does not wait for other ranks: kernels of NCCL, which wait,
     keep few SMs busy.
@@ -303,18 +304,23 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) ->
             power_w=means.power_w,
             power_limit_w=gpu.power_limit_w,
         )
-    figures = {"sm_ratio": means.sm_ratio, "dram_ratio": means.dram_ratio}
+    figures = {"sm_ratio": means.sm_ratio, "tensor_ratio": means.tensor_ratio, "dram_ratio": means.dram_ratio}
     if means.sm_ratio < LARGE * computing:
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
         most = batch.by_up_to(batch.gain and batch.gain.high) if batch is not None else None
         return verdict(how, larger, most, cause="few_sms", evidence=figures)
-    if means.dram_ratio is None or means.dram_ratio < MOST:
-        return None
     fused = f"fuse kernels, so that each tensor is read less often: {compiled}fused=True for the optimizer"
-    halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
-    how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
-    return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
+    if means.dram_ratio is not None and means.dram_ratio >= MOST:
+        halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
+        how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
+        return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
+    may_use_them = _in_half(evidence) or evidence.process.tf32
+    if not may_use_them or means.tensor_ratio is None or means.tensor_ratio >= SMALL * computing:
+        return None
+    how = f"but its tensor cores {percent(means.tensor_ratio)} of it: most of its kernels do not use them"
+    traced = "run tuimon trace: it lists the kernels that take the time; matrices need sizes that are multiples of 8"
+    return verdict(how, traced, fused, cause="few_products", evidence=figures)
 
 
 def _in_half(evidence: Evidence) -> bool:
@@ -334,15 +340,17 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
     if tensor is None or tensor >= TRACE * products.high or (means.dram_ratio or 0.0) >= MOST:
         return None
-    if any(used and "float32" not in used for used in types):
-        return None
+    if process.tf32 or any(used and "float32" not in used for used in types):
+        return None  # its products use tensor cores: there are next to none
     gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
         gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).interval.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
         return None
-    first = "" if process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
+    action = (
+        "use torch.set_float32_matmul_precision('high') (TF32), or torch.autocast('cuda', torch.bfloat16), and sizes"
+        " that are multiples of 8"
+    )
     fix = without_if_sure(evidence, action, gone, changes_training=True)
     return verdict(
         f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
