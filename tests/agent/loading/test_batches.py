@@ -140,16 +140,21 @@ IDS = torch.ones(2, 4, dtype=torch.int64)
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
 FREED = MASK.clone()
 FREED.untyped_storage().resize_(0)
+PADDED = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0], [7, 0, 0, 0]])
+FREED_IDS = PADDED.clone()
+FREED_IDS.untyped_storage().resize_(0)
 
 
 @pytest.mark.parametrize(
     ("batch", "expected"),
     [
-        ({"input_ids": IDS}, (8, None)),
+        ({"input_ids": IDS}, (8, 0)),  # all alike: no padding
+        ({"input_ids": PADDED}, (12, 5)),
+        ({"input_ids": IDS.float().long().to("meta")}, (8, None)),
         ({"input_ids": IDS, "attention_mask": MASK}, (8, 4)),
         ({"tokens": IDS, "attention_mask": MASK.bool()}, (8, 4)),
         (collections.UserDict(input_ids=IDS, attention_mask=MASK), (8, 4)),  # as a BatchEncoding
-        (({"input_ids": IDS}, torch.zeros(2)), (8, None)),
+        (({"input_ids": IDS}, torch.zeros(2)), (8, 0)),
         ({"input_ids": IDS, "attention_mask": MASK.float()}, (8, None)),
         ({"input_ids": IDS, "attention_mask": 2 * MASK}, (8, None)),  # numbers of segments
         ({"input_ids": IDS, "attention_mask": MASK[:, :3]}, (8, None)),
@@ -158,18 +163,45 @@ FREED.untyped_storage().resize_(0)
         ({"input_ids": torch.zeros(2, 4, 8)}, None),  # embeddings
         ({"pixels": IDS}, None),
         ((IDS, IDS), None),
+        ((PADDED, torch.zeros(3)), (12, 5)),  # by pad_sequence()
+        ([PADDED.int()], (12, 5)),
+        (PADDED, (12, 5)),
+        (PADDED + 7, (12, 5)),
+        (torch.cat((PADDED, torch.tensor([[8, 9, 4, 4]]))), (16, 5)),  # a word twice at the end
+        (torch.cat((PADDED, torch.tensor([[0, 9, 4, 3]]))), None),  # zero is a value as others are
+        (torch.tensor([[1, 2, 102], [3, 4, 102]]), None),  # each text ends once
+        (torch.tensor([[5, 2, 5, 5], [2, 3, 1, 5]]), None),  # packed texts, with ends within
+        (torch.eye(4, dtype=torch.int64), None),
+        (PADDED.to(torch.uint8), None),  # pictures
+        (PADDED.bool(), (12, 5)),  # a mask
+        (PADDED.double(), None),
+        (PADDED.t(), None),  # not in one piece
+        (PADDED[None], None),
+        (torch.zeros(3, 0, dtype=torch.int64), None),
+        (torch.zeros(0, 3, dtype=torch.int64), None),
+        (FREED_IDS, None),
         ([], None),
     ],
 )
-def test_tokens_are_those_of_batches_that_name_them(batch, expected):
+def test_tokens_are_those_of_batches_that_name_them_or_pad_rows_of_them(batch, expected):
     assert tokens(batch) == expected
 
 
-def test_a_mask_too_large_to_be_read_at_once_leaves_the_padding_unknown():
-    size = batches.MASK_BYTES // 8 + 1
+def test_a_mask_with_rows_too_long_to_be_read_at_once_leaves_the_padding_unknown():
+    size = batches.ROWS_BYTES // 8 + 1
     ids = torch.ones(size, dtype=torch.int64)
     assert tokens({"input_ids": ids, "attention_mask": ids}) == (size, None)
     assert tokens({"input_ids": ids[1:], "attention_mask": ids[1:]}) == (size - 1, 0)
+
+
+@pytest.mark.parametrize("length", [4, 1024])
+def test_of_many_rows_some_stand_for_all(length):
+    """In order of their lengths, as pack_padded_sequence() wants them."""
+    ids = torch.arange(256 * length).reshape(256, length) + 1
+    mask = torch.arange(length) < torch.linspace(length, 2, 256, dtype=torch.int64)[:, None]
+    count, padding = tokens((ids * mask,))
+    for found in (padding, tokens({"input_ids": ids, "attention_mask": mask})[1]):
+        assert (count, found) == (ids.numel(), pytest.approx(mask.numel() - int(mask.sum()), rel=0.05))
 
 
 class OwnSampler(torch.utils.data.SequentialSampler):

@@ -75,7 +75,7 @@ METRICS: tuple[Metric, ...] = (
         "Samples that the rank trains on in a second, over the last 30 s."),
     Metric(
         "tuimon_tokens_per_second", RANK, "tokens_per_s",
-        "Tokens that the rank trains on in a second, over the last 30 s; without padding, where a mask shows it."),
+        "Tokens that the rank trains on in a second, over the last 30 s; without padding, if that is known."),
     Metric(
         "tuimon_flops_per_second", RANK, "flops_per_s",
         "Floating-point operations a second, by the shapes in the rank's latest trace and the pace of the last 30 s."),
