@@ -83,24 +83,26 @@ def split(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tupl
     Watches for so many seconds, and until there are so many samples, as all of these do.
     """
     with _running(SPLIT) as process:
-        before = _truth(process)
         meter = ThreadMeter(process.pid)
-        meter.read()
+        with _at_rest(process) as before:
+            meter.read()
         meter.end_window(1.0)
         began_s = time.monotonic()
         session, windows = _sampled(process.pid, seconds, max_cpu_ratio, samples)
-        meter.read()
+        with _at_rest(process) as after:
+            meter.read()
         rows, *_ = meter.end_window(time.monotonic() - began_s)
-        after = _truth(process)
-    used = {name: after[name] - before.get(name, 0.0) for name in after}
+    used, passed = (
+        {name: end[name] - begin.get(name, 0.0) for name in end} for begin, end in zip(before, after, strict=True)
+    )
     counts: Counter[str] = Counter()
     for stack in (stack for window in windows for stack in window.stacks if stack.tid == process.pid):
         inside = {frame.function for frame in session.trie.node(stack.frames).frames}
         counts.update({name: stack.count for name in ("sixty", "thirty", "ten") if name in inside})
     cpu = sorted((row.cpu_ratio or 0.0 for row in rows), reverse=True)[:2]
-    main_s = used["sixty"] + used["thirty"] + used["ten"]
+    main_s = sum(used[name] for name in passed)
     return (
-        Shares(_shares({name: used[name] for name in ("sixty", "thirty", "ten")}), _shares(counts), counts.total()),
+        Shares(_shares(passed), _shares(counts), counts.total()),
         Shares(_shares({"main": main_s, "beside": used["beside"]}), _shares({"main": cpu[0], "beside": cpu[1]}), 0),
     )
 
@@ -145,11 +147,15 @@ def _running(script: Path, environment: Mapping[str, str] | None = None) -> Iter
         process.communicate()
 
 
-def _truth(process: subprocess.Popen[str]) -> dict[str, float]:
+@contextlib.contextmanager
+def _at_rest(process: subprocess.Popen[str]) -> Iterator[list[dict[str, float]]]:
+    """The truth of a process that uses nothing meanwhile."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    return dict(json.loads(process.stdout.readline()))
+    yield json.loads(process.stdout.readline())
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def _sampled(pid: int, seconds: float, max_cpu_ratio: float, samples: int) -> tuple[Session, list[Stacks]]:

@@ -20,19 +20,20 @@ from tuimon.sources.log.source import read_records
 from tuimon.views.finding_text import fix_text, gain_text, rule_title
 
 _END = "<!-- end -->"
-_BLOCK = re.compile(
-    rf"^(?P<order><!-- (?P<what>verdict|cases|accuracy) (?P<words>[^>]+?) -->)\n.*?^{_END}$", re.DOTALL | re.MULTILINE
-)
+_ORDER = re.compile(r"^(?P<order><!-- (?P<what>verdict|cases|accuracy) (?P<words>[^>]+?) -->)$", re.MULTILINE)
+_BLOCK = re.compile(rf"{_ORDER.pattern}\n(?:(?!<!-- (?!end)).*\n)*?{_END}$", re.MULTILINE)
 #: The pages with such comments.
 PAGES = tuple(
     str(page.relative_to(ROOT))
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if _BLOCK.search(page.read_text(encoding="utf-8"))
+    if _ORDER.search(page.read_text(encoding="utf-8"))
 )
 
 
 def with_figures(page: str) -> str:
-    """The text of a page with its figures as they are now. Raises LookupError where a log or a finding is not there."""
+    """The text of a page with its figures as they are now. Raises LookupError without a log, a finding, or an end."""
+    if without := {each[0] for each in _ORDER.finditer(page)} - {each["order"] for each in _BLOCK.finditer(page)}:
+        raise LookupError(f"no {_END} below {', '.join(without)}")
     return _BLOCK.sub(lambda block: f"{block['order']}\n{_shown(block['what'], block['words'].split())}{_END}", page)
 
 

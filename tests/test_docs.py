@@ -95,6 +95,12 @@ def test_a_verdict_that_its_log_does_not_have_is_an_error():
         with_figures("<!-- verdict queue_full hang -->\n<!-- end -->\n")
 
 
+@pytest.mark.parametrize("after", ["", "<!-- verdict queue_full spin_wait -->\n<!-- end -->\n"])
+def test_figures_without_an_end_are_an_error(after):
+    with pytest.raises(LookupError, match=r"no <!-- end --> below <!-- cases h100_masked_loss -->"):
+        with_figures(f"<!-- cases h100_masked_loss -->\nthe rest of the page\n{after}")
+
+
 def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_can():
     readme = (ROOT / "README.md").read_text()
     commands = ("\nuv tool install ", "\ntuimon demo ", "\nmake demo ", "\nmake test ", "make demo TORCH=./torch-")

@@ -20,7 +20,6 @@ SAMPLES = 120
 def test_shares_of_functions_and_threads() -> None:
     functions, threads = accuracy.split(1.0, max_cpu_ratio=1.0, samples=SAMPLES)
     assert sum(functions.truth.values()) == pytest.approx(1.0)
-    assert functions.truth["sixty"] == pytest.approx(0.6, abs=0.05)  # the program does what it says
     # four standard errors of a share of 0.6: sampling errs by more once in 16,000 runs
     assert functions.off_points <= 400 * (0.6 * 0.4 / functions.samples) ** 0.5
     # the kernel counts, nothing is sampled: what is off is the moment at which either side reads its counter
@@ -35,7 +34,7 @@ PHASE_IN = {"evaluate": "eval", "__next__": "data", "backward": "backward", "wra
 def test_samples_without_markers_are_in_the_phase_of_the_function_they_were_taken_in() -> None:
     watched = inferred.watch("evaluated", 3.0, max_cpu_ratio=1.0, samples=SAMPLES)
     found: dict[str, Counter[str]] = {phase: Counter() for phase in PHASE_IN.values()}
-    for sample in watched.session(markers=False).over("recent").of(watched.pid).samples_of(watched.pid).rows:
+    for sample in watched.session(markers=False).over("whole").of(watched.pid).samples_of(watched.pid).rows:
         inside = {frame.function for frame in sample.node.frames}
         phase = next((phase for function, phase in PHASE_IN.items() if function in inside), None)
         if phase is not None:
