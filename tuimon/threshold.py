@@ -60,9 +60,14 @@ SMALL = Threshold(
 TRACE = Threshold(
     0.01, "part below which something counts as absent", "our choice: counters of GPUs come in whole percent"
 )
-LARGER = Threshold(1.5, "times another figure from which one is clearly larger", "our choice: half as much again")
+LARGER = Threshold(
+    1.5,
+    "times another figure from which one is clearly larger: a standstill than the longest step so far, for one",
+    "our choice: half as much again",
+)
 HOLD_S = Threshold(
     3.0,
-    "seconds for which another first finding must hold before it is shown, and the first one as probable",
-    "our choice: three windows; less would follow single windows",
+    "seconds for which another first finding must hold before it is shown, and the first one as probable; and after the"
+    " first step, for which a slow start may be the verdict",
+    "our choice: three windows, and time to read a line; less would follow single windows",
 )

@@ -53,19 +53,15 @@ def job_of(environ: Mapping[str, str], command: Sequence[str], name: str | None 
     scheduled = next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
     ids = [environ.get(key) for key in _RENDEZVOUS_IDS] + [_option(command, _RENDEZVOUS_OPTIONS)]
     rendezvous = next((f"rdzv-{each}" for each in ids if each and each != _NO_RENDEZVOUS), None)
-    found = name or _slurm(environ) or scheduled or rendezvous
+    slurm = None
+    if allocation := environ.get("SLURM_JOB_ID"):  # which may run several steps (srun), and be requeued
+        step, restarts = environ.get("SLURM_STEP_ID"), environ.get("SLURM_RESTART_COUNT", "0")
+        requeued = f"-r{restarts}" if restarts not in ("", "0") else ""
+        slurm = f"slurm-{allocation}{f'.{step}' if step else ''}{requeued}"
+    found = name or slurm or scheduled or rendezvous
     texts = [environ.get(key) for key in _NODE_NUMBERS] + [_option(command, _NODE_OPTIONS)]
     numbers = (int(text) for text in texts if text and text.isascii() and text.isdigit() and len(text) < 8)
     return Job(found[:100] if found else None, next(numbers, None))
-
-
-def _slurm(environ: Mapping[str, str]) -> str | None:
-    """``slurm-4711.0``: an allocation may run several steps (srun); ``-r1`` after a requeue, which keeps the id."""
-    job = environ.get("SLURM_JOB_ID")
-    if not job:
-        return None
-    step, restarts = environ.get("SLURM_STEP_ID"), environ.get("SLURM_RESTART_COUNT", "0")
-    return f"slurm-{job}" + (f".{step}" if step else "") + (f"-r{restarts}" if restarts not in ("", "0") else "")
 
 
 def _option(command: Sequence[str], names: Sequence[str]) -> str | None:

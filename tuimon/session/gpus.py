@@ -168,11 +168,6 @@ def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAS
     return sum(value * part.steps_s for value, part in known) / sum(part.steps_s for _, part in known)
 
 
-def _most(parts: Sequence[_Part], column: Sequence[float]) -> float | None:
-    known = _most_of([column[part.row] for part in parts])
-    return None if math.isnan(known) else known
-
-
 def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
     """Bounds of the time in steps with a kernel: if 1 s has kernels for 0.7 s and steps for 0.9 s, 0.6 to 0.7 s."""
     steps_s, whole_s = sum(part.steps_s for part in parts), sum(part.whole_s for part in parts)
@@ -261,12 +256,13 @@ class DeviceHistory:
             return None
         parts = _parts(begins_s, ends_s, spans)
         util_parts = _parts(utils["begin_s"], utils["end_s"], spans)
+        most_bytes = _most_of([columns["memory_used_bytes"][part.row] for part in parts])
         watts = [j / s if s else math.nan for j, s in zip(columns["joules"], columns["joules_s"], strict=True)]
         return GpuMeans(
             **{
                 **{name: _mean(parts, columns[name]) for name in COUNTERS},
                 "util_ratio": _mean(util_parts, util),
-                "memory_used_bytes": _most(parts, columns["memory_used_bytes"]),
+                "memory_used_bytes": None if math.isnan(most_bytes) else most_bytes,
             },
             **_util_bounds(util_parts, util),
             watts=_mean(parts, watts, _LEAST_ENERGY_S),

@@ -55,15 +55,12 @@ def read_counts(text: str, pid: int, t: float) -> CollectiveCounts | None:
     answer = decoded(text, _Answer)
     if answer is None or not answer.rows:
         return None
-    counts = [_count(row) for row in answer.rows]
+    counts = []
+    for row in answer.rows:
+        size = 1 if row.dtype.startswith("Float8") else _BYTES.get(row.dtype)
+        sizes = () if size is None else (size * row.elements, size * row.most_elements)
+        counts.append(CollectiveCount(row.name[:_NAME_CHARS], row.calls, *sizes))
     return CollectiveCounts(t=t, pid=pid, steps=answer.steps, collectives=counts, pause_ms=answer.pause)
-
-
-def _count(row: _Row) -> CollectiveCount:
-    size = 1 if row.dtype.startswith("Float8") else _BYTES.get(row.dtype)
-    if size is None:
-        return CollectiveCount(row.name[:_NAME_CHARS], row.calls)
-    return CollectiveCount(row.name[:_NAME_CHARS], row.calls, size * row.elements, size * row.most_elements)
 
 
 class CollectiveSource(Source):

@@ -53,7 +53,9 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
         return None
     groups: dict[RawFrame, list[_Stack]] = {}
     for stack in file.stacks:
-        groups.setdefault(_line_of(stack, file.lines, code), []).append(stack)
+        frames = [file.lines[number] for number in reversed(stack.frames) if 0 <= number < len(file.lines)]
+        innermost = code.innermost(frames) or (frames[-1] if frames else RawFrame("", 0, ""))  # the user's, or any
+        groups.setdefault(innermost, []).append(stack)
     ordered = sorted(groups.items(), key=lambda group: -sum(stack.bytes for stack in group[1]))
     return MemoryHistory(
         t=t,
@@ -68,12 +70,6 @@ def read_history(raw: bytes, pid: int, t: float, code: ProcessCode) -> MemoryHis
         wanted_bytes=file.wanted_bytes,
         pause_ms=round(file.pause_ns / 1e6, 3),
     )
-
-
-def _line_of(stack: _Stack, lines: list[RawFrame], code: ProcessCode) -> RawFrame:
-    """The innermost line of the user's code on a stack; if there is none, the innermost line."""
-    frames = [lines[number] for number in reversed(stack.frames) if 0 <= number < len(lines)]
-    return code.innermost(frames) or (frames[-1] if frames else RawFrame("", 0, ""))
 
 
 def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tuimon.bounds import Latest
@@ -45,8 +46,12 @@ class SourceText:
         rights = files.refresh()
         if rights is None:
             return []
-        cell = files.cell(file)
-        lines = cell.text.splitlines() if cell is not None else _read_lines(file, rights, files.not_after_unix_s)
+        cell, lines = files.cell(file), []
+        if cell is not None:
+            lines = cell.text.splitlines()
+        elif (content := rights.read(file, FILE_BYTES)) is not None:
+            last_unix_s = math.inf if files.not_after_unix_s is None else files.not_after_unix_s + 2.0
+            lines = content.data.splitlines() if content.changed_unix_s <= last_unix_s else []
         self._lines[file, rights] = lines
         return lines
 
@@ -59,13 +64,6 @@ def line_of(lines: Sequence[bytes], number: int) -> str:
 def text_of(line: bytes) -> str:
     """A line with its indentation, made safe."""
     return plain(line[: 8 * SOURCE_CHARS].decode("utf-8", "replace").expandtabs(4)).rstrip()
-
-
-def _read_lines(file: str, rights: Rights, not_after_unix_s: float | None) -> list[bytes]:
-    content = rights.read(file, FILE_BYTES)
-    if content is None or (not_after_unix_s is not None and content.changed_unix_s > not_after_unix_s + 2.0):
-        return []
-    return content.data.splitlines()
 
 
 #: Lines that are read before and after the one in question.

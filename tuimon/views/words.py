@@ -313,10 +313,12 @@ def left_text(progress: Progress) -> str:
 def rate_texts(progress: Progress) -> list[str]:
     """``477 samples/s``, ``61.2k tokens/s``."""
     samples, tokens = progress.samples_per_s, progress.tokens_per_s
-    return [
-        *([rate(samples, "samples")] if samples is not None else []),
-        *([f"{_thousands(tokens)} tokens/s"] if tokens is not None else []),
-    ]
+    texts = [rate(samples, "samples")] if samples is not None else []
+    if tokens is not None:
+        units = ((1e6, "M"), (1e3, "k"), (1.0, ""))
+        many, unit = next((each for each in units if tokens >= 9.995 * each[0]), units[-1])
+        texts.append(f"{number(tokens / many)}{unit} tokens/s")
+    return texts
 
 
 def flops_rate_text(progress: Progress) -> str:
@@ -329,13 +331,6 @@ def flops_rate_text(progress: Progress) -> str:
 def loss_text(progress: Progress) -> str:
     """``loss 0.31``, as printed."""
     return f"loss {plain(progress.loss)}" if progress.loss is not None else ""
-
-
-def _thousands(value: float) -> str:
-    for unit, many in (("M", 1e6), ("k", 1e3)):
-        if value >= 9.995 * many:
-            return f"{number(value / many)}{unit}"
-    return number(value)
 
 
 def progress_parts(progress: Progress | None) -> list[tuple[int, str]]:

@@ -15,8 +15,8 @@ from tuimon.diagnosis.evidence.ranks import NCCL_SMS
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of, page_with, written
 from tuimon.diagnosis.rule import UNSURE
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
-from tuimon.diagnosis.rules.course import FRESH_S
 from tuimon.diagnosis.rules.gpu.waits import FULL_LEAD_US
+from tuimon.threshold import HOLD_S
 
 each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
 
@@ -53,7 +53,7 @@ def test_thresholds_are_those_of_the_rule() -> None:
     share = page_of("input_bound").thresholds[0]
     assert (share.value, share.meaning.split(",")[0]) == (0.1, "least share of the step that a rule reports")
     assert "TraceML" in share.source
-    assert {limit.value for limit in page_of("warmup").thresholds} == {FIRST_STEPS, FRESH_S, SLOW_RATIO}
+    assert {limit.value for limit in page_of("warmup").thresholds} == {FIRST_STEPS, HOLD_S, SLOW_RATIO}
     assert {limit.meaning for limit in page_of("queue_full").thresholds} >= {
         FULL_LEAD_US.meaning,
         GAPS.meaning,

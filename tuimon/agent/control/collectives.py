@@ -30,16 +30,13 @@ _NAME_CHARACTERS = 32
 
 def begin(task: Task) -> Optional[Work]:
     """The argument is the number of steps."""
-    recorders = [each for each in map(_recorder, _RECORDERS) if each is not None]
+    c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
+    recorders = [each for each in (getattr(c10d, name, None) for name in _RECORDERS) if each is not None]
     if not recorders:
         task.refuse("its torch has no flight recorder")
         return None
     task.needs_steps = True
     return _Steps(task, recorders)
-
-
-def _recorder(name: str) -> Any:
-    return getattr(getattr(sys.modules.get("torch._C"), "_distributed_c10d", None), name, None)
 
 
 class _Steps(Work):
@@ -87,17 +84,13 @@ def counted(entries: List[Dict[str, Any]]) -> List[Any]:
     for entry in entries:
         elements = max(_elements(entry["input_sizes"]), _elements(entry["output_sizes"]))
         dtypes = entry["input_dtypes"] or entry["output_dtypes"] or [""]
-        row = found.setdefault((_name(entry["profiling_name"]), str(dtypes[0])), [0, 0, 0])
+        # ``nccl:_all_gather_base`` is all_gather, ``nccl:send 0->1`` is send
+        name = entry["profiling_name"].rpartition(":")[2].partition(" ")[0].strip("_")
+        name = name[: -len("_base")] if name.endswith("_base") else name
+        row = found.setdefault((name[:_NAME_CHARACTERS], str(dtypes[0])), [0, 0, 0])
         row[:] = row[0] + 1, row[1] + elements, max(row[2], elements)
     largest = sorted(found.items(), key=lambda item: -item[1][1])
-    return [[name, dtype, *row] for (name, dtype), row in largest if name][:_ROWS]
-
-
-def _name(recorded: str) -> str:
-    """``nccl:_all_gather_base`` is all_gather, ``nccl:send 0->1`` is send."""
-    name = recorded.rpartition(":")[2].partition(" ")[0].strip("_")
-    name = name[: -len("_base")] if name.endswith("_base") else name
-    return "" if name == "coalesced" else name[:_NAME_CHARACTERS]
+    return [[name, dtype, *row] for (name, dtype), row in largest if name not in ("", "coalesced")][:_ROWS]
 
 
 def _elements(sizes: List[List[int]]) -> int:

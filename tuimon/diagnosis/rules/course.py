@@ -27,13 +27,8 @@ from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.session.state import goodput
 from tuimon.text import at, ms_text, size_text
-from tuimon.threshold import MOST, SMALL, TRACE, Threshold
+from tuimon.threshold import HOLD_S, LARGER, MOST, SMALL, TRACE, Threshold
 
-FRESH_S = Threshold(
-    3.0,
-    "seconds after the first step during which a slow start may take the verdict line",
-    "our choice: time to read the line; longer would hide the first real verdict",
-)
 _LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
 _MEANT = (
     "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
@@ -55,7 +50,7 @@ def warmup(evidence: Evidence) -> Finding | None:
             open_for_s=latest.open_for_s,
         )
     median, first = evidence.totals.quantile_ms(0.5), stats.first_slow_ms
-    if median is None or evidence.view.now_s - stats.first_step_s > FRESH_S:
+    if median is None or evidence.view.now_s - stats.first_step_s > HOLD_S:
         return None
     slow = first is not None and first > SLOW_RATIO * median
     if not slow and stats.total >= FIRST_STEPS:
@@ -179,11 +174,6 @@ HANG_RATIO = Threshold(
     "multiple of the median step for which nothing must have moved to count as a hang",
     "our choice: it spares loops with long steps",
 )
-LONGEST_RATIO = Threshold(
-    1.5,
-    "multiple of the longest step so far, up to a minute, for which nothing must have moved to count as a hang",
-    "our choice: it spares loops that have stood still this long before",
-)
 IDLE_S = Threshold(
     120.0,
     "seconds that a program must have been idle in the code after its training loop to be reported",
@@ -245,7 +235,7 @@ def may_hang(still: QuietRanks) -> bool:
     ranks, waits = still.ranks, [rank.wait for rank in still.ranks]
     median_ms = max(rank.step_ms(0.5) or 0.0 for rank in ranks)
     longest_ms = max(rank.step_ms(1.0) or 0.0 for rank in ranks)
-    usual_s = max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, SLOW_WAIT_S))
+    usual_s = max(HANG_RATIO * median_ms / 1e3, min(LARGER * longest_ms / 1e3, SLOW_WAIT_S))
     if still.quiet_s < max(HANG_S, usual_s):
         return False
     if "prompt" in waits or all(wait == "work" for wait in waits) or all(rank.is_stopped for rank in ranks):

@@ -42,8 +42,6 @@ from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 #: Workers are multiplied at once by at most this, if that exceeds the cores that the training leaves free: the disk or
 #: network behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
-#: One core in this many is left to the training's own threads: our choice; the main, autograd and pinning threads.
-_LEFT = 4
 #: Most workers that are advised to a program without any.
 MOST_FIRST_WORKERS = 8
 #: Most tensors of a batch that has one tensor per field of its samples: our choice; an annotated image has some ten.
@@ -225,7 +223,8 @@ class Facts(Struct, frozen=True, dict=True):
         cores = self.evidence.cores
         if self.is_held_up and step.batch_running >= HALF:
             return None
-        most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
+        # a quarter of the cores is left to the main, autograd and pinning threads: our choice
+        most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // 4)
         # with this many workers all cores are busy; more would take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
         if pool is not None and pool.cores >= HALF:
@@ -608,9 +607,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if polls:  # more workers poll as well
         remedies.sort(key=lambda each: "{cheaper}" not in each.text)
     found = [each for remedy in remedies if (each := remedy.fix(facts)) is not None]
-    if not (
-        polls or cause.in_order(facts)
-    ):  # of those that gain the same, as a reader sees it, the row's first stays first
+    if not polls and not cause.in_order(facts):  # of those that gain the same, to a reader, the row's first stays first
         found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
     best, *others = found
     waits = f"{percent(claim.share)} of each step waits"

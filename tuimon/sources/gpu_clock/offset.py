@@ -113,17 +113,14 @@ class ClockOffset:
             if polygon:
                 rates = [rate for _, rate in polygon]
                 self._rates = self._latest_ns, min(rates), max(rates)
-                return [self._bounds(polygon, moment) for moment in moments]
+                ages_ns = [moment - self._latest_ns for moment in moments]
+                possible = ([offset + rate * age_ns for offset, rate in polygon] for age_ns in ages_ns)
+                return [(self._base_ns + min(offsets), self._base_ns + max(offsets)) for offsets in possible]
             # no line fits: the system's clock was slewed, and old bounds no longer hold
             self._rates = _ANY_RATE
             for _ in range((len(self._blocks) + 1) // 2):
                 self._blocks.popleft()
         return None
-
-    def _bounds(self, polygon: Polygon, moment: int) -> tuple[float, float]:
-        since_ns = moment - self._latest_ns
-        offsets = [offset + rate * since_ns for offset, rate in polygon]
-        return self._base_ns + min(offsets), self._base_ns + max(offsets)
 
     def _possible(self) -> Polygon:
         """The possible offsets at the latest event, and rates; empty if the bounds exclude each other."""

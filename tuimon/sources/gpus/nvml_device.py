@@ -362,16 +362,11 @@ class Utilisation:
         self._samples, self._averages = [], []
         known = samples or averages
         mean = round(sum(known) / len(known), 3) if known else None
-        return [round(ratio, 2) for ratio in _thinned(samples)], mean
-
-
-def _thinned(samples: list[float]) -> list[float]:
-    """The samples, as many as a record may hold: neighbours are averaged."""
-    many = len(samples)
-    if many <= _SAMPLES:
-        return samples
-    parts = (samples[place * many // _SAMPLES : (place + 1) * many // _SAMPLES] for place in range(_SAMPLES))
-    return [sum(part) / len(part) for part in parts]
+        many = len(samples)
+        if many > _SAMPLES:  # neighbours are averaged
+            parts = (samples[place * many // _SAMPLES : (place + 1) * many // _SAMPLES] for place in range(_SAMPLES))
+            samples = [sum(part) / len(part) for part in parts]
+        return [round(ratio, 2) for ratio in samples], mean
 
 
 #: The PCIe link in a record, and in the names of its queries.

@@ -215,19 +215,18 @@ class RunLogs:
             self._seen.add(path)
 
     def _open(self, head: LogHead) -> None:
+        """Open a log: several may be of one node, and several nodes may have one name."""
         _allow_files(len(self.logs) + 1)
-        number, label = self._node_of(head.header)
-        self.logs.append(NodeLog(head.path, number, label, self._frames))
-
-    def _node_of(self, header: Header) -> tuple[int, str]:
-        """Number and name of a log's node: several logs may be of one, and several nodes may have one name."""
-        alike = [log for log in self.logs if log.header.host == header.host]
+        host, boot_unix_s = head.header.host, _boot_unix_s(head.header)
+        number, label = max((log.number for log in self.logs), default=-1) + 1, host
+        alike = [log for log in self.logs if log.header.host == host]
+        if alike:
+            label = f"{host}#{len({log.number for log in alike}) + 1}"
         for log in alike:
-            if abs(_boot_unix_s(log.header) - _boot_unix_s(header)) < 2.0:  # each boot has its own zero
-                return log.number, log.label
-        namesakes = len({log.number for log in alike})
-        number = max((log.number for log in self.logs), default=-1) + 1
-        return number, f"{header.host}#{namesakes + 1}" if namesakes else header.host
+            if abs(_boot_unix_s(log.header) - boot_unix_s) < 2.0:  # each boot has its own zero
+                number, label = log.number, log.label
+                break
+        self.logs.append(NodeLog(head.path, number, label, self._frames))
 
 
 def _boot_unix_s(header: Header) -> float:

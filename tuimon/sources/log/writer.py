@@ -233,7 +233,12 @@ class LogWriter:
             self._write_pending()
         except OSError as error:
             self._retry_s = now_s + RETRY_S
-            return self._fail(error, now_s)
+            if self._broken:
+                return None
+            self._broken = True
+            message = f"{plain(self.path)} cannot be written: {error.strerror}"
+            hint = "The run goes on; tuimon tries again every few seconds."
+            return Notice(t=now_s, pid=0, source="log", level="warning", message=message, hint=hint)
         if not self._broken:
             return None
         self._broken = False
@@ -327,16 +332,3 @@ class LogWriter:
             return structs.replace(record, **dict.fromkeys(GPU_FACTS))
         self._gpus[record.uuid] = facts
         return record
-
-    def _fail(self, error: OSError, now_s: float) -> Notice | None:
-        if self._broken:
-            return None
-        self._broken = True
-        return Notice(
-            t=now_s,
-            pid=0,
-            source="log",
-            level="warning",
-            message=f"{plain(self.path)} cannot be written: {error.strerror}",
-            hint="The run goes on; tuimon tries again every few seconds.",
-        )

@@ -272,17 +272,13 @@ def _file_systems(process: str, pid: int) -> Iterator[ResourceUse]:
     seen: set[str] = set()
     for folder in ("/dev/shm", None, environment_of(pid).get("TMPDIR", "/tmp")):
         try:
-            path = _mount_point(f"{process}/root", folder or os.readlink(f"{process}/cwd"))
-            found = os.statvfs(f"{process}/root{path}")
+            path, root = folder or os.readlink(f"{process}/cwd"), f"{process}/root"
+            device = os.stat(root + path).st_dev
+            while path != "/" and os.stat(root + os.path.dirname(path)).st_dev == device:
+                path = os.path.dirname(path)  # up to where it is mounted
+            found = os.statvfs(root + path)
         except OSError:
             continue
         if found.f_blocks and path not in seen:
             seen.add(path)
             yield ResourceUse(path, (found.f_blocks - found.f_bavail) * found.f_frsize, found.f_blocks * found.f_frsize)
-
-
-def _mount_point(root: str, path: str) -> str:
-    device = os.stat(root + path).st_dev
-    while path != "/" and os.stat(root + os.path.dirname(path)).st_dev == device:
-        path = os.path.dirname(path)
-    return path

@@ -186,7 +186,9 @@ class PySpyRecording(Struct):
         On a busy machine, or from a cold disk, it may begin seconds late; it prints a line when it does.
         """
         if now_s < self.due_s:
-            return self._is_overspent()
+            used = procfs.read_process_stat(self.child) if self._most_cpu_s < math.inf else None
+            is_overspent = used is not None and used.cpu_s > self._most_cpu_s
+            return is_overspent and os.fstat(self.messages).st_size > 0
         if not os.fstat(self.messages).st_size and now_s < self.latest_s:
             self._silent_s = now_s
             return False
@@ -195,10 +197,6 @@ class PySpyRecording(Struct):
         self.due_s += self._silent_s - self.started_s
         self.started_s, self._silent_s = self._silent_s, None
         return now_s >= self.due_s
-
-    def _is_overspent(self) -> bool:
-        used = procfs.read_process_stat(self.child) if self._most_cpu_s < math.inf else None
-        return used is not None and used.cpu_s > self._most_cpu_s and os.fstat(self.messages).st_size > 0
 
     def follow_thread(self) -> None:
         """Put py-spy on the core that the process's main thread is on now."""

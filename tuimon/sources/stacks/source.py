@@ -280,13 +280,12 @@ def is_idle_worker(samples: WindowSamples) -> bool | None:
     main = samples.threads[0].stacks if samples.threads else Counter[tuple[RawFrame, ...]]()
     if main.total() < _ENOUGH_SAMPLES:
         return None
-    return sum(count for stack, count in main.items() if _is_idle(stack)) >= _IDLE_SHARE * main.total()
-
-
-def _is_idle(stack: Sequence[RawFrame]) -> bool:
-    """True if the worker's loop makes no batch but waits for the indices of one."""
-    own = next((frame for frame in reversed(stack) if loads_data(frame.file, frame.function)), None)
-    return own is not None and is_loader_idle_loop(own.file, own.function)
+    idle = 0  # samples in which its loop makes no batch but waits for the indices of one
+    for stack, count in main.items():
+        own = next((frame for frame in reversed(stack) if loads_data(frame.file, frame.function)), None)
+        if own is not None and is_loader_idle_loop(own.file, own.function):
+            idle += count
+    return idle >= _IDLE_SHARE * main.total()
 
 
 class WindowRecords:
