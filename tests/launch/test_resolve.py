@@ -196,7 +196,7 @@ def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatc
     def short(_pid):
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(attached, "environment", short)
+    monkeypatch.setattr(attached, "environment_of", short)
     assert processes_of_run("any") == []
 
 
