@@ -13,8 +13,8 @@ _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
 #: Of the names of kernels: what they return, and namespaces.
 _EVERYWHERE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::")
-#: Digits of a number that always fit into 62 bits, a record's limit.
-_DIGITS = 18
+#: Lines of code that are read, and shown, before and after one.
+AROUND_LINES = 3
 #: The control characters that a JSON encoder leaves as they are: it escapes only C0.
 RAW_IN_JSON = re.compile(f"[\x7f-\x9f{_FORMAT}]")
 
@@ -28,7 +28,8 @@ def plain(text: str) -> str:
 
 def whole_number(text: str) -> int | None:
     """The number that ``text`` spells in ASCII digits, at most 18 of them; None for any other text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+    # so many always fit into 62 bits, a record's limit
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def number_text(value: float) -> str:

@@ -165,7 +165,8 @@ class _Program:
             case ast.AugAssign(target=target, op=ast.Add(), value=value):
                 return _dotted(target) if self._has_graph(value) else ""
             case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key)], value=value):
-                is_new = bool(self._values([key]) & _assigned(loop))
+                names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+                is_new = bool(self._values([key]) & {node.id for node in names if isinstance(node.ctx, ast.Store)})
                 return _dotted(keeper) if is_new and self._has_graph(value) else ""
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as value):
                 return name if name in self._values([value]) and self._has_graph(value) else ""
@@ -307,10 +308,6 @@ def _dotted(node: ast.AST) -> str:
 def _called(node: ast.AST) -> set[str]:
     """The last names of the functions that a node calls."""
     return {last_name(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
-
-
-def _assigned(loop: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _assigned_in(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tuimon.bounds import Latest
 from tuimon.proc.target_files import OURS, Rights, TargetFiles
 from tuimon.records import Process
-from tuimon.text import plain
+from tuimon.text import AROUND_LINES, plain
 
 #: A line's text is cut to this many characters, and a file larger than this is not read.
 SOURCE_CHARS = 160
@@ -64,10 +64,6 @@ def line_of(lines: Sequence[bytes], number: int) -> str:
 def text_of(line: bytes) -> str:
     """A line with its indentation, made safe."""
     return plain(line[: 8 * SOURCE_CHARS].decode("utf-8", "replace").expandtabs(4)).rstrip()
-
-
-#: Lines that are read before and after the one in question.
-AROUND_LINES = 3
 
 
 class CloseUp:

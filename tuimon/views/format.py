@@ -20,8 +20,6 @@ MOST_WIDTH = 100
 NAMED = 3
 LISTED = 8
 ON_PAGE = 16
-#: Lines of code that are shown before and after one.
-AROUND_LINES = 3
 #: Smaller shares are shown as none; bounds that exclude no more than this share of the whole say nothing.
 NOTHING = 0.005
 #: The space before a unit.

@@ -16,7 +16,7 @@ from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_facts import ProcessCode
-from tuimon.sources.source_text import AROUND_LINES, CloseUp
+from tuimon.sources.source_text import CloseUp
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
@@ -28,6 +28,7 @@ from tuimon.sources.stacks.shorten import (
     phase_depth,
     shorten,
 )
+from tuimon.text import AROUND_LINES
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
 MAIN = RawFrame("/home/u/train.py", 10, "main")

@@ -195,18 +195,16 @@ class Trie:
         if found is None:
             found = self._root
             for number in key:
-                found = self._nodes.get((found.number, number)) or self._grow(found, number)
+                parent, found = found, self._nodes.get((found.number, number))
+                if found is None:
+                    frame, roles = self._frames.get(number, UNKNOWN), parent.roles
+                    own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
+                    roles = roles if own <= roles else roles | own
+                    self._made += 1
+                    found = StackNode(self._made, number, parent, frame, roles, _boundary(parent, frame), self)
+                    self._nodes[parent.number, number] = found
             self._stacks[key] = found
         return found
-
-    def _grow(self, parent: StackNode, number: int) -> StackNode:
-        frame = self._frames.get(number, UNKNOWN)
-        own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
-        roles = parent.roles if own <= parent.roles else parent.roles | own
-        self._made += 1
-        boundary = _boundary(parent, frame)
-        node = self._nodes[parent.number, number] = StackNode(self._made, number, parent, frame, roles, boundary, self)
-        return node
 
     def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
         """The lines of code from ``around`` before to ``around`` after one that samples have brought, numbered."""

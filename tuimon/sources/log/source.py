@@ -279,21 +279,15 @@ def merged(logs: Iterable[NodeLog]) -> list[Next]:
         if not log.at_end:
             log.read_ahead(100)
     until_unix_s = min((log.read_unix_s for log in logs if not log.at_end), default=math.inf)
-    found = [each for log in logs for each in _until(log, until_unix_s)]
-    found.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
-    return found
-
-
-def _until(log: NodeLog, until_unix_s: float) -> list[Next]:
-    """The records of a log that wait, up to a moment; one that is dated earlier than those before it follows them."""
-    latest_s, shift_s = log.latest_s, log.shift_s
     found: list[Next] = []
-    for record in log.waiting:
-        latest_s = record.t if record.t > latest_s else latest_s
-        at_unix_s = latest_s + shift_s
-        if at_unix_s > until_unix_s:
-            break
-        found.append((at_unix_s, log, record))
+    for log in logs:
+        latest_s = log.latest_s
+        for record in log.waiting:
+            latest_s = max(latest_s, record.t)  # one that is dated earlier than those before it follows them
+            if latest_s + log.shift_s > until_unix_s:
+                break
+            found.append((latest_s + log.shift_s, log, record))
+    found.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
     return found
 
 

@@ -20,7 +20,7 @@ from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.steps import joined
-from tuimon.text import code_place
+from tuimon.text import AROUND_LINES, code_place
 from tuimon.threshold import SMALL
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
@@ -34,7 +34,7 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
-from tuimon.views.format import AROUND_LINES, ON_PAGE, count, percent
+from tuimon.views.format import ON_PAGE, count, percent
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from tuimon.views.scale import mean, means, spread
 from tuimon.views.tui.drawing.lines import Line, Span
@@ -51,7 +52,11 @@ def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi
     """
     if width <= 0 or height <= 0:
         return []
-    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, mean)]
+    span = hi - lo if hi > lo else inf
+    dots = [
+        None if value is None else max(1, min(height * 4, round((value - lo) / span * height * 4)))
+        for value in spread(values, 2 * width, mean)
+    ]
     rows = []
     for base in range(4 * (height - 1), -1, -4):
         codes = (_LEFT[_within(dots[2 * x], base)] | _RIGHT[_within(dots[2 * x + 1], base)] for x in range(width))
@@ -137,13 +142,6 @@ def tinted(rows: Sequence[str], family: str, *, has_top: bool = False) -> list[L
         lines.append(tuple(spans))
         above = row
     return lines
-
-
-def _dots(value: float | None, height: int, lo: float, hi: float) -> int | None:
-    if value is None:
-        return None
-    ratio = (value - lo) / (hi - lo) if hi > lo else 0.0
-    return max(1, min(height * 4, round(ratio * height * 4)))
 
 
 def _within(dots: int | None, base: int) -> int:

@@ -17,7 +17,8 @@ from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
 from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
-from tuimon.views.format import AROUND_LINES, count, percent, plain
+from tuimon.text import AROUND_LINES
+from tuimon.views.format import count, percent, plain
 from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.tui.drawing.lines import Line, Span, clip, justified, line, line_width
 from tuimon.views.tui.drawing.moving import MovingPane

@@ -15,7 +15,8 @@ from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.stacks.process import LatestStack
 from tuimon.session.standing import BESIDE, Standing, StandingRole, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
-from tuimon.views.format import AROUND_LINES, duration, percent, plain
+from tuimon.text import AROUND_LINES
+from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
