@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import workers
-from tests.session.records import by_rule, frames, header, loop, process, session_of, thread, threads
+from tests.session.records import by_rule, frames, header, loop, native, process, session_of, thread, threads
 from tuimon.diagnosis.finding import Fix
 from tuimon.records import Cost, CountSettings, Frame, MachineMemory, Place
 
@@ -200,3 +200,36 @@ def test_a_line_that_sets_another_number_is_not_named(source, is_named):
     line = CountSettings("threads", 5, "begin", source)
     found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
     assert [place.line for place in found.where] == ([5] if is_named else [])
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "used", "calls", "workers_cpu", "number", "which"),
+    [
+        (1, 2, 1.0, 3, 0.0, 2, "on cores that nobody uses"),
+        (1, 8, 1.0, 3, 0.0, 8, "on cores that nobody uses"),
+        (1, 8, 5.0, 3, 0.0, 4, "on cores that nobody uses"),  # other programs have four
+        (1, 2, 2.0, 3, 0.0, 2, "once other programs leave them cores"),
+        (1, 2, 2.0, 3, 0.9, None, None),  # its own worker has one
+        (1, 2, 1.0, 15, 0.0, None, None),  # small operations
+        (2, 2, 1.0, 3, 0.0, None, None),
+    ],
+)
+def test_large_operations_on_one_thread_beside_idle_cores(threads, cores, used, calls, workers_cpu, number, which):
+    variable = CountSettings("threads", 2, "main", 'os.environ["OMP_NUM_THREADS"] = "1"')
+    line = CountSettings("threads", 3, "main", "torch.set_num_threads(1)")
+    code = native(12, (100, ("interpreter", "forward", calls), ("torch", "forward", 100 - calls)))
+    lines = frames(Frame("train.py", 9, "main", "loss = model(x)", True, counts=(variable, line)))
+    beside = workers(1, workers_cpu) if workers_cpu else ()
+    records = (thread(12, 0.99, 0.01), measured(used, 12.0), lines, code, *beside)
+    found = run(*records, cpu_count=cores, intra_op_threads=threads)["compute_bound_cpu"]
+    assert found.severity == "info" and ("all on one thread" in found.headline) is (number is not None)
+    if number is not None:
+        assert f"torch.set_num_threads({number})" in found.action and which in found.action
+        assert found.where[0].line == 3
+        assert found.estimated_speedup is None and tuple(found.fixes[0].gain) == pytest.approx((1, number), rel=0.1)
+
+
+def test_the_default_of_a_launcher_is_named():
+    records = (thread(12, 0.99, 0.01), native(12, (100, ("torch", "forward", 100))))
+    found = run(*records, cpu_count=8, intra_op_threads=1, omp_num_threads=1)["compute_bound_cpu"]
+    assert "OMP_NUM_THREADS=8, which is 1 in the environment" in found.action and "torchrun" in found.action

@@ -101,9 +101,7 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
     computing = [machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers]
     if any(number > each for number in computing):
         now = max(machine.intra_op_threads.values(), default=None)
-        set_here = [(place, _NUMBER.search(place.source)) for place in machine.set_at("threads")]
-        # a line that sets another number, such as 1, is for workers
-        where = tuple(place for place, number in set_here if now is None or number is None or int(number[1]) == now)[:1]
+        where = threads_set_at(machine, now)  # a line that sets another number, such as 1, is for workers
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
             call += f", which is {now} in the environment that it was started with"
@@ -113,6 +111,13 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
     if len(trainers) > demand.cores:
         return Fix(f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once"), ()
     return None
+
+
+def threads_set_at(machine: Machine, number: int | None) -> tuple[Place, ...]:
+    """The line that may set this number of threads for torch's operations; none if no such line is known."""
+    found = [(place, _NUMBER.search(place.source)) for place in machine.set_at("threads")]
+    places = [place for place, set_to in found if number is None or set_to is None or int(set_to[1]) == number]
+    return tuple(sorted(places, key=lambda place: "set_num_threads" not in place.source)[:1])  # it is the last word
 
 
 # -- cores, or a GPU, that others take

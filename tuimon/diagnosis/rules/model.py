@@ -144,7 +144,7 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
         *fixes,
         severity="info",
         share=share,
-        at=(*(one.hot for one in against), hot),
+        at=(*(one.at for one in against), hot),
         evidence={"cpu_ratio": used, "step_ms": evidence.phases.mean_ms, **figures(evidence.native_in(*PASSES))},
     )
 
