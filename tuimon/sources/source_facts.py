@@ -64,7 +64,8 @@ class FileFacts:
         self._withs: list[_With] = []
         self._loops: list[ast.For | ast.AsyncFor | ast.While] = []
         self._over_layers: set[ast.AST] = set()
-        self._polling: list[Block] = []
+        #: the lines of each ``while``, its head included, that only waits for its condition
+        self.polling: set[int] = set()
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
@@ -105,10 +106,6 @@ class FileFacts:
         bodies = (Block(loop.body[0].lineno, _block(loop).last) for loop in loops)
         return sum(body.holds(line) for body in bodies) + any(each.holds(line) for each in self._comprehensions)
 
-    def polls_at(self, line: int) -> bool:
-        """True if a line is in a ``while``, its head included, that only waits for its condition."""
-        return any(polling.holds(line) for polling in self._polling)
-
     def without_gradients(self, line: int) -> Block | None:
         """The outermost ``with torch.no_grad():`` around a line, or its function if that is decorated so.
 
@@ -142,7 +139,7 @@ class FileFacts:
                     self._over_layers.add(node)
                 statements = (each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node)
                 if isinstance(node, ast.While) and all(map(_waits, statements)):
-                    self._polling.append(_block(node))
+                    self.polling.update(range(node.lineno, _block(node).last + 1))
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self._comprehensions.append(_block(node))
             case ast.With() | ast.AsyncWith():
@@ -240,9 +237,8 @@ def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
 
 def _waits(statement: ast.AST) -> bool:
     """True for a statement of a polling loop: a condition, a sleep, or what ends the loop or nothing."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=func)):
-            return last_name(func) == "sleep"
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return last_name(statement.value.func) == "sleep"
     return isinstance(statement, ast.Pass | ast.If | ast.With | ast.Break | ast.Continue | ast.Return | ast.Raise)
 
 

@@ -314,8 +314,7 @@ def test_loops_over_layers_do_not_count(loop, counts):
 )
 def test_which_loops_only_wait(loop, polls):
     lines = f"def f():\n  {loop.replace(chr(10), chr(10) + '  ')}\n  x = 1".encode().splitlines()
-    facts = FileFacts(lines)
-    assert [facts.polls_at(line) for line in range(1, len(lines) + 1)] == [False, *[polls] * (len(lines) - 2), False]
+    assert FileFacts(lines).polling == (set(range(2, len(lines))) if polls else set())
 
 
 FILES = TargetFiles(None, ended=OURS)

@@ -132,6 +132,7 @@ LIBRARIES = (
     LibraryOptions(
         r"/ignite/engine/engine\.py$",
         {_ANY: "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"},
+        accumulate="raise gradient_accumulation_steps of create_supervised_trainer()",
     ),
     LibraryOptions(
         r"/stable_baselines3/common/(?:base_class|o\w+_policy_algorithm)\.py$",

@@ -127,7 +127,7 @@ class FrameIds:
             self._reported.add(frame.file)
         no_grad, loops = facts.without_gradients(frame.line), facts.loops(frame.line)
         own = (file, line, function, source, traits.user)
-        facts_of = (of_file.counts, loops > 0, of_file.keeping, facts.polls_at(frame.line), loops)
+        facts_of = (of_file.counts, loops > 0, of_file.keeping, frame.line in facts.polling, loops)
         self._new.append(Frame(*own, "", "", no_grad, None, *facts_of))
         return id_
 
