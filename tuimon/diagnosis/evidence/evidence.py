@@ -20,7 +20,6 @@ from tuimon.diagnosis.evidence.ranks import (
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.native_code import CodeKind, NativeUse
-from tuimon.node_ids import node_of
 from tuimon.records import BETWEEN, DIVIDED
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import ProcessView
@@ -142,8 +141,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
         """The time that these GPUs spend exchanging gradients."""
-        is_one_machine = len({node_of(row.pid) for row in self.ranks}) == 1
-        return exchanges(self.compared_gpus, are_all_here=is_one_machine and len(self.compared_gpus) == self.world_size)
+        return exchanges(self.compared_gpus, self.world_size)
 
     @cached_property
     def collectives(self) -> tuple[StepCollective, ...]:

@@ -257,7 +257,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
             power_ratio=mean_of_known(power_ratio(*each) for each in counted),
             clock_ratio=mean_of_known(clock_ratio(*each) for each in counted),
-            moved_bytes_per_s=_moved(*counted[0]) if len(counted) == 1 else None,
+            moved_bytes_per_s=_moved(self.rows[0]) if len(self.rows) == 1 else None,
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
         narrowed = {name: GpuShare(phase.span, found.idle_in(name)) for name, phase in phases.items()}
@@ -439,14 +439,11 @@ def _without_dead_counters(row: GpuRow) -> GpuRow:
     return structs.replace(row, means=structs.replace(means, **absent))
 
 
-def _moved(gpu: Gpu, means: GpuMeans) -> float | None:
-    """Bytes a second over NVLink and PCIe, in both directions; None if not all of that is counted."""
-    nvlink, pcie = (
-        (means.nvlink_rx_bytes_per_s, means.nvlink_tx_bytes_per_s),
-        (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s),
-    )
-    known = [rate for rate in (*nvlink, *pcie) if rate is not None and not gpu.c2c]
-    return sum(known) if len(known) == len(nvlink + pcie) else None
+def _moved(row: GpuRow) -> float | None:
+    """Bytes a second over NVLink and PCIe, in both directions; None if not all four rates are counted."""
+    nvlink = (row.figures.nvlink_rx_bytes_per_s, row.figures.nvlink_tx_bytes_per_s)
+    rates = [*pcie_rates(row, row.figures), *(rate for rate in nvlink if rate is not None)]
+    return sum(rates) if len(rates) == 4 else None
 
 
 def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:

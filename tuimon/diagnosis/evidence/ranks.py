@@ -284,10 +284,8 @@ class Exchange(Struct, frozen=True, gc=False):
         return self.waiting > 0 and self.waiting >= LARGE * self.share.low
 
 
-def exchanges(ranks: Mapping[int, GpuSteps], *, are_all_here: bool = False) -> dict[int, Exchange]:
+def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Exchange]:
     """The exchange of every rank, by pid; for a single rank, as far as its own times show it.
-
-    ``are_all_here``: these are all ranks of the training, on one machine, so their GPUs' counters show all that moves.
 
     The largest of four lower bounds counts:
 
@@ -299,17 +297,17 @@ def exchanges(ranks: Mapping[int, GpuSteps], *, are_all_here: bool = False) -> d
     - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times as long as all forward passes of the step.
     - A GPU that waits in a kernel of NCCL keeps few multiprocessors busy (``waits_by_sms``).
 
-    Time for which backward may idle for lack of launches counts for none of them.
+    Time for which backward may idle for lack of launches counts for none of them. If all ranks are on one machine, its
+    counters show all that moves, and the time in which next to nothing moves is a wait.
     """
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
     by_sms = waits_by_sms(ranks)
     found = {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
-    moved = [gpu.moved_bytes_per_s for gpu in ranks.values()]
-    known = [each for each in moved if each is not None]
-    if not are_all_here or len(known) < len(moved):
+    moved = [gpu.moved_bytes_per_s for gpu in ranks.values() if gpu.moved_bytes_per_s is not None]
+    if len(moved) < world_size or len({node_of(pid) for pid in ranks}) > 1:
         return found
-    moving = max(known, default=0.0) / SLOW_PCIE  # the largest share of the time in which anything moves
+    moving = max(moved) / SLOW_PCIE  # the largest share of the time in which anything moves
     return {pid: replace(each, waiting=max(each.waiting, each.share.low - moving)) for pid, each in found.items()}
 
 
@@ -321,16 +319,6 @@ def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
     later).
     """
     return _waits({pid: gpu.sm_ratio for pid, gpu in ranks.items() if gpu.sm_ratio is not None}, ranks)
-
-
-def waits_by_power(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
-    """The same by power, a weak sign, which serves if multiprocessors are not counted (before Hopper).
-
-    A GPU that waits in a kernel of NCCL draws little power at full clock. At a lower clock it may compute slowly.
-    """
-    waits = _waits({pid: gpu.power_ratio for pid, gpu in ranks.items() if gpu.power_ratio is not None}, ranks)
-    are_slow = any(wait and (ranks[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items())
-    return {} if are_slow else waits
 
 
 def _waits(active: Mapping[int, float], ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
@@ -348,7 +336,10 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
     """
     live = {row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"}
     by_sms = waits_by_sms(live)
-    waits = by_sms or waits_by_power(live)
+    power = {pid: gpu.power_ratio for pid, gpu in live.items() if gpu.power_ratio is not None}
+    waits = by_sms or _waits(power, live)  # before Hopper: a kernel of NCCL that waits draws little power at full clock
+    if not by_sms and any(wait and (live[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items()):
+        return None  # at a lower clock, little power is no sign of a wait
     measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])
     waiting = [row.pid for row in measured if waits[row.pid]]
     if not waiting or not ranks[measured[0].pid].is_bottleneck:

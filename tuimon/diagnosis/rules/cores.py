@@ -263,15 +263,12 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
     others = [process for process in known if not process.ended and process.uses(gpu.latest)]
     if not others:
         return None
-    who, action = (
-        "trainings",
-        "give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
-    )
+    who, how = "training", "CUDA_VISIBLE_DEVICES, unless each leaves this one idle"
     if evidence.world_size > len(others) and all(process.world_size == evidence.world_size for process in others):
-        who, action = "ranks", "give each rank a GPU of its own: torch.cuda.set_device(local_rank) first of all"
+        who, how = "rank", "torch.cuda.set_device(local_rank) first of all"
     return verdict(
-        f"{len(others) + 1} {who} share GPU {gpu.latest.index}: while one computes, the others wait",
-        action,
+        f"{len(others) + 1} {who}s share GPU {gpu.latest.index}: while one computes, the others wait",
+        f"give each {who} a GPU of its own: {how}",
         severity="info",
         gpu=gpu.latest.index,
         trainings=len(others) + 1,

@@ -258,19 +258,18 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     clause, action = (template.format_map(facts) for template in _REASONS[reason])
     # layers, or a part of the batch, that move to the others are work there
     moved = late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
-    saved = moved if is_stage else late.share
-    fix = without_cost(evidence, action, Interval.around(saved, late.error))
+    fix = without_cost(evidence, action, Interval.around(moved if is_stage else late.share, late.error))
     if shown_by is not None:
-        fix = without_cost(evidence, action, Interval(moved, saved)).without_upper_end
-    who = f"rank {others[0].rank} waits" if len(others) == 1 else "the others wait"
-    if late.why == "power":
-        who, fix = f"rank {others[0].rank} may wait" if len(others) == 1 else "the others may wait", Fix(action)
+        fix = without_cost(evidence, action, Interval(moved, late.share)).without_upper_end
+    is_weak = late.why == "power"
+    who = f"rank {others[0].rank}" if len(others) == 1 else "the others"
+    wait = "may wait" if is_weak else "waits" if len(others) == 1 else "wait"
     ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
     whom = f"{'ranks' if late.also else 'rank'} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
     return verdict(
-        f"{who} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
-        fix,
-        severity="info" if late.why == "power" else "warning",
+        f"{who} {wait} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
+        Fix(action) if is_weak else fix,
+        severity="info" if is_weak else "warning",
         share=late.share,
         at=hot,
         evidence={
