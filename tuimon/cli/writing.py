@@ -34,14 +34,10 @@ def write_message(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-#: Seconds that the last message waits for the terminal.
-LAST_WORDS_S = 0.5
-
-
 def takes_output() -> bool:
     """True if the terminal takes output; behind a stalled connection it would block tuimon for hours."""
     try:
-        return bool(select.select([], [1], [], LAST_WORDS_S)[1])
+        return bool(select.select([], [1], [], 0.5)[1])  # the last message waits no longer for the terminal
     except OSError:
         return False
 

@@ -101,8 +101,6 @@ def _read(stream: IO[bytes] | None, output: bytearray) -> None:
 _AT_ONCE = 4
 #: A hang is reported once all stacks are there, or after this many seconds without them.
 _STACKS_S = 10.0
-#: Longest wait (s) for running commands when tuimon ends; after it they go on alone.
-_LAST_S = 0.5
 
 
 class Reaction(NamedTuple):
@@ -151,7 +149,7 @@ class Reactions:
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         """Wait a moment for commands that are about to end; the others go on alone."""
         for each in self.running:
-            each.join(_LAST_S / len(self.running))
+            each.join(0.5 / len(self.running))
 
     def _see(self, session: Session, findings: Sequence[Finding]) -> None:
         now_s = session.now_s

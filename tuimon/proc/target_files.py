@@ -25,8 +25,6 @@ from tuimon.proc.ring_facts import decoded, read_side_file
 _READ, _SEARCH = 4, 1
 #: Bits 1 and 2 of the capability sets (linux/capability.h): with either one, any file can be read.
 _CAP_DAC = 1 << 1 | 1 << 2
-#: Tolerance for the start time in a record, which is rounded to 10 ms.
-_START_TOLERANCE_S = 0.05
 
 
 class Content(Struct, frozen=True, gc=False):
@@ -141,7 +139,8 @@ class TargetFiles:
         """The rights of this moment; takes about 0.05 ms."""
         ticks, expected_s = procfs.start_ticks(self._pid) if self._pid is not None else None, self._start_unix_s
         if ticks is not None and self._pid is not None:
-            is_it = expected_s is None or abs(start_unix_s(ticks) - expected_s) < _START_TOLERANCE_S
+            # a record rounds it to 10 ms
+            is_it = expected_s is None or abs(start_unix_s(ticks) - expected_s) < 0.05
             self.rights = (rights_of(self._pid) if is_it else None) or self.rights
         return self.rights
 

@@ -73,8 +73,6 @@ _RECENT, _OF_RUN = 64, 512
 #: Recent figures cover the last 30 s, or this many steps if these take longer, up to twenty minutes.
 _STEPS = 8
 _LONGEST_S = 1200.0
-#: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
-_SETTLED_S = 10.0
 
 
 class _Times(NamedTuple):
@@ -280,7 +278,7 @@ class GpuTimeStats:
         if not has_room(known, record.device):
             return
         if isinstance(record, TorchMemory):
-            is_settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
+            is_settled = first_step_s is not None and record.t >= first_step_s + 10.0  # before, its caches fill up
             memory = self._memory.setdefault(record.device, _Memory(record))
             memory.add_record(record, is_settled=is_settled)
             return

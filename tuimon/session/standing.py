@@ -283,10 +283,6 @@ def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
     }
 
 
-#: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
-_TOGETHER_S = 10.0
-
-
 class Past(Struct):
     """One standstill whose stacks were taken; None if it has not ended, or no step was known."""
 
@@ -322,7 +318,7 @@ class Standstills:
         last = self.past[-1] if self.past else None
         if last is not None and last.ended_s is None and node_of(last.taken.pid) != node_of(record.pid):
             one = last.taken
-            if abs(last.since_s - (record.t - record.quiet_s)) < _TOGETHER_S:  # one node waits for the other
+            if abs(last.since_s - (record.t - record.quiet_s)) < 10.0:  # a step apart, one node waits for the other
                 last.taken = structs.replace(
                     one,
                     quiet_s=one.quiet_s + max(0.0, record.t - one.t),

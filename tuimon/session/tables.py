@@ -119,7 +119,9 @@ class Tables:
             records.TraceTaken: self.traces.append,
             records.MachineMemory: lambda record: self.nodes.of_process(record.pid).add_memory(record),
             records.Node: self.nodes.add_node,
-            records.Standstill: self._fold_standstill,
+            records.Standstill: lambda record: self.standstills.add_standstill(
+                record, max((stats.total for stats in self.step_stats.values()), default=None)
+            ),
             records.Collectives: self.standstills.add_collectives,
             records.Notice: self._fold_notice,
             records.Cost: partial(setattr, self, "cost"),
@@ -222,9 +224,6 @@ class Tables:
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
         self.run_processes.forget(pid)
-
-    def _fold_standstill(self, record: records.Standstill) -> None:
-        self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))
 
     def _fold_steps(self, record: records.Steps) -> None:
         self.standstills.note_steps(record)

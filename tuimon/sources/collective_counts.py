@@ -22,8 +22,6 @@ from tuimon.sources.process_table import ProcessTable
 
 #: Steps over which collectives are counted: few, as the recorder holds 2,000 collectives.
 STEPS = 4
-#: Seconds without a further backward pass after which the order is taken back.
-_QUIET_S = 60.0
 #: Seconds after which the same rank is asked again: ranks may still wait, in other collectives.
 _AGAIN_S = 600.0
 _NAME_CHARS = 32
@@ -82,8 +80,8 @@ class CollectiveSource(Source):
             return
         request, now_s = self._request, self._clock()
         request.poll()
-        if not request.is_over and request.quiet_s <= _QUIET_S and self._table.suspicion is None:
-            return
+        if not request.is_over and request.quiet_s <= 60.0 and self._table.suspicion is None:
+            return  # it is taken back once no backward pass comes any more
         if request.is_over:
             try:
                 counts = read_counts(request.channel.text(request.result().text), request.channel.pid, round(now_s, 3))

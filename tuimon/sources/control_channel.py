@@ -60,8 +60,6 @@ POLL_S = 0.05
 
 
 _TRY_WHILE_IT_RUNS = "Try again while the training runs, for less if it ends soon"
-#: Between two heartbeats (s).
-_PERIOD_S = 1.0
 
 
 class HookHolder:
@@ -117,7 +115,7 @@ class HookHolder:
             self._held.clear()
 
     def _send_heartbeats(self) -> None:
-        while not self._over.wait(_PERIOD_S):
+        while not self._over.wait(1.0):  # between two heartbeats
             self.send_heartbeat()
 
 

@@ -75,7 +75,7 @@ class FileFacts:
             settings += _settings(node)
         #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
         self.counts = tuple(
-            CountSettings(what, line, self._function_at(line), line_of(lines, line))
+            CountSettings(what, line, at.name if (at := self._around(line)) else "<module>", line_of(lines, line))
             for line, what in sorted(set(settings))[:4]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
@@ -126,10 +126,6 @@ class FileFacts:
     def _around(self, line: int) -> _Function | None:
         inside = (each for each in self._functions if each.body.holds(line))
         return max(inside, key=lambda each: each.body.first, default=None)
-
-    def _function_at(self, line: int) -> str:
-        function = self._around(line)
-        return function.name if function is not None else "<module>"
 
     def _note(self, node: ast.AST) -> None:
         match node:

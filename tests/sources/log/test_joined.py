@@ -31,9 +31,8 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
-from tuimon.sources.log.identity import Renumbering, SharedFrameIds
 from tuimon.sources.log.runs import choose
-from tuimon.sources.log.source import LogSource, NodeLog, merged
+from tuimon.sources.log.source import LogSource, NodeLog, Renumbering, SharedFrameIds, merged
 from tuimon.sources.log.writer import line_of
 from tuimon.views.words import nodes_text
 

@@ -180,16 +180,12 @@ def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
     return max(0, end.gpu_ns - begin.gpu_ns)
 
 
-#: How often the offset of the clocks is estimated, in ns of the markers' time.
-_ESTIMATE_NS = 1_000_000_000
 #: Largest number of bytes, or count: beyond it is damage.
 _MEMORY_LIMIT = 1 << 62
 
 #: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
 #: 35 bytes are 1 MB in an hour.
 _A_SECOND = 8
-#: Least passes of a step: with three, the second has neither the first one's new gradients nor the last one's exchange.
-_PASSES = 3
 
 
 class Sums:
@@ -220,7 +216,7 @@ class Sums:
             self._second = int(exchange.reached_s), count
             if count <= _A_SECOND:
                 self._exchanges.append(exchange)
-        if len(passes) >= _PASSES:
+        if len(passes) >= 3:  # one between that has neither the first one's new gradients nor the last one's exchange
             steps, own_ns, last_ns = self._accumulated
             between = [each.own_ns for each in passes[1:-1]]
             self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns
@@ -274,7 +270,7 @@ class GpuTracker:
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """Add a marker; only those of the GPU clock matter."""
         if kind == layout.GPU_TIME and self._chain is not None:
-            if time_ns - self._estimated_ns > _ESTIMATE_NS:
+            if time_ns - self._estimated_ns > 1_000_000_000:
                 self._add_leads()
                 self._estimated_ns = time_ns
             boundary = self._steps.waiting.pop(flag, None)

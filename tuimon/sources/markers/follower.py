@@ -363,10 +363,6 @@ class RingFollower:
         return phase._replace(since_ns=max(phase.since_ns, self._resumed_ns))
 
 
-#: Windows of a second that a rate covers; for a slower loop, all that the ring holds of the last minute.
-_WINDOWS = 10
-
-
 class StepRate(NamedTuple):
     """The pace of the steps in a ring."""
 
@@ -389,7 +385,7 @@ def steps_in(reader: RingReader, now_ns: int) -> StepRate:
     """Whole steps a second, and whether there were any. Takes about 0.04 s for a second of a fast loop."""
     follower = RingFollower(reader, 1.0, now_ns)
     windows = [record for record in follower.windows(now_ns) if isinstance(record, Steps)]
-    for some in (windows[-_WINDOWS:], windows):
+    for some in (windows[-10:], windows):  # of ten seconds; for a slower loop, of all that the ring holds
         if steps := sum(window.count for window in some):
             return StepRate(steps / sum(window.window_s for window in some), has_stepped=True)
     return StepRate(None, has_stepped=bool(follower.steps) or follower.trains)
