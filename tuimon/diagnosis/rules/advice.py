@@ -209,7 +209,8 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
         if warned.text in ROWS:
             action, rules = ROWS[warned.text]
             place = Place(warned.file, warned.line, "")
-            yield f"{action} (see the warning at {code_place(place)})", rules.split(), place
+            where = f" at {code_place(place)}" if warned.file else ""  # a cell of a notebook is no module with a file
+            yield f"{action} (see the warning{where})", rules.split(), place
 
 
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:

@@ -41,6 +41,11 @@ def test_one_of_an_area_is_told_wherever_its_line_is():
     )
 
 
+def test_one_of_a_notebooks_cell_has_no_place():
+    actions = told(HEALTHY, Warned(ALIKE, "", 3))["compute_bound_cpu"]
+    assert any(action.endswith("(see the warning)") for action in actions)
+
+
 def test_each_that_is_read_has_a_row():
     assert set(ROWS) == set(training_facts.KNOWN_WARNINGS)
 
