@@ -24,8 +24,6 @@ from tuimon.session.threads import ThreadRow
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
-#: A row of ``BELOW``: the gradients of such work may take several times as long as the work.
-DECOMPOSITIONS = "decompositions of matrices"
 #: The row of loops that only wait.
 POLLING = "a polling loop"
 
@@ -192,9 +190,8 @@ BELOW: Table = {
         r"-packages/(?:librosa|torchaudio/(?:transforms|functional|compliance)|resampy|soxr|scipy/signal)/",
         "keep the files at the rate that is used, or their features; make a transform once, not its kernel each time",
     ),
-    DECOMPOSITIONS: (
-        r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\("
-        r"|/multivariate_normal\.py |\.py \w*cholesky\w* ",
+    "decompositions of matrices": (
+        r"^ .*\b(?:svd\w*|eigh?|eigvalsh?|pinv|inv|inverse|matrix_power|cholesky\w*)\(",
         "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
         " an inverse",
     ),

@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         "The optimizer takes long",
         (STEPS,),
         kind="fault",
-        takes=lambda cell, _: compute.takes_of_update(cell),
+        takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and compute.is_product(cell.node)),
     ),
     Rule(
         ranks.straggler_rank,

@@ -14,6 +14,8 @@ from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, us
 from tuimon.threshold import MIN_SAMPLES, MOST
 from tuimon.torch_code import collects_garbage, is_loader_code
 
+_DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet|MultivariateNormal\()")
+
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
@@ -66,15 +68,19 @@ def loop_over_data(samples: Samples) -> HotLine | None:
 
 
 def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
-    """Tells whether the user's innermost line is in a loop that holds no backward, such as one over tensors.
-
-    ``samples``: the training thread's.
+    """Tells whether the user's innermost line is in a loop within the training's own. ``samples``: those of its
+    thread.
     """
     training: dict[Function, int] = {}
     for row in samples.where(phase="backward").rows:
         for frame in row.node.outside_torch:
             training[frame.code] = max(frame.loops, training.get(frame.code, 0))
     return lambda node: (line := node.user_line) is not None and line.loops > training.get(line.code, 0)
+
+
+def decomposes(node: StackNode) -> bool:
+    """True if a line decomposes matrices: with 7 digits that may fail; its gradient takes up to some times as long."""
+    return any(_DECOMPOSES.search(frame.text) for frame in node.frames)
 
 
 def is_collecting(node: StackNode) -> bool:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import Cell, Cells, of_step
+from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import in_inner_loop
+from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, verdict
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
@@ -55,8 +55,6 @@ _EMULATED = {
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
 }
 _FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
-#: Lines that decompose matrices: with 7 digits that may fail, or give another result.
-_DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet)")
 
 
 def slow_setting(evidence: Evidence) -> Finding | None:
@@ -83,24 +81,20 @@ def _setting(
 
     ``takes``, with its ``error``: the part of the share that is left without the setting.
     """
-    fix = _fix(evidence, cause, action, share, takes, error)
-    return verdict(headline, fix, cause=cause, share=share, at=hot, evidence={f"{cause}_share": share})
-
-
-def _fix(evidence: Evidence, cause: str, action: str, share: float, takes: float, error: float) -> Fix:
     gpu = evidence.gpu.steps
-    if gpu is not None and cause == "float64":
-        fix = Fix(action, changes_training=True)  # the gain depends on the GPU model
-        return fix.by_up_to(math.inf) if share >= REPORTED else fix
-    if gpu is not None:  # the CPU submits more work sooner
+    if gpu is None:
+        # a tracer slows down all that the thread does with the GIL, in any phase
+        what: EditName = "gil" if cause == "tracer" else "model"
+        fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
+        fix = fix._replace(changes_training=cause == "float64")
+        if cause == "anomaly":  # samples do not show how it checks the gradients
+            fix = fix.without_upper_end
+    elif cause == "float64":  # the gain depends on the GPU model
+        fix = Fix(action, changes_training=True).by_up_to(math.inf if share >= REPORTED else None)
+    else:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
-        return without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
-    # a tracer slows down all that the thread does with the GIL, in any phase
-    what: EditName = "gil" if cause == "tracer" else "model"
-    fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
-    if cause == "anomaly":
-        return fix.without_upper_end  # samples do not show how it checks the gradients
-    return fix._replace(changes_training=cause == "float64")
+        fix = without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
+    return verdict(headline, fix, cause=cause, share=share, at=hot, evidence={f"{cause}_share": share})
 
 
 def lower_is_faster(evidence: Evidence) -> bool:
@@ -128,7 +122,11 @@ def _types(evidence: Evidence) -> Iterator[Finding]:
             takes=takes[dtype],
             error=TAKES_ERROR,
         )
-    if process.parameter_dtypes == ["float64"] and not _needs_digits(evidence):
+    # for a line search, or where matrices are decomposed, it is probably chosen for its digits
+    needs_digits = any(each.name == "LBFGS" for each in process.optimizers) or evidence.samples.in_steps.part(
+        decomposes
+    )
+    if process.parameter_dtypes == ["float64"] and not needs_digits:
         share = evidence.phases.share_of(*MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
         at_least = "" if gpu is None else "at least "
         yield _setting(
@@ -140,13 +138,6 @@ def _types(evidence: Evidence) -> Iterator[Finding]:
             takes=FLOAT32_TAKES,
             error=TAKES_ERROR,
         )
-
-
-def _needs_digits(evidence: Evidence) -> bool:
-    """True if float64 is probably chosen for its digits: by a line search, or where matrices are decomposed."""
-    searches = any(each.name == "LBFGS" for each in evidence.process.optimizers)
-    lines = evidence.samples.in_steps.where(lambda node: any(_DECOMPOSES.search(frame.text) for frame in node.frames))
-    return searches or lines.total > 0
 
 
 def _sampled(evidence: Evidence) -> Iterator[Finding]:
@@ -305,28 +296,17 @@ def _largest(evidence: Evidence) -> OptimizerFacts | None:
 _CLIPS, _SEVERAL = re.compile(r"\bclip_?\w*grad"), re.compile(r"param\w*s\b")
 
 
-def takes_of_update(cell: Cell) -> bool:
-    """True for cells of the update, unless it multiplies matrices, and of clipping and schedules beside it."""
-    if cell.node is None or cell.phase != "other":
-        return cell.phase == "optimizer" and not (cell.node and is_product(cell.node))
-    line = cell.node.user_line
-    clips = line is not None and _CLIPS.search(f"{line.function} {line.text}") is not None
-    return clips or cell.node.has("optimizer_code")
-
-
-def _one_by_one(evidence: Evidence) -> Cells:
-    """Work on the CPU beside the update that goes through tensors one by one: clipping in a loop; with a group for each
-    tensor, the schedule as well.
-    """
+def _clipped_one_by_one(evidence: Evidence) -> HotLine | None:
+    """The line on the CPU that clips in a loop over tensors, or over as many groups; the share is of the step."""
     each, is_inner = _has_group_each(_largest(evidence)), in_inner_loop(evidence.samples)
 
     def is_single(node: StackNode) -> bool:
-        if node.user_line is None or node.has("optimizer_code"):
-            return each
-        return is_inner(node) and (each or not _SEVERAL.search(node.user_line.text))
+        line = node.user_line
+        clips = line is not None and _CLIPS.search(f"{line.function} {line.text}") is not None
+        return clips and is_inner(node) and (each or not (line and _SEVERAL.search(line.text)))
 
-    beside = filter(takes_of_update, of_step(evidence).where({"other"}) if evidence.gpu.is_used is False else ())
-    return Cells(cell for cell in beside if cell.node and is_single(cell.node))
+    hot = evidence.samples.where(phase="other").hottest(is_single) if evidence.gpu.is_used is False else None
+    return hot and hot._replace(share=hot.share * evidence.phases.share_of("other"))
 
 
 def _has_group_each(facts: OptimizerFacts | None) -> bool:
@@ -350,27 +330,25 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     optimizer, gpu, hot = evidence.phases.row("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
         return None
-    share, what, is_busy, places = optimizer.share, "", gpu is not None and gpu.is_bottleneck, [hot and hot.place]
+    share, what, is_busy, clip = optimizer.share, "", gpu is not None and gpu.is_bottleneck, None
     if (by_hand := _by_hand(evidence, optimizer.share, hot)) is not None:
         what, fixes = ": Python code updates tensors one by one", [by_hand]
     else:
         share = gpu.phases["optimizer"].span if gpu is not None and is_busy else share
         share *= 1.0 - _part(evidence, is_product)
-        beside = _one_by_one(evidence)
-        if not is_sure(evidence, share + beside.share, UNUSUAL) and not is_sure(evidence, beside.share):
+        clip, updates = _clipped_one_by_one(evidence), share
+        if clip is not None:
+            share, what = share + clip.share, f": {percent(clip.share)} clip gradients tensor by tensor"
+        if not is_sure(evidence, share, UNUSUAL) and not (clip is not None and is_sure(evidence, clip.share)):
             return None
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
-        gained = share if evidence.gpu.is_used is False or is_busy else 0.0
-        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained, beside)
-        if beside:
-            share, what = share + beside.share, f": {percent(beside.share)} clip or schedule tensor by tensor"
-            longest = max(beside, key=lambda cell: cell.share).node
-            places = [longest.place if longest is not None else None, *places]
+        gained = updates if evidence.gpu.is_used is False or is_busy else 0.0
+        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained, share - updates)
     return verdict(
         f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         *fixes,
         share=share,
-        at=places,
+        at=(clip, hot),
         optimizer_ms_per_step=optimizer.ms_per_step,
         step_ms=evidence.phases.mean_ms,
     )
@@ -404,11 +382,11 @@ def is_product(node: StackNode) -> bool:
     return any(multiplies(frame.function, frame.text) for frame in node.frames[-2:])
 
 
-def _of_torchs(evidence: Evidence, gained: float, beside: Cells) -> list[Fix]:
+def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
     """The fixes for an update by a library, which could save this share of the step, the surest first.
 
     A fused update is a change of one word. If the update takes longer than forward and backward together, it updates
-    far more than they use, and so would a fused one. ``beside``: work for it that goes through tensors one by one.
+    far more than they use, and so would a fused one. ``clipped``: the share in which tensors are clipped one by one.
     """
     facts = _largest(evidence)
     unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0
@@ -422,23 +400,20 @@ def _of_torchs(evidence: Evidence, gained: float, beside: Cells) -> list[Fix]:
         Interval.around(gained),
         changes_training=True,
     )
-    is_longest, single = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL), list[Fix]()
-    if facts is not None and _has_group_each(facts) and (is_fused or beside):
+    is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL)
+    if facts is not None and _has_group_each(facts) and (is_fused or clipped):
         # the fused update, too, goes through groups one by one
-        unfused, is_longest = (gained if is_fused else unfused) + beside.share, False
+        unfused, is_longest = (gained if is_fused else unfused) + clipped, False
         action = (
             f"give {facts.name} one group of parameters for each learning rate and decay, not {facts.groups} of one"
             " tensor each: update, clipping and schedule then handle the tensors of a group at once"
         )
-    elif beside:
+    elif clipped:
         once = "clip the gradients of all parameters by one call, not tensor by tensor: the limit is then one for all"
-        single = [without(evidence, "optimizer", once, Interval.around(beside.share), changes_training=True)]
+        return [without(evidence, "optimizer", once, Interval.around(clipped), changes_training=True)]
     update = Interval.around(unfused, unfused * TAKES_ERROR / (1.0 - FUSED_TAKES))
     fused = without(evidence, "optimizer", action, update, to=float(FUSED_TAKES))
-    sparse = (
-        [less.without_upper_end if is_longest else less] if not beside or is_sure(evidence, gained, UNUSUAL) else []
-    )
     if not fused.estimated_speedup:
-        return [*single, *sparse]
+        return [less.without_upper_end if is_longest else less]
     # sparse gradients shorten backward, too, which otherwise fills dense ones
-    return [*single, *sparse, fused] if is_longest else [*single, fused, *sparse]
+    return [less.without_upper_end, fused] if is_longest else [fused, less]

@@ -40,6 +40,9 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.here
+    own = waits_for_cores(evidence, "own")
+    if set(demand.busy_threads) == {evidence.pid}:  # they share its operations, and wait for the one without a core
+        own = max(own or 0.0, lost)
     are_workers = here and evidence.data.workers.crowd_cores
     fewer = (Fix(ONE_THREAD), ()) if are_workers else _fewer(machine, demand)
     fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
@@ -52,7 +55,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         f" {percent(lost)} of the time",
         fix,
         severity="warning" if fewer is not None and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
-        share=_lost_of_step(evidence, demand, lost) if here else machine.delay_ratio,
+        share=own if here else machine.delay_ratio,
         at=where,
         elsewhere=not here,
         evidence={
@@ -65,16 +68,6 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             **machine.facts,
         },
     )
-
-
-def _lost_of_step(evidence: Evidence, demand: Demand, lost: float) -> float | None:
-    """The share of the step that waits for cores take.
-
-    Threads of the training process share its operations: at the end of each they wait for the one without a core.
-    """
-    own = waits_for_cores(evidence, "own")
-    is_pool = set(demand.busy_threads) == {evidence.pid}
-    return max(own or 0.0, lost) if is_pool else own
 
 
 def lost_share(machine: Machine) -> float | None:

@@ -20,7 +20,6 @@ from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES
-from tuimon.session.phase_table import PhaseTable
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
@@ -36,7 +35,7 @@ _AT_WORK = ("python", "sync")
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 
-def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
+def python_in_model(evidence: Evidence) -> Finding | None:
     """A finding about a Python function that takes much of forward and backward, which no faster device shortens.
 
     An operation of torch on the user's line looks the same but releases the GIL. So a function counts only if it holds
@@ -46,7 +45,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     hot = without_settings(samples, evidence).hottest(runs_python)
     if hot is None or samples.total < MIN_SAMPLES:
         return None
-    rows, own = [row for row in table.rows if row.name in MODEL], hot.place.code
+    rows, own = [row for row in evidence.phases.rows if row.name in MODEL], hot.place.code
     running = samples.where(lambda node: node.function == own and runs_python(node))
     # the measured length of a phase is more exact than the samples' share
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
@@ -153,7 +152,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     """The avoidable work of a model on the CPU: Python code, which no device makes faster, and needless work."""
     if evidence.gpu.is_used is not False:
         return None
-    python = python_in_model(evidence, evidence.phases)
+    python = python_in_model(evidence)
     if _runs(evidence) < MOST:
         return python
     return leading(filter(None, (python, page_faults(evidence), *needless_work(evidence))))

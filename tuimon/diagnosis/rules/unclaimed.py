@@ -11,10 +11,10 @@ from typing import NamedTuple
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import loop_over_data, update_path
+from tuimon.diagnosis.evidence.lines import decomposes, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
-from tuimon.diagnosis.known import DECOMPOSITIONS, has_small_operations, known_in, known_of
+from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.words import WAITS, Known, percent, work_at
@@ -132,7 +132,9 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
         if less not in named:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
     times = computes["backward"] / (times_run(evidence, "backward") * computes["forward"] or math.inf)
-    is_long = times >= LARGER * BACKWARD_PER_FORWARD and not _decomposes(evidence)
+    is_long = (
+        times >= LARGER * BACKWARD_PER_FORWARD and evidence.samples.where(phase="forward").part(decomposes) < LARGE
+    )
     if is_long and is_sure(evidence, computes["backward"]):
         hot = evidence.hottest_in("backward")
         yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
@@ -167,13 +169,6 @@ def _on_one_thread(evidence: Evidence, share: float) -> Iterator[Against]:
     yield Against("all on one thread", fix.by_up_to(most), next(iter(threads_set_at(here, 1)), None))
 
 
-def _decomposes(evidence: Evidence) -> bool:
-    """True if a large part of forward decomposes matrices, which makes backward long."""
-    found = evidence.samples.where(phase="forward").counted(lambda row: (known_in(row.node),))
-    in_them = sum(count for known, count in found.items() if known is not None and known.what == DECOMPOSITIONS)
-    return in_them > 0 and in_them >= LARGE * found.total()
-
-
 def is_in_order(unclaimed: Unclaimed) -> bool:
     """True if no pass contains a notable wait, and every finding is known to gain little."""
     gains = [(each.best.least, each.estimated_speedup or 1.0) for each in unclaimed.found if each.severity != "benign"]
@@ -197,8 +192,8 @@ def pass_in_words(evidence: Evidence, phase: str) -> str:
     words, samples = times_a_step(evidence, phase), evidence.samples.where(phase=phase)
     if phase == "forward" and len(lines := _lines_that_run(samples)) > 1:
         words += f", run at {' and '.join(lines)}"
-    if phase == "backward" and _decomposes(evidence):
-        words += f", with the gradients of {DECOMPOSITIONS}"
+    if phase == "backward" and evidence.samples.where(phase="forward").part(decomposes) >= LARGE:
+        words += ", with the gradients of decompositions of matrices"
     leaves = samples.counted(lambda row: () if row.node.frame.user else (row.node.frame.code,))
     (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))
     if samples.total >= MIN_SAMPLES and count >= MOST * samples.total and not _LEADS.fullmatch(function):
