@@ -27,7 +27,7 @@ from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import Page, all_pages
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import RULES
-from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, page_parts
+from tuimon.views.explain import CodeBlock, Heading, ListItem, Paragraph, page_parts
 from tuimon.views.finding_text import rule_title
 
 #: Sections and their pages, as they are below docs; "rules/Input" is a part of the generated ones of rules, and "cli/*"
@@ -163,17 +163,17 @@ def rule_page(page: Page) -> str:
         lines += ["```text", samples()[title], "```", ""]
     for kind, parts in groupby(page_parts(page), key=type):
         lines += [line for part in parts for line in _part(part)]
-        lines += [""] if kind is Item else []
+        lines += [""] if kind is ListItem else []
     return "\n".join([*lines, "On a terminal:", "", "```", f"tuimon explain {page.rule}", "```", ""])
 
 
-def _part(part: Heading | Paragraph | Item | CodeBlock) -> list[str]:
+def _part(part: Heading | Paragraph | ListItem | CodeBlock) -> list[str]:
     match part:
         case Heading(text):
             return [f"## {_markdown(text)}", ""]
         case Paragraph(text):
             return [_markdown(text), ""]
-        case Item(name, text):
+        case ListItem(name, text):
             return [f"- **{_markdown(name)}**: {_markdown(text)}" if name else f"- {_markdown(text)}"]
         case CodeBlock(label, language, code):
             return [f"{label.capitalize()}:", "", f"```{language}", code, "```", ""]

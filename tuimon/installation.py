@@ -68,7 +68,7 @@ def _beside_tool() -> list[str]:
 
 
 def _source() -> str:
-    """Where this tuimon came from, as pip and uv take it; its name if from an index."""
+    """The origin of this tuimon, as pip and uv take it; its name if it came from an index."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
     from urllib.parse import unquote, urlsplit  # noqa: PLC0415
 

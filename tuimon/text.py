@@ -11,7 +11,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
 # C0, DEL, C1, and _FORMAT.
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
-#: Of the names of kernels: what they return, and namespaces.
+#: Parts of kernels' names that say nothing: the type that they return, and namespaces.
 _EVERYWHERE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::")
 #: Lines of code that are read, and shown, before and after one.
 AROUND_LINES = 3

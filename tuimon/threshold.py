@@ -57,7 +57,7 @@ UNUSUAL = Threshold(
 SMALL = Threshold(
     0.05, "part below which something counts as small", "our choice: less than the fix of a warning gains"
 )
-TRACE = Threshold(
+TINY = Threshold(
     0.01, "part below which something counts as absent", "our choice: counters of GPUs come in whole percent"
 )
 LARGER = Threshold(

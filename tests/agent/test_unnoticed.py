@@ -48,7 +48,7 @@ def test_tracebacks_are_plain_torchs(hooked, weight):
 
 @pytest.mark.skipif(not HIDES_FRAMES, reason="needs Python 3.11")
 def test_tracebacks_are_plain_torchs_where_batches_are_not_measured(hooked, weight, monkeypatch):
-    monkeypatch.setattr(worker, "claim", lambda *_: None)  # no room for a slot
+    monkeypatch.setattr(worker, "claim_slot", lambda *_: None)  # no room for a slot
     with pytest.raises(ValueError, match="bad item") as caught:
         list(DataLoader(Batches(3, bad=0)))
     assert not any("tuimon" in entry.name for entry in caught.traceback)

@@ -33,7 +33,7 @@ from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process
 from tests.truth.kind import Column, Kind, of
 from tests.truth.running import Failed, finished, started, under_tuimon
-from tuimon.diagnosis.explain.page import Code, all_pages
+from tuimon.diagnosis.explain.page import CodePair, all_pages
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Threads, TorchMemory
@@ -65,7 +65,7 @@ class Side(NamedTuple):
     rule: str
     number: int
     when: When
-    code: Code
+    code: CodePair
 
     @property
     def pair(self) -> str:

@@ -24,7 +24,7 @@ from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.words import percent
 from tuimon.interval import NONE, Interval
-from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TRACE, Threshold
+from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TINY, Threshold
 
 
 class Need(Struct, frozen=True):
@@ -284,7 +284,7 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
     if evidence.gpu.steps is None:
         return Claim(share, error, Interval.around(share, error or 0.0), None, ms)
     idle = gpu_idle_in(evidence, is_claimed).up_to(share)
-    lost = idle if idle.low >= TRACE else NONE
+    lost = idle if idle.low >= TINY else NONE
     return Claim(idle.high, error, Interval.around(lost.middle, lost.error + (error or 0.0)), idle, ms)
 
 

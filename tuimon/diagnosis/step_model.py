@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, EditName, Fix
 from tuimon.interval import WHOLE, Interval
 from tuimon.session.stacks.activity import WAITS
-from tuimon.threshold import TRACE, Threshold
+from tuimon.threshold import TINY, Threshold
 
 HALF = Threshold(
     0.5,
@@ -329,7 +329,7 @@ def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_tr
 
 def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
     """The fix that saves this share of each step; without an estimate if the share may be nothing or the whole step."""
-    if share.low >= TRACE and share.high < 1.0 - TRACE:
+    if share.low >= TINY and share.high < 1.0 - TINY:
         return without_cost(evidence, action, share, changes_training=changes_training)
     most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
     return Fix(action, changes_training=changes_training).by_up_to(most)

@@ -18,7 +18,7 @@ K = TypeVar("K")
 CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
 
-class Wait(NamedTuple):
+class WaitTip(NamedTuple):
     """The wait at a line, and how to reduce it: a template over the line."""
 
     what: str
@@ -35,15 +35,17 @@ class Known(NamedTuple):
 
 _KEPT_WAITING = "see who keeps {} waiting"
 #: By the activity of a thread.
-WAITS = {
-    "sleep": Wait("sleeps", "remove or shorten the sleep at {}, unless it limits the pace on purpose"),
-    "lock": Wait("waits for a lock", f"{_KEPT_WAITING}, and hold the lock only for what needs it"),
-    "thread": Wait("waits for a queue or a thread", _KEPT_WAITING),
-    "message": Wait("waits for another process", _KEPT_WAITING),
-    "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
-    "child": Wait("waits for a program that it has started,", "start {} only once, or in the background"),
-    "network": Wait("calls other machines", "send the requests of {} in batches, or from a thread"),
-    "import": Wait("imports modules", "import before the loop what is imported at {}"),
+WAIT_TIPS = {
+    "sleep": WaitTip("sleeps", "remove or shorten the sleep at {}, unless it limits the pace on purpose"),
+    "lock": WaitTip("waits for a lock", f"{_KEPT_WAITING}, and hold the lock only for what needs it"),
+    "thread": WaitTip("waits for a queue or a thread", _KEPT_WAITING),
+    "message": WaitTip("waits for another process", _KEPT_WAITING),
+    "io": WaitTip(
+        "reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"
+    ),
+    "child": WaitTip("waits for a program that it has started,", "start {} only once, or in the background"),
+    "network": WaitTip("calls other machines", "send the requests of {} in batches, or from a thread"),
+    "import": WaitTip("imports modules", "import before the loop what is imported at {}"),
 }
 
 
@@ -56,7 +58,7 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Sta
 
 def wait_of(place: Place | None, *several: Samples) -> str | None:
     """The wait that most samples at a line show; None if they show it computing."""
-    return most_at(place, several, lambda node: node.activity if node.activity in WAITS else None)
+    return most_at(place, several, lambda node: node.activity if node.activity in WAIT_TIPS else None)
 
 
 def at_hot(hot: HotLine) -> str:

@@ -28,7 +28,7 @@ LIMIT_S = 60.0
 OUTPUT_BYTES = 2000
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """How a command ended."""
 
     exit_code: int | None  # None: it could not be started, or took too long
@@ -48,7 +48,7 @@ class DetachedCommand:
     def __init__(self, words: Sequence[str], payload: bytes, inherit: bool, limit_s: float = LIMIT_S) -> None:
         """``payload``: the command's stdin; ``inherit``: whether its output goes to our stderr."""
         self.words = tuple(words)
-        self.outcome: Outcome | None = None
+        self.outcome: CommandOutcome | None = None
         self._payload = payload
         self._inherit = inherit
         self._limit_s = limit_s
@@ -62,9 +62,9 @@ class DetachedCommand:
         try:
             self.outcome = self._ended()
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: no thread for its output
-            self.outcome = Outcome(None, trouble=f"could not be started: {error}")
+            self.outcome = CommandOutcome(None, trouble=f"could not be started: {error}")
 
-    def _ended(self) -> Outcome:
+    def _ended(self) -> CommandOutcome:
         with tempfile.TemporaryFile() as stdin:  # no pipe: a command need not read it, and tuimon may end first
             stdin.write(self._payload)
             stdin.seek(0)
@@ -87,7 +87,7 @@ class DetachedCommand:
             with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
                 process.wait(5.0)
         reader.join(1.0)  # processes that it has left behind may hold the stream for longer
-        return Outcome(exit_code, output.decode("utf-8", "replace"), trouble)
+        return CommandOutcome(exit_code, output.decode("utf-8", "replace"), trouble)
 
 
 def _read(stream: IO[bytes] | None, output: bytearray) -> None:

@@ -18,7 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Window = Annotated[float, msgspec.Meta(gt=0, le=1e9)]  # s
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Signed = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
-LISTED = msgspec.Meta(max_length=10_000)  # rows in a list of one record; tuimon writes some dozens
+BOUNDED = msgspec.Meta(max_length=10_000)  # rows in a list of one record; tuimon writes some dozens
 
 #: The exclusive phases of a step, in the order in which they are shown.
 StepPhase = Literal["data", "forward", "backward", "optimizer", "other"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tuimon.records.base import LISTED, Amount, Count, Index, Moment, Pid, Positive, Record, Signed, Window
+from tuimon.records.base import BOUNDED, Amount, Count, Index, Moment, Pid, Positive, Record, Signed, Window
 
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -204,5 +204,5 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     leads: list[Lead]
     lead_error_us: Amount | None = None  # half the width of the interval that contains the offset between the clocks
     bounded: bool = False  # False in old logs: all time of a phase may be idle
-    exchanges: Annotated[list[GpuExchange], LISTED] = msgspec.field(default_factory=list)  # several ranks: 1 a second
+    exchanges: Annotated[list[GpuExchange], BOUNDED] = msgspec.field(default_factory=list)  # several ranks: 1 a second
     accumulation: GpuAccumulation | None = None  # with several ranks

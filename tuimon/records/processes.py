@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tuimon.records.base import LISTED, Amount, Count, Index, Moment, Pid, Positive, Record, Seconds, Window
+from tuimon.records.base import BOUNDED, Amount, Count, Index, Moment, Pid, Positive, Record, Seconds, Window
 from tuimon.records.gpus import Gpu, bare_uuid
 from tuimon.records.stacks import Frame
 
@@ -146,10 +146,10 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # it went to, "" if that file was no longer open
     written_bytes: Count | None = None
     written_to: str = ""
-    threads: Annotated[list[ThreadCpu], LISTED]
-    faults: Annotated[list[ThreadFaults], LISTED] | None = None  # of those threads, if they had any
+    threads: Annotated[list[ThreadCpu], BOUNDED]
+    faults: Annotated[list[ThreadFaults], BOUNDED] | None = None  # of those threads, if they had any
     folded: Count = 0  # threads that are not listed
-    ended: Annotated[tuple[Count, ...], LISTED] = ()  # ids of the latest threads that ended
+    ended: Annotated[tuple[Count, ...], BOUNDED] = ()  # ids of the latest threads that ended
     ended_cpu_s: Seconds | None = None  # CPU time of children that is in no record of their own
 
     @property
@@ -207,10 +207,10 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: Numbers of the cores that the training processes and their workers may use, such as ``0-3,8``; None if these are
     #: the cores that tuimon may use as well.
     run_cores: str | None = None
-    placed: Annotated[list[PlacedProcess], LISTED] = msgspec.field(default_factory=list)  # on several NUMA nodes only
+    placed: Annotated[list[PlacedProcess], BOUNDED] = msgspec.field(default_factory=list)  # on several NUMA nodes only
     oom_kills: Count | None = None  # processes in the run's groups killed by the kernel for memory, since tuimon began
     # threads and processes, shared memory, the file systems of the training's working and temporary folders
-    resources: Annotated[list[ResourceUse], LISTED] = msgspec.field(default_factory=list)
+    resources: Annotated[list[ResourceUse], BOUNDED] = msgspec.field(default_factory=list)
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -230,16 +230,16 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     #: The run's processes at the other end of the pipe or connection on which it is blocked, all of them idle, itself
     #: included if it has that end, too. None if it is not blocked on one, or if the other end is not known, or if a
     #: process there may be waiting for something outside the run.
-    peers: Annotated[list[Pid], LISTED] | None = None
+    peers: Annotated[list[Pid], BOUNDED] | None = None
     listens: bool = False  # whether it accepts TCP connections: it may be a server, which waits by nature
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Threads whose stacks were equal: ``[frames, outer, threads, more]``."""
 
-    frames: Annotated[list[Frame], LISTED]  # root first
+    frames: Annotated[list[Frame], BOUNDED]  # root first
     outer: Count  # frames outside these, which are left out
-    threads: Annotated[list[tuple[Pid, Count]], LISTED]  # (pid, OS thread id)
+    threads: Annotated[list[tuple[Pid, Count]], BOUNDED]  # (pid, OS thread id)
     more: Count = 0  # threads that are not listed
 
 
@@ -250,11 +250,11 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     """
 
     quiet_s: Seconds  # for how long nothing had moved when the stacks were taken
-    processes: Annotated[list[StandingProcess], LISTED] = msgspec.field(default_factory=list)
-    groups: Annotated[list[StackGroup], LISTED] = msgspec.field(default_factory=list)  # main threads, then the largest
+    processes: Annotated[list[StandingProcess], BOUNDED] = msgspec.field(default_factory=list)
+    groups: Annotated[list[StackGroup], BOUNDED] = msgspec.field(default_factory=list)  # main threads, then the largest
     folded: Count = 0  # threads in groups that are not listed
     idle: Count = 0  # Python threads without user code on their stacks, which are not listed
-    moving: Annotated[list[Pid], LISTED] = msgspec.field(default_factory=list)  # processes that did move
+    moving: Annotated[list[Pid], BOUNDED] = msgspec.field(default_factory=list)  # processes that did move
 
 
 class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -268,10 +268,10 @@ class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
     entered: Count  # number of the last collective that the rank has entered
     name: str  # "all_reduce": that of ``waits_for``, or of ``entered`` if all have ended
     waits_for: Count | None = None  # number of the first collective that has not ended; None if all have
-    members: Annotated[list[Index], LISTED] = msgspec.field(default_factory=list)  # ranks of the group; empty: unknown
+    members: Annotated[list[Index], BOUNDED] = msgspec.field(default_factory=list)  # ranks of the group; empty: unknown
 
 
 class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
     """The collectives of all ranks at the latest standstill, as torch's flight recorder reported them."""
 
-    ranks: Annotated[list[RankCollective], LISTED] = msgspec.field(default_factory=list)
+    ranks: Annotated[list[RankCollective], BOUNDED] = msgspec.field(default_factory=list)

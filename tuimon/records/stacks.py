@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tuimon.records.base import LISTED, Amount, Count, Positive, Record, Seconds, Window
+from tuimon.records.base import BOUNDED, Amount, Count, Positive, Record, Seconds, Window
 
 #: What a line keeps one more of each time it runs: a tensor with its graph, a figure, a hook, or another object.
 Kept = Literal["graph", "figure", "hook", "object"]
@@ -71,7 +71,7 @@ class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     tid: Count
     thread: str
-    frames: Annotated[list[Count], LISTED]
+    frames: Annotated[list[Count], BOUNDED]
     count: Positive
 
 
@@ -82,7 +82,7 @@ class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     boundary: Literal["backward", "optimizer"]
-    frames: Annotated[list[Count], LISTED]  # root first
+    frames: Annotated[list[Count], BOUNDED]  # root first
 
 
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
@@ -91,7 +91,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     window_s: Seconds
     rate_hz: Amount | None = None  # achieved, not requested
     samples: Count  # instants at which all threads were sampled
-    stacks: Annotated[list[StackCount], LISTED]
+    stacks: Annotated[list[StackCount], BOUNDED]
     folded: Count = 0  # samples of rare stacks, which are not listed, summed over threads
     failed: Count = 0  # samples that py-spy could not read
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
@@ -131,7 +131,7 @@ class Gil(Record, frozen=True, kw_only=True, tag="gil"):
 
     samples: Count = msgspec.field(name="looks")
     threads: list[GilCount]
-    functions: Annotated[list[GilFunction], LISTED] = msgspec.field(default_factory=list)  # those with most samples
+    functions: Annotated[list[GilFunction], BOUNDED] = msgspec.field(default_factory=list)  # those with most samples
 
 
 class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -153,4 +153,4 @@ class Native(Record, frozen=True, kw_only=True, tag="native"):
     """
 
     window_s: Window
-    code: Annotated[list[NativeCode], LISTED]
+    code: Annotated[list[NativeCode], BOUNDED]

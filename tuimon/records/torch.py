@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tuimon.records.base import LISTED, Amount, Count, Index, Moment, Positive, Record, Seconds
+from tuimon.records.base import BOUNDED, Amount, Count, Index, Moment, Positive, Record, Seconds
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
@@ -49,7 +49,7 @@ class Compiler(Record, frozen=True, kw_only=True, tag="compiler"):
     """
 
     window_s: Seconds
-    events: Annotated[list[CompilerEvents], LISTED]
+    events: Annotated[list[CompilerEvents], BOUNDED]
 
 
 class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -76,7 +76,7 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
     steps: Count  # from backward to backward; 0 after "oom": all since the first backward pass
     live_bytes: Count
     most_bytes: Count  # the most held at one time
-    lines: Annotated[list[MemoryLine], LISTED]
+    lines: Annotated[list[MemoryLine], BOUNDED]
     folded_bytes: Count = 0  # bytes of lines that are not listed
     wanted_bytes: Count | None = None  # the allocation that failed; None if none did
     pause_ms: Amount | None = None  # how long the training waited for these figures
@@ -95,7 +95,7 @@ class CollectiveCounts(Record, frozen=True, kw_only=True, tag="collective_counts
     """The collectives of a rank over some steps, by torch's flight recorder, the largest first."""
 
     steps: Count  # updates of the parameters
-    collectives: Annotated[list[CollectiveCount], LISTED]
+    collectives: Annotated[list[CollectiveCount], BOUNDED]
     pause_ms: Amount | None = None  # how long the training waited for these figures
 
 
@@ -156,8 +156,8 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     step_ms_before: Amount | None = None  # median step before the trace
     gpu_span_ns: Count | None = None  # summed over GPUs, from the beginning of the first step to the end of the last
     gpu_busy_ns: Count | None = None
-    operators: Annotated[list[TracedWork], LISTED] = msgspec.field(default_factory=list)
-    kernels: Annotated[list[TracedWork], LISTED] = msgspec.field(default_factory=list)
-    syncs: Annotated[list[TracedSync], LISTED] = msgspec.field(default_factory=list)
-    flops: Annotated[list[TracedFlops], LISTED] | None = None  # None if not all of them can be counted
+    operators: Annotated[list[TracedWork], BOUNDED] = msgspec.field(default_factory=list)
+    kernels: Annotated[list[TracedWork], BOUNDED] = msgspec.field(default_factory=list)
+    syncs: Annotated[list[TracedSync], BOUNDED] = msgspec.field(default_factory=list)
+    flops: Annotated[list[TracedFlops], BOUNDED] | None = None  # None if not all of them can be counted
     folded: Count = 0  # operators, kernels and syncs that are not listed

@@ -90,7 +90,7 @@ class _Times(NamedTuple):
 
 
 class TimedExchange(NamedTuple):
-    """A ``GpuExchange`` of each second; of many, of every other, then fourth: by the clock, the same in all ranks."""
+    """A ``GpuExchange`` a second; of too many one every 2 s, then every 4 s: at the same moments in all ranks."""
 
     second: float
     reached_s: float

@@ -197,7 +197,7 @@ class LoaderStats:
             fetches_per_s=(fetches + sums.counted) / sums.used_s if sums.used_s else None,
             wait_ms=sums.wait_ns / 1e6 / fetches if fetches else None,
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
-            starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
+            starts=int(run.starts),  # this and the next five cover the whole run: an epoch may take hours
             start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
             first_fetch_share=(run.start_ns - run.iter_ns) / (run.start_ns + run.end_ns) if run.start_ns else None,

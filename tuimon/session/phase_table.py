@@ -124,12 +124,11 @@ def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:
 def _moved(
     moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The time that samples move between phases that the markers measure as one, or out of time that they leave open.
+    """The time, by phase, that samples add to what the markers show or take from it, and the error of the share.
 
-    By phase: the time that it has more or less than the markers show, and the error of its share.
-
-    A move within its error is left out, and so is one far larger than the markers allow: that time lies elsewhere. If
-    neither a fetch nor an update is marked, markers leave the time after backward open.
+    Time moves between phases that markers measure as one, or out of time that they leave open. A move within its error
+    is left out, and so is one far larger than the markers allow: that time lies elsewhere. If neither a fetch nor an
+    update is marked, markers leave the time after backward open.
     """
     ns: dict[str, float] = {}
     errors: dict[str, float] = {}

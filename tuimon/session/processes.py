@@ -89,7 +89,7 @@ class RunProcesses:
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
-        trainers = [process for process in ended if process.pid in trained]  # but for those of the last moment
+        trainers = [process for process in ended if process.pid in trained]  # except those of the last moment
         early = [process.pid for process in trainers if process.t < trainers[-1].t - LAST_MOMENT_S]
         forgotten += early[: -_TRAINERS_LIMIT * nodes]
         excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT * nodes

@@ -39,7 +39,7 @@ from tuimon.threshold import REPORTED
 _WAITS = WAITS - {"ranks", "io", "network"}
 #: Weight, in samples, of all ranks' mean in each rank's share: few samples are of one rank, and all run the same code.
 _PRIOR_SAMPLES = 2.0
-#: Least samples in collectives of all ranks together in a phase: with fewer its share is known to half of it at best.
+#: Least samples in collectives, of all ranks together, in a phase: with fewer, the error is over half of the share.
 _LEAST_SAMPLES = 3
 
 

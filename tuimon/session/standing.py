@@ -173,7 +173,7 @@ class Stuck(Struct, frozen=True, gc=False):
     waiting: tuple[int, ...]  # ranks in it
     missing: tuple[int, ...]  # ranks that have not come to it
     elsewhere: tuple[tuple[int, str], ...]  # ranks that are in another collective of that number
-    unknown: tuple[int, ...]  # members of whose recorder nothing is known
+    unknown: tuple[int, ...]  # members whose recorder was not read
 
     @property
     def text(self) -> str:

@@ -247,7 +247,7 @@ class Goodput(Struct, frozen=True, gc=False):
 
 
 def _divided(seconds: float, taken: Mapping[TimePart, float], rest: TimePart) -> dict[TimePart, float]:
-    """A stretch of time in seconds: each part takes at most the time that the parts before it have left, ``rest`` the
+    """Seconds divided among parts in turn: each takes at most what the parts before it have left; ``rest`` gets the
     remainder.
     """
     left_s, parts = max(0.0, seconds), defaultdict[TimePart, float](float)

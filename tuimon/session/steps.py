@@ -220,8 +220,8 @@ class Totals(NamedTuple):
     sums: StepStretch = StepStretch()
     histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
     ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
-    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``; then the two
-    samples: int = 0
+    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``
+    samples: int = 0  # in those windows
     tokens: int = 0
 
     @property
@@ -294,7 +294,7 @@ class StepStats:
         self._last_step_s = 0.0
         self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
         self._first_backward_s: float | None = None
-        self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
+        self.open_since_s: float | None = None  # the latest window with a step; before any, the first backward
         self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._over: dict[Span, Totals] = {}  # since the latest window: of many ranks, that is seldom

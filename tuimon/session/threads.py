@@ -15,7 +15,7 @@ from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.series import EVER, FEW_ROWS, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
-from tuimon.threshold import LARGER, MOST, TRACE, UNUSUAL
+from tuimon.threshold import LARGER, MOST, TINY, UNUSUAL
 
 
 class ThreadRow(Struct, frozen=True):
@@ -236,7 +236,7 @@ class ProcessThreads:
             cpu, cpu_of, delay, delay_of, minor, major = figures.get(place, (0,) * 6)
             share = min(1.0, cpu_of / 1e6 / sums.cpu_of_s) if sums.cpu_of_s else 0.0
             share = 1.0 if row.tid in live else share
-            if share >= MOST:  # one that has ended: what a run ends first as it winds down has worked beside its steps
+            if share >= MOST:  # of threads that have ended: those that worked beside most of the steps
                 ratios = _ratio(cpu, cpu_of, presence * share), _ratio(delay, delay_of, presence * share)
                 rows.append(structs.replace(row, cpu_ratio=ratios[0], delay_ratio=ratios[1]))
                 hz = 1e6 * presence * share / (cpu_of or math.inf)
@@ -412,5 +412,5 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks, cores: int | None) ->
     total = sum(thread.count for thread in native)
     by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
     busy = [thread.cpu_ratio for thread in native if thread.cpu_ratio is not None and thread.count == 1]
-    alike = len(busy) == len(native) >= 2 and min(busy) > TRACE and max(busy) < LARGER * min(busy)
+    alike = len(busy) == len(native) >= 2 and min(busy) > TINY and max(busy) < LARGER * min(busy)
     return frozenset(thread.tid for thread in native) if by_number or alike else frozenset()

@@ -25,7 +25,7 @@ from tuimon.proc import procfs
 from tuimon.records import Native, NativeCode, Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.sources.process_table import ProcessTable, TimedPhase
-from tuimon.threshold import TRACE
+from tuimon.threshold import TINY
 
 #: Most phases of a training process that wait for samples: those of half a minute of a fast loop.
 _PHASES = 1 << 16
@@ -226,7 +226,7 @@ class NativeSource(Source):
         """The threads to sample: the busiest of each process, then the second of each, and so on up to the limit."""
         found = []
         for pid, rows in self._table.running.copy().items():
-            busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= TRACE]
+            busy = [row for row in rows if row.count == 1 and (row.cpu_ratio or 0.0) >= TINY]
             busy.sort(key=lambda row: row.cpu_ratio or 0.0, reverse=True)
             if self._table.roles.get(pid, "other") != "other":
                 found += [(order, pid, row.tid) for order, row in enumerate(busy)]

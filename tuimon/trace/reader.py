@@ -319,7 +319,7 @@ _OPTIMIZER = "Optimizer.step#"
 _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::")
 
 
-def whole(trace: Trace) -> TracedStretch:
+def traced_time(trace: Trace) -> TracedStretch:
     """The time from the first step's beginning to the last one's end; without steps, the whole trace."""
     if trace.steps:
         return TracedStretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
@@ -331,7 +331,9 @@ def phases_of(trace: Trace) -> Stretches:
     """The phases of the steps; for another program's file, from annotations of fetches and optimizer steps."""
     if trace.phases:
         return trace.phases
-    return Stretches([phase for step in trace.steps.all or [whole(trace)] for phase in _phases_in(trace.events, step)])
+    return Stretches(
+        [phase for step in trace.steps.all or [traced_time(trace)] for phase in _phases_in(trace.events, step)]
+    )
 
 
 def _phases_in(events: Events, step: TracedStretch) -> list[TracedStretch]:

@@ -16,7 +16,7 @@ from tuimon.text import at, kernel_name, plain
 from tuimon.threshold import NEARLY_ALL
 from tuimon.trace.events import EventKind, Events, Stretches, TakenBy, TracedStretch, is_python_of_user, python_place
 from tuimon.trace.products import Product
-from tuimon.trace.reader import Trace, phases_of, whole
+from tuimon.trace.reader import Trace, phases_of, traced_time
 
 TimeRange = tuple[int, int]
 
@@ -367,7 +367,7 @@ class Summary(NamedTuple):
 
 
 def summarize(trace: Trace) -> Summary:
-    events, span, phases = trace.events, whole(trace), phases_of(trace)
+    events, span, phases = trace.events, traced_time(trace), phases_of(trace)
     nesting = Nesting(events)
     gpus = gpus_of(trace, span)
     return Summary(

@@ -43,7 +43,7 @@ class Paragraph(NamedTuple):
     text: str
 
 
-class Item(NamedTuple):
+class ListItem(NamedTuple):
     """A row of a list; ``name`` may be empty."""
 
     name: str
@@ -58,7 +58,7 @@ class CodeBlock(NamedTuple):
     code: str
 
 
-PagePart = Heading | Paragraph | Item | CodeBlock
+PagePart = Heading | Paragraph | ListItem | CodeBlock
 
 
 def page_parts(page: Page) -> Iterator[PagePart]:
@@ -75,19 +75,19 @@ def page_parts(page: Page) -> Iterator[PagePart]:
     if page.causes:
         yield Heading("Causes")
     for name, text in page.causes.items():
-        yield Item(name, text)
+        yield ListItem(name, text)
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
     yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
     yield Heading("When it is wrong")
-    yield from (Item("", text) for text in page.wrong_when)
+    yield from (ListItem("", text) for text in page.wrong_when)
     if page.thresholds:
         yield Heading("Thresholds")
     for limit in page.thresholds:
         value = count(round(limit.value)) if limit.value >= 1000 else f"{limit.value:g}"
-        yield Item(value, f"{limit.meaning} ({limit.source})")
+        yield ListItem(value, f"{limit.meaning} ({limit.source})")
     yield Heading("Read more")
-    yield from (Item("", f"{link.text}: {link.url}") for link in page.links)
+    yield from (ListItem("", f"{link.text}: {link.url}") for link in page.links)
 
 
 def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
@@ -117,7 +117,7 @@ def page_html(rule: str, cause: str | None = None) -> Markup:
     body = ""
     for kind, group in groupby(page_parts(page_of(rule, cause)), key=type):
         rows = "".join(map(_element, group))
-        body += f"<ul>{rows}</ul>" if kind is Item else rows
+        body += f"<ul>{rows}</ul>" if kind is ListItem else rows
     summary = f"<summary>What this means, how sure it is, what to do: {escape(page_of(rule).title)}</summary>"
     return Markup(f'<details class="explain">{summary}{body}</details>')
 
@@ -128,7 +128,7 @@ def _element(part: PagePart) -> str:
             return f"<h4>{escape(text)}</h4>"
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"
-        case Item(name, text):
+        case ListItem(name, text):
             head = f"<b>{escape(name)}</b>: " if name else ""
             linked = _ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', escape(text))
             return f"<li>{head}{linked}</li>"

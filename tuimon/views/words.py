@@ -21,7 +21,7 @@ from tuimon.session.standing import Past, group_text, groups_text, rank_list, st
 from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
-from tuimon.threshold import TRACE
+from tuimon.threshold import TINY
 from tuimon.views.format import (
     ABSENT,
     LISTED,
@@ -345,7 +345,7 @@ def progress_parts(progress: Progress | None) -> list[tuple[int, str]]:
 def progress_text(progress: Progress) -> str:
     """All that is known of the run's progress; empty if nothing is."""
     rates, padding = rate_texts(progress), progress.padding_ratio or 0.0
-    if padding >= TRACE and progress.tokens_per_s is not None:
+    if padding >= TINY and progress.tokens_per_s is not None:
         rates[-1] += f" ({percent(padding)} padding)"
     if rates and progress.ranks > 1:
         rates[-1] += f" on {count(progress.ranks)} ranks"

@@ -245,7 +245,7 @@ def test_an_exception_of_the_programs_ends_the_trace(training, tmp_path, monkeyp
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
-    monkeypatch.setattr(command, "has_room", lambda folder: next(answers, False))
+    monkeypatch.setattr(command, "disk_has_room", lambda folder: next(answers, False))
     assert "no room" in refusal(training, tmp_path)
 
 
@@ -316,7 +316,7 @@ def traced(monkeypatch, tmp_path):
         monkeypatch.setattr(command, "time", clock)
         monkeypatch.setattr(command, "Profiler", Profiler)
         monkeypatch.setattr(command, "safe_window", _no_windows)
-        monkeypatch.setattr(command, "has_room", lambda folder: True)
+        monkeypatch.setattr(command, "disk_has_room", lambda folder: True)
         monkeypatch.setattr(command, "stream_event", lambda torch: None)
         monkeypatch.setattr(command, "is_capturing", lambda torch: False)
         monkeypatch.setattr(runtime, "emit", runtime.emit)

@@ -33,7 +33,7 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.runs import choose
 from tuimon.sources.log.source import LogSource, NodeLog, Renumbering, SharedFrameIds, merged
-from tuimon.sources.log.writer import line_of
+from tuimon.sources.log.writer import log_line
 from tuimon.views.words import nodes_text
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
@@ -195,7 +195,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[list[float], list[float]], list
         for number, moments in enumerate(moments_of):
             path = tmp_path / "ab"[number]
             costs = (Cost(t=t, pid=0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=1) for t in moments)
-            path.write_bytes(b"".join(map(line_of, (HEADER, *costs))))
+            path.write_bytes(b"".join(map(log_line, (HEADER, *costs))))
             logs.append(NodeLog(str(path), number, path.name, SharedFrameIds()))
         return logs
 

@@ -26,7 +26,7 @@ from tuimon.sources.stacks.shorten import (
     WindowStacks,
     most_frequent,
     phase_depth,
-    shorten,
+    shorten_stack,
 )
 from tuimon.text import AROUND_LINES
 
@@ -55,14 +55,14 @@ SELECT = RawFrame("/usr/lib/python3.11/selectors.py", 415, "select")
 def test_what_is_kept_of_a_stack() -> None:
     ids = FrameIds()
     whole = [MAIN, WRAPPED, CALL, MODEL, WRAPPED, CALL, LINEAR]
-    assert shorten(whole, ids) == (MAIN, CALL, MODEL, CALL, LINEAR)
+    assert shorten_stack(whole, ids) == (MAIN, CALL, MODEL, CALL, LINEAR)
     inside = [RawFrame(f"{PACKAGES}/PIL/x.py", line, "f") for line in range(3)]
-    assert shorten([ITEM, PIL, *inside, PIL_INSIDE, SELECT], ids) == (ITEM, PIL, PIL_INSIDE, SELECT)
+    assert shorten_stack([ITEM, PIL, *inside, PIL_INSIDE, SELECT], ids) == (ITEM, PIL, PIL_INSIDE, SELECT)
     deep = [MAIN._replace(line=line) for line in range(1000)]
-    kept = shorten(deep, ids)
+    kept = shorten_stack(deep, ids)
     assert len(kept) == 48
     assert (kept[0], kept[-1]) == (deep[0], deep[-1])
-    assert shorten([], ids) == ()
+    assert shorten_stack([], ids) == ()
 
 
 def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_our_hook_is_not_taken_for_it() -> None:
@@ -74,9 +74,9 @@ def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_
     torch = RawFrame(f"{PACKAGES}/torch/__init__.py", 445, "<module>")
     numpy = RawFrame(f"{PACKAGES}/numpy/__init__.py", 11, "<module>")
     leaf = RawFrame("/usr/lib/python3.11/dataclasses.py", 433, "_create_fn")
-    assert torch._replace(line=0) in shorten([line, loading, hook, torch, loading, numpy, loading, leaf], ids)
+    assert torch._replace(line=0) in shorten_stack([line, loading, hook, torch, loading, numpy, loading, leaf], ids)
     many = [(line, loading, hook, torch._replace(line=n), loading, numpy._replace(line=n)) for n in range(99)]
-    listed, lost = most_frequent(Counter(shorten(stack, ids) for stack in many), 24, ids)
+    listed, lost = most_frequent(Counter(shorten_stack(stack, ids) for stack in many), 24, ids)
     assert lost == 0 and all(any("torch" in frame.file for frame in stack) for stack, _ in listed)
 
 
@@ -111,7 +111,7 @@ PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPP
 def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leaves_the_path_to_backward(
     inside: RawStack, kept: RawStack
 ) -> None:
-    assert shorten((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
+    assert shorten_stack((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ class Tracing(Work):
         result = self._stop()
         self._leave()
         remove_file(path)
-        if not has_room(folder):
+        if not disk_has_room(folder):
             self.task.fail("there is no room for the trace in %s" % folder)
             return
         result.save(path)
@@ -248,7 +248,7 @@ def begin(task: Task) -> Optional[Work]:
         task.refuse("there is no torch")
         return None
     reason = refusal(torch)
-    if reason is None and not has_room(os.path.dirname(writer.path)):
+    if reason is None and not disk_has_room(os.path.dirname(writer.path)):
         reason = "there is no room for a trace in %s" % os.path.dirname(writer.path)
     if reason is not None:
         task.refuse(reason)
@@ -262,7 +262,7 @@ def begin(task: Task) -> Optional[Work]:
     return tracing
 
 
-def has_room(folder: str) -> bool:
+def disk_has_room(folder: str) -> bool:
     """True if the folder of the ring has room for a trace."""
     found = os.statvfs(folder)
     return min(found.f_bavail * found.f_frsize, file_size_limit()) >= _ROOM_BYTES

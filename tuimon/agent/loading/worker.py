@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from .. import runtime
 from ..outside import attempt, hide_frame
-from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING, LoadingSlot, claim
+from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING, LoadingSlot, claim_slot
 from ..torch_compat import rebinding
 from ..torch_compat.unobserved import ByObject, attributes, dataset_name
 
@@ -267,7 +267,7 @@ def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> N
     if fetcher is None:
         return
     if loader and loader not in in_process and loader not in _quick:
-        slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
+        slot = claim_slot(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
         if slot is not None:
             _switch_hooks(on=True)  # first: an error comes again
             in_process[loader] = BatchTimer(slot)
@@ -316,7 +316,7 @@ def _found_own() -> Optional[BatchTimer]:
         return _own
     parent = sys.modules["multiprocessing.process"].parent_process()
     dataset = zlib.crc32(dataset_name(info.dataset).encode())
-    slot = claim(parent.pid, 0, info.id, info.num_workers, dataset)
+    slot = claim_slot(parent.pid, 0, info.id, info.num_workers, dataset)
     return None if slot is None else BatchTimer(slot, _hand_over)
 
 

@@ -77,7 +77,7 @@ class LoadingSlot:
         self._area = bytearray(LOADING_BYTES)
 
 
-def claim(trainer: int, loader: int, worker: int, workers: int, dataset: int) -> Optional[LoadingSlot]:
+def claim_slot(trainer: int, loader: int, worker: int, workers: int, dataset: int) -> Optional[LoadingSlot]:
     """A slot for this process in the ring of process ``trainer``; None when none is free, or the ring another user's.
 
     Raises BlockingIOError when another process is claiming just now, OSError when the ring cannot be opened.

@@ -80,8 +80,8 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """The code that its training and autograd threads ran in these phases, in Python and below; empty with few
         samples.
 
-        Markers may not divide the time from an update to a backward. Then the other phases' part in torch is taken from
-        torch's libraries; the rest counts if nearly all of it belongs to these phases.
+        Time that markers do not divide counts too, if nearly all of it belongs to these phases. The other phases' part
+        in torch is subtracted from torch's libraries.
         """
         use, between = NativeUse.joined(row.native for row in self.computing), self.samples.where(phase=DIVIDED)
         found, ours = use.within(phases), between.where(phase=phases).total

@@ -21,7 +21,7 @@ from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import code_place
-from tuimon.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
+from tuimon.threshold import BUSY_IDLE, LARGE, MIN_SAMPLES, MOST, SMALL, TINY, Threshold
 from tuimon.torch_code import copies_nothing
 
 if TYPE_CHECKING:
@@ -280,10 +280,10 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             shares += [sampled] if sampled is not None else []
             in_steps = means.steps_ratio or 1.0
             copying = max(copying, min((share / in_steps for share in shares), default=in_forward))
-            error = max(error, TRACE / in_steps)
+            error = max(error, TINY / in_steps)
         most = max(means.util_at_most or 0.0 for _, means in known) + error
         least = min(means.util_at_least or 0.0 for _, means in known) - error
-        copying = min(1.0, copying) + (TRACE if self._own.world_size < 2 else DEVICE_COPIES)
+        copying = min(1.0, copying) + (TINY if self._own.world_size < 2 else DEVICE_COPIES)
         at_most = 1.0 if any(row.is_shared for row in self.rows) else 1.0 - max(0.0, least)
         return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
@@ -299,7 +299,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         for name in (row.name for row in rows):
             on_cpu = [row for row in rows if row.name == name or (row.estimated and name == "forward")]
             waited = sum(waits.phases[row.name] for row in on_cpu) / samples if waits is not None else 0.0
-            surely = max(0.0, waited - sampling_error(waited, samples)) if waited >= TRACE else 0.0
+            surely = max(0.0, waited - sampling_error(waited, samples)) if waited >= TINY else 0.0
             if surely:
                 found[name] = sum(row.share for row in on_cpu) - surely
         return found
@@ -454,7 +454,7 @@ def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
 def runs_nothing(row: GpuRow) -> bool:
     """True if no kernel of any program has run on a GPU for as long as its readings are kept."""
     known = [used for used in row.history("util_ratio") if used is not None]
-    return len(known) >= READINGS and max(known) < TRACE
+    return len(known) >= READINGS and max(known) < TINY
 
 
 def is_free(row: GpuRow) -> bool:

@@ -121,8 +121,8 @@ def user_path(row: Sample) -> Stack:
 def update_path(samples: Samples) -> set[Function]:
     """The user's functions that lead to backward and to the update.
 
-    An evaluation that takes gradients, before anything trains, looks like training. So a function that leads to
-    evaluation more often is left out, unless most of training passes through it, which means that it calls both.
+    An evaluation that takes gradients, before anything trains, looks like training. So functions that lead to
+    evaluation more often are left out, except one that most of training passes through: it calls both.
     """
     training, evaluation = Counter[Function](), Counter[Function]()
     for row in samples.where(phase=(*UPDATE, "eval")).rows:

@@ -25,7 +25,7 @@ from tuimon.session.ranks import RankRow, RankTimes, beside_each_other
 from tuimon.session.session import SessionView
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.text import size_text
-from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, UNUSUAL, Threshold
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TINY, UNUSUAL, Threshold
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -173,7 +173,7 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
         return None
     waits = [row.waits for row in ranks]  # a phase in which ranks wait for each other is not their own work
     parts = enumerate(SHARED_PARTS)
-    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < TRACE]
+    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < TINY]
     if not own:
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
@@ -370,7 +370,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
     at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
     if not gpu.waits_anywhere:
         at_most_ms = min(at_most_ms, (span - idle.low) * gpu.step_ms)
-    if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # otherwise all passes may exchange
+    if by == "no_sync" and at_least_ms >= TINY * gpu.step_ms:  # otherwise all passes may exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
     return Exchange(share, waiting_ms / gpu.step_ms, by, max(computing, 1.0 - gpu.idle.high - share.high))

@@ -39,7 +39,7 @@ class Limit(msgspec.Struct, frozen=True):
     source: str
 
 
-class Code(msgspec.Struct, frozen=True):
+class CodePair(msgspec.Struct, frozen=True):
     """A change of code: the rule (with this cause, if one is named) fires ``before`` it and not ``after`` it."""
 
     title: str
@@ -68,7 +68,7 @@ class Page(msgspec.Struct, frozen=True):
     wrong_when: list[str]
     causes: dict[str, str]
     advice: str
-    code: list[Code]  # pairs: the rule fires with the first and not with the second
+    code: list[CodePair]  # pairs: the rule fires with the first and not with the second
     no_code: str | None  # why there is no pair
     links: list[Link]
 
@@ -162,12 +162,12 @@ def _definitions(module: str) -> dict[str, ast.stmt]:
     return found
 
 
-def _pair(title: str, text: str) -> Code:
+def _pair(title: str, text: str) -> CodePair:
     blocks = {block["when"]: block for block in _FENCED.finditer(text)}
     if rest := _flowing(_FENCED.sub("", text)):
         raise ValueError(f"text beside code is shown nowhere: {rest}")
     before, after, head = blocks["before"], blocks["after"], _matched(_PAIR, title)
-    return Code(head["title"], before["language"], before["code"], after["code"], head["cause"])
+    return CodePair(head["title"], before["language"], before["code"], after["code"], head["cause"])
 
 
 def _parts(text: str, mark: str) -> Iterator[tuple[str, str]]:

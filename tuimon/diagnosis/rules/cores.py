@@ -80,9 +80,7 @@ def lost_share(machine: Machine) -> float | None:
 
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
-    """A way for the run to manage with its cores, and the line that asks for too many threads; None if it needs them
-    all.
-    """
+    """How the run can manage with its cores, and the line that asks for too many threads; None if it needs them all."""
     if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
         kept = f"let it use more than {machine.kept_to}: os.sched_setaffinity, taskset or a cpuset keeps it"
         return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]

@@ -27,7 +27,7 @@ from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.session.state import goodput
 from tuimon.text import at, ms_text, size_text
-from tuimon.threshold import HOLD_S, LARGER, MOST, SMALL, TRACE, Threshold
+from tuimon.threshold import HOLD_S, LARGER, MOST, SMALL, TINY, Threshold
 
 _LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
 _MEANT = (
@@ -84,9 +84,9 @@ class _Longer(NamedTuple):
 
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
-    """Steps take longer and longer, or have since a jump, by their own work and not because others take the cores.
+    """Steps grow longer, have been longer since a jump, or are longer than in the run's best hour.
 
-    Or they are slower now than in the run's best hour.
+    Only by their own work: waits for cores that others take do not count.
     """
     course = evidence.course
     found = _longer(course)
@@ -356,7 +356,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
     used = [each.cpu_ratio + each.childrens_cores for each in threads if each.cpu_ratio is not None]
     if len(used) < len(threads) or max(used, default=1.0) > SMALL or stays.stays_for is None or idle_s < IDLE_S:
         return None
-    if any((row.latest.util_ratio or 0.0) >= TRACE for row in held):
+    if any((row.latest.util_ratio or 0.0) >= TINY for row in held):
         return None
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""

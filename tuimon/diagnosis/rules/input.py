@@ -31,7 +31,7 @@ from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
@@ -104,7 +104,7 @@ class Facts(Struct, frozen=True, dict=True):
         """The words that templates can insert."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
         senders, each = evidence.data.senders.number, evidence.data.of_iterator
-        why = f"each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
+        why = f"each {WAIT_TIPS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
         busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
         return {
@@ -152,7 +152,7 @@ class Facts(Struct, frozen=True, dict=True):
             return f"make {work_at(hot, path)} cheaper ({self.known.action})"
         wait = self.wait or ("io" if self.is_blocked else None)
         if wait is not None:
-            return WAITS[wait].less.format(work_at(hot, path))
+            return WAIT_TIPS[wait].less.format(work_at(hot, path))
         if hot.library is not None and (option := options(self.evidence).without_conversion(hot.library)):
             return option
         on_gpu = self.evidence.gpu.is_used is not False

@@ -21,7 +21,7 @@ from tuimon.interval import Interval
 from tuimon.records import CompilerEvents, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import code_place, ms_text
-from tuimon.threshold import REPORTED, TRACE
+from tuimon.threshold import REPORTED, TINY
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 
@@ -93,7 +93,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             "longest_ms": longest_ms,
             "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6,
         }
-    if not is_sure(evidence, share, TRACE if pauses else REPORTED):
+    if not is_sure(evidence, share, TINY if pauses else REPORTED):
         return None
     call = collecting_line(evidence.samples)
     if call is None:

@@ -23,7 +23,7 @@ from tuimon.records import MODEL, PASSES
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TRACE, Threshold
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TINY, Threshold
 
 #: Packages that compute on a CPU for the code that calls them.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -67,7 +67,7 @@ def python_in_model(evidence: Evidence) -> Finding | None:
         vectorise = f"make {at_hot(hot)} cheaper ({known.action}); or vectorise it, compile it or cache its result"
     return verdict(
         f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
-        # backward has an operation less for each that forward leaves out, and samples do not show whose they are
+        # each operation that forward leaves out saves one in backward, where samples do not show it
         without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)).without_upper_end,
         cause="python",
         share=share,
@@ -264,7 +264,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     if not fetches or passes < 2.0 or needed or not is_sure(evidence, share, early=False):
         return None
     keeps = samples.part(lambda node: any("retain_graph" in frame.text for frame in node.frames))
-    if samples.total >= MIN_SAMPLES and keeps < TRACE:
+    if samples.total >= MIN_SAMPLES and keeps < TINY:
         return None
     action = "add the losses of a batch, and call backward() once, unless you need the gradient of each"
     return _finding(

@@ -30,7 +30,7 @@ from tuimon.session.stacks.activity import WAITS, outer_calls
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import ms_text
-from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TRACE
+from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TINY
 from tuimon.torch_code import model_division
 
 #: How to make an exchange cheaper when there are as many exchanges.
@@ -158,7 +158,7 @@ def _collectives(evidence: Evidence) -> dict[str, str]:
     """The largest collectives of a step, as evidence; empty if they are unknown."""
     known = evidence.collectives
     most = max((each.bytes or 0.0 for each in known), default=0.0)
-    named = [each.text for each in known if (each.bytes or 0.0) >= TRACE * most][:2]
+    named = [each.text for each in known if (each.bytes or 0.0) >= TINY * most][:2]
     return {"collectives": "; ".join(named)} if named else {}
 
 

@@ -23,7 +23,7 @@ from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
-from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
 from tuimon.records import UPDATE
@@ -119,7 +119,7 @@ class _Work(Struct, frozen=True):
     def wait(self) -> str:
         """The advice for a line that waits for others; empty if the line works itself."""
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
-        return WAITS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
+        return WAIT_TIPS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
 
     def without(self, action: str, part: float) -> Fix:
         """The fix that saves this part of the function's work."""

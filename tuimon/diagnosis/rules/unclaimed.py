@@ -17,7 +17,7 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
 from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
-from tuimon.diagnosis.words import WAITS, Known, percent, work_at
+from tuimon.diagnosis.words import Known, percent, work_at
 from tuimon.native_code import CodeKind
 from tuimon.records import PASSES, Place
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -83,7 +83,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     def is_own(node: StackNode) -> bool:
         line = node.user_line
         is_torchs = any(not is_library_file(frame.file) for frame in node.called)
-        return line is not None and not is_torchs and node.activity not in WAITS and not multiplies("", line.text)
+        return line is not None and not is_torchs and node.activity not in WAIT_TIPS and not multiplies("", line.text)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST:
@@ -219,11 +219,13 @@ def _lines_that_run(samples: Samples) -> list[str]:
 
 def wait(unclaimed: Unclaimed) -> Finding | None:
     """The longest wait in a pass or an update: time that is not the model's work."""
-    waits = [cell for cell in unclaimed.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
+    waits = [cell for cell in unclaimed.cells.where(phase=PASSES) if cell.doing in WAIT_TIPS and not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
     if longest is None or not is_sure(unclaimed.evidence, share := longest.cost.low, early=False):
         return None
-    headline = f"the training thread {WAITS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
+    headline = (
+        f"the training thread {WAIT_TIPS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
+    )
     return _wait_at_line(unclaimed.evidence, longest, share, f"{headline} each step")
 
 
@@ -246,7 +248,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
         return None
     return verdict(
         headline.format(at(place)),
-        WAITS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place)),
+        WAIT_TIPS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place)),
         severity="info",
         share=share,
         at=place,

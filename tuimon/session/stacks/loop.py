@@ -174,7 +174,7 @@ class Loop:
         #: True if the optimizer calls the forward pass and backward as a closure.
         self._trains_in_optimizer = self._path.passes_optimizer
         self._ends = {"forward"} if self._is_forward_only else UPDATES
-        #: Where the loop runs the model before that, and the way to where it comes to it first.
+        #: The places at which the loop runs the model before that, and the path to the first of them.
         self._running, self._model = set[Position](), Path()
         self._ending = self._endings(shown)
         if self._path.position:
@@ -319,7 +319,7 @@ class Loop:
         both = set() if self._is_forward_only else (found["data"] & found["forward"]) - found["updates"]
         if all(at > self._last for at in found["forward"] - both):
             both = {at for at in both if at > self._last}
-        #: Where the loop evaluates, and in which functions of the user's.
+        #: The places at which the loop evaluates, and the user's functions in which it does.
         self._evaluating = defaultdict[Position, set[Function | None]](set)
         for sample, left in whole:
             place = self._at(sample.node) if left.position in both and sample.phase == "forward" else None

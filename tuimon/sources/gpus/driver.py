@@ -40,7 +40,7 @@ class VendorLibrary:
     vendor: ClassVar[str]
     tool: ClassVar[str]  # of the vendor's, for people
     figures: ClassVar[str]  # what is missing without it
-    #: What is wrong, by the error code, and what to do; of no driver at all, which is no reason to worry, the first.
+    #: The problem and the remedy for an error code; the first one, that there is no driver, is no reason to worry.
     PROBLEMS: ClassVar[Mapping[int, tuple[str, str | Callable[[], str | None] | None]]]
     numbered: ClassVar[bool]  # its GPUs are listed in PCI order, as CUDA may number them
     #: error codes: the GPU is gone; this GPU does not support the query; there is nothing to report

@@ -236,7 +236,7 @@ _UTILISATION_TRANSLATED = (575, 57)
 
 
 class PidTrust(Struct, frozen=True, gc=False):
-    """Whether the driver's pids are valid in this pid namespace: those of its process lists, of its utilisation."""
+    """Validity of the driver's pids in this pid namespace: in its lists of processes, and in its utilisation."""
 
     lists: bool
     utilisation: bool

@@ -84,7 +84,7 @@ def _create_in(folder: str, flags: int, run: str | None) -> Created:
     raise LogError(f"the folder {plain(folder)} has no free name for a log", "Name another folder with --log.")
 
 
-def claim(handle: int, path: str, force: bool) -> int:
+def claim_file(handle: int, path: str, force: bool) -> int:
     """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten, OSError."""
     os.set_blocking(handle, True)
     info = os.fstat(handle)
@@ -145,7 +145,7 @@ FACTS_LIMIT = 20_000
 _ENCODER = msgspec.json.Encoder()
 
 
-def line_of(record: Record) -> bytes:
+def log_line(record: Record) -> bytes:
     """A record as its line in the log."""
     return _ENCODER.encode(record) + b"\n"
 
@@ -205,7 +205,7 @@ class LogWriter:
         #: what has compressed the file so far; None for plain lines
         self._stream = zlib.compressobj(wbits=GZIP_WINDOW_BITS) if self.path.endswith(COMPRESSED) else None
         try:
-            self._earlier_bytes = claim(self._handle, self.path, force)
+            self._earlier_bytes = claim_file(self._handle, self.path, force)
             os.write(self._handle, b"\n")  # and taken back: a full disk shows now, not after the run has started
             with contextlib.suppress(OSError):
                 os.ftruncate(self._handle, self._earlier_bytes)
@@ -289,7 +289,7 @@ class LogWriter:
         if self._torn and self._stream is not None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
-        lines = b"\n" * self._torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
+        lines = b"\n" * self._torn + b"".join(log_line(self._with_news(each)) for each in self._pending[:count])
         stream = self._stream and self._stream.copy()
         if stream is not None:  # a reader of these bytes has all lines so far
             lines = stream.compress(lines) + stream.flush(zlib.Z_SYNC_FLUSH)

@@ -17,7 +17,7 @@ from tuimon.proc.procfs import Stat, open_files, own_bytes, private_bytes, read_
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, ThreadCpu, ThreadFaults, Threads, ThreadState
 from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
-from tuimon.threshold import TRACE
+from tuimon.threshold import TINY
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
@@ -165,7 +165,7 @@ def list_rows(rows: list[ThreadCpu], main: int) -> tuple[list[ThreadCpu], int]:
     alike: defaultdict[tuple[str, str], list[ThreadCpu]] = defaultdict(list)
     single: list[ThreadCpu] = []
     for row in rows:
-        if row.tid != main and row.cpu_ratio is not None and row.cpu_ratio < TRACE and row.state == "waiting":
+        if row.tid != main and row.cpu_ratio is not None and row.cpu_ratio < TINY and row.state == "waiting":
             alike[_NUMBER_AT_END.sub("", row.name), row.state].append(row)
         else:
             single.append(row)
@@ -363,4 +363,4 @@ class FollowedProcess(Struct):
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
         used = self.meter.process
-        return used is not None and used.cpu_s - self.window_cpu_s < TRACE * (now_s - self.window_from_s)
+        return used is not None and used.cpu_s - self.window_cpu_s < TINY * (now_s - self.window_from_s)

@@ -14,7 +14,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.schedule import ProcessKey
-from tuimon.sources.stacks.shorten import NO_PATH, Function, RawStack, shorten
+from tuimon.sources.stacks.shorten import NO_PATH, Function, RawStack, shorten_stack
 from tuimon.torch_code import is_backward_entry
 
 #: The only statement of a command that pip or another installer has made: ``sys.exit(main())``.
@@ -143,7 +143,7 @@ class LoopReports:
         if self._reported.get(key, ()) == loop:
             return []
         self._reported[key] = loop
-        paths = ((boundary, shorten(frames, self._ids, whole=True)) for boundary, frames in loop)
+        paths = ((boundary, shorten_stack(frames, self._ids, whole=True)) for boundary, frames in loop)
         return [LoopStack(boundary, [self._ids.id_of(frame, code) for frame in path]) for boundary, path in paths]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:

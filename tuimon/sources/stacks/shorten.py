@@ -33,7 +33,7 @@ _GIVES_BATCH = ("__next__", "__iter__")
 NO_PATH: tuple[Function, ...] = ()
 
 
-def shorten(
+def shorten_stack(
     stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH, *, whole: bool = False
 ) -> RawStack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
@@ -200,7 +200,7 @@ class WindowStacks:
         path = self._path if matters else NO_PATH
         for stack, count in stacks.items():
             if stack:
-                short[shorten(stack, self._ids, path)] += count
+                short[shorten_stack(stack, self._ids, path)] += count
         if not short or (not matters and is_parked(short, self._ids)):
             self.parked.append((tid, thread))
             return

@@ -16,7 +16,7 @@ from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
 from tuimon.records import PHASES, STEP, Place
-from tuimon.threshold import SMALL, TRACE
+from tuimon.threshold import SMALL, TINY
 from tuimon.views.comparison.result import (
     Became,
     Comparison,
@@ -279,7 +279,7 @@ class _Cells:
 
     def is_weighty(self, key: _Key) -> bool:
         """True if it is large enough to be compared."""
-        return self.ms(key).value >= TRACE * self._step_ms
+        return self.ms(key).value >= TINY * self._step_ms
 
 
 def _lines(before: Runs, after: Runs) -> list[LineChange]:

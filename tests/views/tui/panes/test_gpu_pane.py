@@ -97,7 +97,7 @@ def test_the_heading_names_the_gpu_or_counts_them():
     assert text_of(pane.heading(state([HOPPER]))) == "2 GPU 0 · H100"
     assert text_of(pane.heading(state(number(8)))) == "2 GPU · 8 of 8 used by this run · H100"
     with_means = replace(HOPPER, means=GpuMeans(util_ratio=0.5))
-    assert text_of(pane.heading(state([with_means]))) == "2 GPU 0 · H100 · last 30 s"
+    assert text_of(pane.heading(state([with_means]))) == "2 GPU 0 · H100 · last 30s"
 
 
 KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]
@@ -190,13 +190,13 @@ def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
 
 
 def test_what_slows_it_down_in_words_and_as_share_of_time():
-    assert "slowed  power cap 34 %, thermal 2 % of the last 30 s" in drawn([SLOWED], 56, 6)
+    assert "slowed  power cap 34 %, thermal 2 % of the last 30s" in drawn([SLOWED], 56, 6)
     assert roles([SLOWED], 56, 6)["slowed"] == "warning"
     over = replace(SLOWED, throttle=[])
     assert roles([over], 56, 6)["slowed"] == "text"
     assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
     after = gpu_card(GpuView(over, is_over=True), 56, 6)
-    assert "slowed  power cap 34 %, thermal 2 % of the training" in map(text_of, after)
+    assert "slowed  power cap 34 %, thermal 2 % of the run" in map(text_of, after)
 
 
 def test_errors_of_the_gpu_are_loud():

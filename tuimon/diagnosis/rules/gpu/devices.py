@@ -18,7 +18,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import plain, plural
-from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TRACE, UNUSUAL, Threshold
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, SMALL, TINY, UNUSUAL, Threshold
 
 #: For GPUs on which nothing runs: a headline and an action.
 _UNUSED = (
@@ -91,7 +91,7 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
             if process.role not in holders:
                 continue
             is_elsewhere = bool(process.gpu_uuids) and not process.uses(row.latest)
-            computes = not is_told or (each.sm_ratio or 0.0) >= TRACE
+            computes = not is_told or (each.sm_ratio or 0.0) >= TINY
             if is_elsewhere if process.role == "trainer" else not computes:
                 holders[process.role].append(each)
         for role, (who, action) in _HOLDERS.items():
@@ -179,7 +179,7 @@ def gpu_health(evidence: Evidence) -> Finding | None:
 
 def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **figures: Figure) -> Finding:
     """A fault of a GPU, in words that follow its name; ``lost``: the largest share of each step that it costs."""
-    share = lost if lost >= TRACE else None
+    share = lost if lost >= TINY else None
     fix = Fix(remedy).by_up_to(1.0 / (1.0 - share) if share is not None else None)
     return verdict(text, fix, severity=severity, share=share, evidence=figures)
 
@@ -270,7 +270,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
         yield _trouble(
             text,
             remedy,
-            gravest if lost >= TRACE and idle.high <= MOST else "info",
+            gravest if lost >= TINY and idle.high <= MOST else "info",
             lost,
             cause=cause,
             throttled_share=share,
@@ -295,7 +295,7 @@ def _link(gpu: GpuRow) -> Iterator[Finding]:
         f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, although card and slot support"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
         "check the card's seat, its riser, and the slot's speed in the firmware's settings",
-        "warning" if lost >= TRACE else "info",
+        "warning" if lost >= TINY else "info",
         lost,
         pcie_bytes_per_s=copied,
     )

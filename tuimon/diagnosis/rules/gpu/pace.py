@@ -20,7 +20,7 @@ from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, size_text
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
 
 #: Calls of cudaFree per step. Each waits for all work of the GPU; a training makes none once torch's cache is full:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -165,7 +165,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     """
     exchange = evidence.exchange
     computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
-    if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.phases.share_of("data") >= REPORTED:
+    if idle.low < TINY or _TIMES * computing > 1.0 or evidence.phases.share_of("data") >= REPORTED:
         return None
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.torch_memory), default=0)
     # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
@@ -338,7 +338,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         return None
     (card, means), types = evidence.gpu.counted[0], (process.parameter_dtypes, process.matmul_dtypes)
     tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
-    if tensor is None or tensor >= TRACE * products.high or (means.dram_ratio or 0.0) >= MOST:
+    if tensor is None or tensor >= TINY * products.high or (means.dram_ratio or 0.0) >= MOST:
         return None
     if process.tf32 or any(used and "float32" not in used for used in types):
         return None  # its products use tensor cores: there are next to none

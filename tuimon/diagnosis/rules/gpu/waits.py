@@ -18,7 +18,7 @@ from tuimon.interval import Interval
 from tuimon.records import STEP, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, plain
-from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
 
 if TYPE_CHECKING:
     from tuimon.gpu_calls import SyncCall
@@ -152,9 +152,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
         action = "change nothing: this wait costs time only when the GPU has less to do"
         return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
-    certain = cost if cost.low >= TRACE else Interval(0.0, cost.high)
+    certain = cost if cost.low >= TINY else Interval(0.0, cost.high)
     best = without_cost(evidence, advice_for(place, calls), certain)
-    if calls and calls[0].kind in _COMPUTE and cost.low >= TRACE:
+    if calls and calls[0].kind in _COMPUTE and cost.low >= TINY:
         best = best.without_upper_end
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:

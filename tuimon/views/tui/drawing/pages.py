@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import IO
 
 from tuimon.diagnosis.explain.page import Page
-from tuimon.views.explain import CodeBlock, Heading, Item, PagePart, Paragraph, code_tokens, page_parts
+from tuimon.views.explain import CodeBlock, Heading, ListItem, PagePart, Paragraph, code_tokens, page_parts
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import MOST_WIDTH, WIDTH
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
@@ -26,7 +26,7 @@ def page_lines(page: Page, width: int) -> list[Line]:
     rows: list[Line] = []
     before: PagePart | None = None
     for part in page_parts(page):
-        if rows and not (isinstance(before, Heading) or (isinstance(part, Item) and isinstance(before, Item))):
+        if rows and not (isinstance(before, Heading) or (isinstance(part, ListItem) and isinstance(before, ListItem))):
             rows.append(())
         before = part
         match part:
@@ -34,7 +34,7 @@ def page_lines(page: Page, width: int) -> list[Line]:
                 rows.append(line((text, "strong")))
             case Paragraph(text):
                 rows += paragraph(text, width, "text", indent=1)
-            case Item(name, text):
+            case ListItem(name, text):
                 rows += hanging(line(" ", (f"{name}  " if name else "· ", "key")), text, width)
             case CodeBlock():
                 mark = "benign" if part.label == "after" else "warning"

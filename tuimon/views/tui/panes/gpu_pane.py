@@ -107,7 +107,7 @@ class GpuPane(Pane[GpuState]):
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         about = f" · {names.pop()}" if len(names) == 1 else ""
         if any(gpu.means is not None for gpu in front):
-            about += " · while training" if state.whole_run else " · last 30 s"
+            about += " · whole run" if state.whole_run else " · last 30s"
         used = [view.gpu.used_by_run for view in state.views if not view.gpu.is_divided]  # its instances count instead
         which = f" · {sum(used)} of {len(used)} used by this run" if len(front) != 1 else f" {front[0].latest.index}"
         return line(("2 ", "key"), ("GPU", "text bold"), (f"{which}{about}", "dim"))

@@ -346,7 +346,7 @@ class RanksPane(MovingPane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """The number of ranks, the time that their figures cover, and the key that leaves."""
-        span = "whole run" if state.ended else "last 30 s"
+        span = "whole run" if state.ended else "last 30s"
         if not state.rows:
             return line(("Trainings", "text bold"), (f" · {span} · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)

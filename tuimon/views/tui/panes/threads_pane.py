@@ -16,7 +16,7 @@ from tuimon.records import Process
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow, folded
 from tuimon.text import code_place, full_place, whole_number
-from tuimon.threshold import NEARLY_ALL, TRACE
+from tuimon.threshold import NEARLY_ALL, TINY
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
@@ -99,7 +99,7 @@ def runs_text(native: NativeUse, width: int) -> str:
     for name, share in native.by_library().items():
         wait = "waiting in " if kind_of(name) == "pool" else ""
         longer = f"{text}{text and ', '}{wait}{plain(name)} {percent(share)}"
-        if share < TRACE or cell_len(longer) > width:
+        if share < TINY or cell_len(longer) > width:
             break
         text = longer
     return text
@@ -164,7 +164,7 @@ def _native_lines(native: NativeUse, width: int) -> list[Line]:
     lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.total()} samples", "dim"))]
     for phase, part in native.by_phase().items():
         share = part.total() / native.total()
-        if share >= TRACE:
+        if share >= TINY:
             name = column(phase_name(phase) or "no phase", 14)
             figures = f"{percent(share):>5}  ", (bar(share, 10), "chart-edge"), "  "
             lines.append(line((name, "dim"), *figures, (runs_text(part, width - 33), "text")))

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 #: (level, text, role): if room is short, the items of the highest level are dropped first.
-Item = tuple[int, str, str]
+TitleItem = tuple[int, str, str]
 
 
 class TitleState(NamedTuple):
     """The content of the title line."""
 
-    items: tuple[Item, ...]
+    items: tuple[TitleItem, ...]
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, how much of a log has been read; None once all has
 
@@ -70,11 +70,11 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
     return justified(left, right or line(" "), width)
 
 
-def title_items(now: Parts) -> list[Item]:
+def title_items(now: Parts) -> list[TitleItem]:
     """The program and its position in the run, as far as they are known."""
     session, end = now.session, now.session.exit
     pid, gpus, elapsed = now.own.pid, now.view.gpus(), _elapsed_s(session, now.own.pid)
-    items: list[Item] = [
+    items: list[TitleItem] = [
         (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
         (9, f"pid {own_id(pid)}" if pid else "", "dim"),
@@ -94,7 +94,7 @@ def title_items(now: Parts) -> list[Item]:
     return [item for item in items if item[1]]
 
 
-def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
+def _end(end: Exit, elapsed_s: float | None) -> list[TitleItem]:
     """``ENDED ok``, ``after 15s``; in red how it failed."""
     if end.signal:
         how, role = f"ENDED by {end.signal}", "critical"
@@ -104,11 +104,11 @@ def _end(end: Exit, elapsed_s: float | None) -> list[Item]:
         how, role = "ENDED by an error", "critical"
     else:
         how, role = "ENDED ok" if end.exit_code == 0 else "ENDED", "benign"
-    badge: list[Item] = [(0, f" {how} ", f"{role} badge")]
+    badge: list[TitleItem] = [(0, f" {how} ", f"{role} badge")]
     return [*badge, *([(3, f" after {duration(elapsed_s)}", "text")] if elapsed_s is not None else [])]
 
 
-def _pace(now: Parts) -> list[Item]:
+def _pace(now: Parts) -> list[TitleItem]:
     """The number of steps, their length, and their rate."""
     steps = now.own.steps
     if steps is None:
@@ -142,7 +142,7 @@ def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
     return f"{len(names)}x {words[0]}" if len(names) > 1 else words[0]
 
 
-def _joined(items: list[Item]) -> list[Span]:
+def _joined(items: list[TitleItem]) -> list[Span]:
     spans: list[Span] = []
     for _, text, role in items:
         if spans and text[0] not in ", ":

@@ -23,7 +23,7 @@ from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.tui.drawing.lines import Line, Span, clip, justified, line, line_width
 from tuimon.views.tui.drawing.moving import MovingPane
 from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
-from tuimon.views.tui.sheets.sheet import Code, CodeAround
+from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -239,7 +239,7 @@ class ProfilePane(MovingPane[ProfileState]):
         self._samples: Samples | None = None
         self._code: CodeAround | None = None
 
-    def _code_of(self, place: Place) -> Code:
+    def _code_of(self, place: Place) -> CodeLines:
         """The code around a line, read as the process of the scope could."""
         session, scope, code = self._session, self.scope, self._code
         return code.of(place, AROUND_LINES, session, scope.pid) if session and scope and code else ()
@@ -321,7 +321,7 @@ class ProfilePane(MovingPane[ProfileState]):
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""
         every = " · every line by itself" if self.mode == "lines" and self.lines_view.libraries else ""
-        span = "whole run" if state.ended else "last 30 s"
+        span = "whole run" if state.ended else "last 30s"
         return (Span("Where the time goes", "text bold"), Span(f" · {span}{every} · Esc closes", "dim"))
 
     # -- keys

@@ -31,7 +31,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
 )
 from tuimon.views.tui.drawing.moving import Rows
-from tuimon.views.tui.sheets.sheet import Code, code_lines
+from tuimon.views.tui.sheets.sheet import CodeLines, code_lines
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
@@ -127,7 +127,7 @@ class LinesView:
         height: int,
         *,
         on_gpu: bool,
-        code_of: Callable[[Place], Code] = lambda _: (),
+        code_of: Callable[[Place], CodeLines] = lambda _: (),
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)

@@ -33,7 +33,7 @@ from tuimon.views.tui.drawing.lines import (
 from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
+from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines, Sheet, code_lines
 from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class FindingsSheet(Sheet):
         )
         return apart(parts)
 
-    def _code_of(self, where: Place) -> Code:
+    def _code_of(self, where: Place) -> CodeLines:
         """The code around a place, read as the first process could."""
         session = self._monitor.session
         pid = next((process.pid for process in session.processes()), 0)
@@ -106,7 +106,10 @@ class FindingsSheet(Sheet):
 
 
 def findings_lines(
-    findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = lambda _: (), chosen: str | None = None
+    findings: Sequence[Finding],
+    width: int,
+    code_of: Callable[[Place], CodeLines] = lambda _: (),
+    chosen: str | None = None,
 ) -> list[Line]:
     """All findings in full: headline, places with their code, fixes with their gains, why, how sure, figures.
 
@@ -210,7 +213,7 @@ def _words(name: str, gap: str = " ") -> str:
     return plain(name).replace("_", gap)
 
 
-def _where(where: Place, code: Code, width: int) -> list[Line]:
+def _where(where: Place, code: CodeLines, width: int) -> list[Line]:
     """A place with the lines around it, if these can be read; else with the line that samples have recorded."""
     spot = place_span(where, "key bold", width - 1)
     function = "" if where.function.startswith("<") else function_text(where.function)

@@ -211,7 +211,7 @@ def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it retu
 
 
 #: Lines with their numbers.
-Code = Sequence[tuple[int, str]]
+CodeLines = Sequence[tuple[int, str]]
 
 
 class CodeAround:
@@ -222,9 +222,9 @@ class CodeAround:
         self._widget = widget
         self._closeup = closeup
         self._changed = changed
-        self._read: dict[tuple[str, int], Code] = {}  # empty while it is being read
+        self._read: dict[tuple[str, int], CodeLines] = {}  # empty while it is being read
 
-    def of(self, at: Frame | Place, most: int, session: Session, pid: int) -> Code:
+    def of(self, at: Frame | Place, most: int, session: Session, pid: int) -> CodeLines:
         """At most ``most`` lines before and after a line.
 
         Its file is read as this process could, on another thread, unless it changed since any process began; until
@@ -255,7 +255,7 @@ def frame_line(frame: Frame | MemoryLine, spot: int, before: Span) -> Line:
     )
 
 
-def code_lines(code: Code, number: int) -> list[Line]:
+def code_lines(code: CodeLines, number: int) -> list[Line]:
     """Numbered lines of code, the one meant marked."""
     digits = max((len(str(n)) for n, _ in code), default=0)
     common = min((len(text) - len(text.lstrip()) for _, text in code if text.strip()), default=0)

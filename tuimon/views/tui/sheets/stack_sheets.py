@@ -28,7 +28,7 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
 )
 from tuimon.views.tui.panes.threads_pane import thread_lines
-from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, frame_line
+from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines, Sheet, code_lines, frame_line
 from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ FRAMES_SHOWN = 60
 _NO_STACK = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
 
 
-def stack_lines(stack: LatestStack, code_of: Callable[[Frame], Code], width: int) -> list[Line]:
+def stack_lines(stack: LatestStack, code_of: Callable[[Frame], CodeLines], width: int) -> list[Line]:
     """The frames, innermost first; under the innermost line of the user's code the lines around it."""
     head = [Span("latest stack", "strong"), Span(", innermost first", "dim")]
     if stack.share < 0.995:
@@ -185,7 +185,7 @@ class ThreadSheet(Sheet):
             self._row = found or replace(self._row, ended=True)
         super().update()
 
-    def _code_of(self, at: Frame) -> Code:
+    def _code_of(self, at: Frame) -> CodeLines:
         return self._code.of(at, AROUND_LINES, self._session, self._row.pid)
 
     def _lines(self, width: int) -> list[Line]:
