@@ -106,9 +106,7 @@ def is_installed_script(file: str, files: Iterable[str]) -> bool:
 
 
 def is_library_file(file: str) -> bool:
-    """True if a file belongs to an installed package other than torch (data loading included), and is not one of our
-    hooks.
-    """
+    """True if a file is an installed package's, except torch's (its DataLoader included) and our hooks."""
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 

@@ -18,9 +18,7 @@ from tuimon.text import plain
 
 
 class TuimonError(Exception):
-    """An error for the user: ``message`` says what happened, ``hint`` is the next step; names in them are made safe
-    here.
-    """
+    """An error for the user: ``message`` says what happened, ``hint`` is the next step; both are made safe here."""
 
     exit_code = 1
 

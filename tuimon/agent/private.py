@@ -51,9 +51,7 @@ def _parents(path: str) -> List[str]:
 
 
 def _replaceable_in(parent: str) -> Optional[str]:
-    """The reason why another user could replace the contents of this folder. Under its sticky bit only owners rename
-    and remove.
-    """
+    """Why another user could replace the contents of this folder; in a sticky one only owners rename and remove."""
     info = os.lstat(parent)
     if info.st_uid not in (0, os.geteuid(), _UNMAPPED_UID):
         return "%s belongs to user %d" % (parent, info.st_uid)

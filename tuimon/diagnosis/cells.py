@@ -429,9 +429,7 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Divides waits for a batch: workers that start, the next batch in order, the hand-over; the rest by the makers'
-    work.
-    """
+    """Divides waits for a batch: starting workers, the next batch in order, the hand-over, the makers' work."""
     in_data = sum(cell.share for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
         starting = evidence.data.epoch_starts * in_data
@@ -472,9 +470,7 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
-    """A wait for a batch, divided by the workers' work meanwhile: measured waits for core and disk; the rest by
-    samples.
-    """
+    """A wait for a batch, divided by the workers' work: measured waits for core and disk, then by samples."""
     workers = evidence.data.workers
     making = workers.samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
@@ -492,9 +488,7 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for other ranks, divided by the longer work of the latest rank and its waits for a core; the rest is
-    exchange.
-    """
+    """Waits for other ranks: the latest rank's longer work, and its waits for a core; the rest is exchange."""
     rows = evidence.ranks
     own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
     in_steps = sum(cell.share for cell in cells if cell.phase in STEP)

@@ -1,6 +1,4 @@
-"""Signals to tuimon while it watches a training: those that make it leave are noted, those of a headless run are passed
-on.
-"""
+"""Signals to tuimon while it watches a training: those to leave are noted, those to a headless run passed on."""
 
 from __future__ import annotations
 

@@ -231,9 +231,7 @@ def superseded(group: Iterable[Process], processes: Iterable[Process]) -> list[P
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
-    """True if it trains, or may train later: it is the outermost Python of its rank, from which its children inherit
-    RANK.
-    """
+    """True if it trains, or may train later: the outermost Python of its rank, whose children inherit RANK."""
     if process.rank is None or process.serves:
         return False
     if process.pid in training:

@@ -131,9 +131,7 @@ def _training_loaders(own: ProcessView) -> list[LoaderStats]:
 
 
 def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow:
-    """The epoch of the only training loader; unknown if there are several. Epochs before tuimon attached are unknown as
-    well.
-    """
+    """The epoch of the only training loader, unknown with several; earlier epochs are unknown after an attach."""
     epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
     if (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)

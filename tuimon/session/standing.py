@@ -52,9 +52,7 @@ class Standing(NamedTuple):
 
 
 def standing(record: Standstill) -> list[Standing]:
-    """All groups of a standstill, the odd one first: groups that hold others up before groups that wait, few before
-    many.
-    """
+    """All groups of a standstill: those that hold others up before those that wait, small ones before large."""
     processes = {process.pid: process for process in record.processes}
     training = training_threads(record)
     waited_for = _waited_for(record, training)

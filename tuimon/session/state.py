@@ -247,9 +247,7 @@ class Goodput(Struct, frozen=True, gc=False):
 
 
 def _divided(seconds: float, taken: Mapping[TimePart, float], rest: TimePart) -> dict[TimePart, float]:
-    """Seconds divided among parts in turn: each takes at most what the parts before it have left; ``rest`` gets the
-    remainder.
-    """
+    """Seconds divided among parts in turn: each takes at most what is left; ``rest`` gets the remainder."""
     left_s, parts = max(0.0, seconds), defaultdict[TimePart, float](float)
     for part, part_s in taken.items():
         parts[part] += min(left_s, max(0.0, part_s))

@@ -89,9 +89,7 @@ class StepStretch(NamedTuple):
 
     @property
     def work_ms(self) -> float | None:
-        """``mean_ms`` without the time for which threads and workers waited for a core, because other programs come and
-        go.
-        """
+        """``mean_ms`` without threads' and workers' waits for a core, because other programs come and go."""
         left_ns = self.total_ns - self.waited_ns - self.workers_waited_ns
         return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
 

@@ -53,9 +53,9 @@ WORK = {
     Command.HOLD: "keep its hooks as long as tuimon runs",
     Command.COLLECTIVES: "count its collectives",
 }
-#: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
+#: Seconds for which an order waits for a backward pass to take it: the training may be stuck, or do something else.
 ANSWER_S = 10.0
-#: Between two looks for an answer of the agent (s).
+#: Seconds between two polls of the agent's answer.
 POLL_S = 0.05
 
 

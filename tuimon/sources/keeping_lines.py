@@ -110,8 +110,8 @@ class _Program:
     def keeping_objects(self) -> Iterator[KeepingLine]:
         """The statements that add an object to a container which nothing empties.
 
-        In the loops that make steps, in functions that these call, and in methods that another file may call. Of the
-        last ones the container must be one of the object's own.
+        They are in loops that make steps, in functions that these call, or in methods that another file may call; the
+        container of such a method must belong to its object.
         """
         loops = [node for node in ast.walk(self._tree) if isinstance(node, _LOOPS) and self._is_each_step(node)]
         for statement, function, around in self._in_loops(self._tree):

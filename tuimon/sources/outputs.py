@@ -27,36 +27,36 @@ def output_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
     TuimonError for any OSError, one raised in the block included.
     """
     with _reported(path):
-        unborn, handle = _begin(path, force=force)
+        temporary, handle = _begin(path, force=force)
         try:
             with open(handle, "wb") as file:
                 yield file
-            _give_name(unborn, path, force=force)
+            _give_name(temporary, path, force=force)
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(unborn)
+                os.unlink(temporary)
 
 
 def check_output(path: str, *, force: bool = False) -> None:
     """Raise what ``output_file`` would raise at its beginning, before work is done for it."""
     with _reported(path):
-        unborn, handle = _begin(path, force=force)
+        temporary, handle = _begin(path, force=force)
         os.close(handle)
-        os.unlink(unborn)
+        os.unlink(temporary)
 
 
 def _begin(path: str, *, force: bool) -> tuple[str, int]:
     """A new file beside the one to be written, with a name that no user's file has."""
-    unborn = os.path.join(os.path.dirname(_target(path, force=force)), f".tuimon-{os.urandom(8).hex()}")
-    return unborn, create_private(unborn)
+    temporary = os.path.join(os.path.dirname(_target(path, force=force)), f".tuimon-{os.urandom(8).hex()}")
+    return temporary, create_private(temporary)
 
 
-def _give_name(unborn: str, path: str, *, force: bool) -> None:
+def _give_name(temporary: str, path: str, *, force: bool) -> None:
     """Give the complete file its name; without ``force`` nothing is replaced, even if it appeared meanwhile."""
     target = _target(path, force=force)
     try:
-        if force or not link(unborn, target):
-            os.rename(unborn, target)
+        if force or not link(temporary, target):
+            os.rename(temporary, target)
     except FileExistsError:
         raise _exists(path) from None
 

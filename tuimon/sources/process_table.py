@@ -65,9 +65,9 @@ class ProcessTable:
         self.sampled_first: int | None = None
         #: how much of a core samples may take; None: as much as at the start
         self.sampling_ratio: float | None = None
-        #: that the allocator's history of the next steps is to be recorded; the source that does so takes it back
+        #: whether to record the allocator's history of the next steps; reset by the source that does so
         self.wants_memory = False
-        #: the ranks of a training in which some wait for others: the collectives of one are to be counted
+        #: the ranks of a training in which some wait for others: the collectives of one of them are counted
         self.wants_collectives: frozenset[int] = frozenset()
         #: the standstill whose stacks are to be taken, once; None while the training goes on
         self.suspicion: Suspicion | None = None

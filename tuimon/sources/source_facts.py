@@ -218,9 +218,7 @@ def _block(node: ast.stmt | ast.expr) -> Block:
 
 
 def _runs_layers(loop: ast.For | ast.AsyncFor) -> bool:
-    """True if a loop calls its variable, or what is at that position of something, on what the turn before has made:
-    ``x = layer(x)``.
-    """
+    """True if each turn calls the loop's variable, or an item at it, on the last result: ``x = layer(x)``."""
     names = _names([loop.target])
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and (made := _names(node.targets) - names):

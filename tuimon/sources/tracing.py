@@ -37,7 +37,7 @@ from tuimon.trace.summary import Summary, record_of, summarize
 
 #: Most steps of one trace.
 STEPS_LIMIT = TRACE_STEPS_LIMIT
-#: For how long a training may be held up in all, to stop the profiler and to write (ms).
+#: Longest time (ms) for which a training may be held up in all, to stop the profiler and to write.
 HELD_MS = 250
 #: Markers kept: those of some thousand steps.
 _MARKERS = 1 << 17

@@ -1,7 +1,7 @@
 """Lengths of windows: with many ranks, those out of focus have longer ones once their steps are steady.
 
-A record costs the monitor some 0.3 ms, however long its window. With 64 ranks a window of eight intervals in
-place of one takes off more than half of it; its sums are the same.
+A record costs the monitor some 0.3 ms, however long its window. With 64 ranks, windows of eight intervals in place of
+one save more than half of that; the sums are the same.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ class HandOver:
         self._sent_ns = 0  # when the last batch left the queue
 
     def busy_ns(self, since_ns: int, now_ns: int) -> int:
-        """The part of this interval in which a batch was being sent; none was put into the queue after the interval
-        began.
-        """
+        """The part of this interval in which a batch was being sent; none may be queued within the interval."""
         if self._sent + self._failed < self._put:
             return now_ns - since_ns
         return min(max(self._sent_ns - since_ns, 0), now_ns - since_ns)

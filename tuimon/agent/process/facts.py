@@ -144,9 +144,7 @@ def _gpu_uuids() -> Dict[str, Any]:
 
 
 def _hip_uuid(uuid: str) -> Optional[str]:
-    """HIP's UUID is 16 hexadecimal digits, and torch writes each as the code of its letter; None if it has another
-    form.
-    """
+    """HIP's UUID is 16 hexadecimal digits; torch writes each as the code of its letter. None for any other form."""
     digits = bytes.fromhex(uuid.replace("-", "")).decode("ascii", "replace")
     return digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
 

@@ -110,9 +110,7 @@ def dataset_name(dataset: Any) -> str:
 
 
 def item_place(dataset: Any, *, iterable: bool) -> Optional[List[Union[str, int]]]:
-    """The place at which the data set makes its items: file, line and name of the function that torch calls; None if
-    unknown.
-    """
+    """The file, line and name of the function by which the data set makes its items; None if unknown."""
     kind = type(_whole(dataset))
     if iterable:
         return place_of(class_attribute(kind, "__iter__"))

@@ -269,9 +269,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def of_iterator(self) -> int | None:
-        """The number of batches that the loop takes from each iterator, if it is small: less than an epoch, and no more
-        than lie ready.
-        """
+        """The number of batches taken from each iterator, if it is less than an epoch and no more than lie ready."""
         loader = self.loader
         if loader is None or not loader.epoch.done or loader.epoch.length is None:
             return None

@@ -92,9 +92,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
 
     @property
     def peers(self) -> list[int]:
-        """The processes at the other end of the connection that it is blocked on, if they are known and none of them
-        will send.
-        """
+        """The processes at the other end of the connection that blocks it, if they are known and none will send."""
         row = self._process(self.pid)
         return row.peers or [] if row is not None else []
 

@@ -132,9 +132,7 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
 
 
 def thresholds_of(rule: Rule) -> Iterator[Threshold]:
-    """The thresholds that a rule's code names, directly or through the rules and evidence that it uses; then those of
-    its needs.
-    """
+    """The thresholds that a rule's code names, also through rules and evidence that it uses; then its needs'."""
     reached = [(each.__module__, each.__name__) for each in (rule.judge, rule.of_unclaimed) if each is not None]
     for module, name in reached:
         nodes = ast.walk(_definitions(module)[name]) if name in _definitions(module) else ()

@@ -214,9 +214,7 @@ def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
 
 
 def with_warnings(findings: Sequence[Finding], evidence: Evidence) -> list[Finding]:
-    """The findings; the advice of each warning is added to the first finding at its line, or otherwise to the first
-    that it concerns.
-    """
+    """The findings; each warning's advice is added to the first finding at its line, or that it concerns."""
     found = list(findings)
     for action, rules, place in warned_of(evidence):
         if any(fix.action == action for each in found for fix in each.fixes):

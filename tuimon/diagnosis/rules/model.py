@@ -107,9 +107,7 @@ def _runs(evidence: Evidence) -> float:
 
 
 def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
-    """The model computes on the CPU, or waits for a core, for most of the step; other waits do not count as
-    computation.
-    """
+    """For most of the step the model computes on the CPU, or waits for a core; other waits do not count."""
     evidence = unclaimed.evidence
     if evidence.gpu.is_used is not False:
         return None

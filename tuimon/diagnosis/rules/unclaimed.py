@@ -17,7 +17,7 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
 from tuimon.diagnosis.known import has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
-from tuimon.diagnosis.words import Known, percent, work_at
+from tuimon.diagnosis.words import WAIT_TIPS, Known, percent, work_at
 from tuimon.native_code import CodeKind
 from tuimon.records import PASSES, Place
 from tuimon.session.stacks.samples import HotLine, Samples

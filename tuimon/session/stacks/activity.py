@@ -179,9 +179,7 @@ def _waits(stack: Sequence[Frame], called: Sequence[Frame], at: Activity) -> Act
 
 
 def standing_activity(stack: Sequence[Frame]) -> Activity:
-    """The activity of a thread that does not move: any call at its line that may wait does, and backward waits for
-    ranks.
-    """
+    """The activity of a thread that does not move: any call that may wait does; backward waits for ranks."""
     activity = "thread" if is_at_exit(stack) else activity_of(stack)
     if activity == "network":  # a server waits like any other thread
         return _wait(stack[-1].file, stack[-1].function) or activity

@@ -45,9 +45,7 @@ class Sample(Struct, frozen=True):
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def at(self, phase: str, counted: str | None = None, *, moved: bool = False, unsure: bool = False) -> Sample:
-        """The same sample in another phase; ``counted``: in which markers measure it, and cannot separate it if
-        ``moved``.
-        """
+        """The sample in another phase; ``counted``: in which markers measure it, inseparably if ``moved``."""
         moved_from = counted if moved and counted != phase else None
         return Sample(self.node, self.count, phase, counted is not None, unsure, moved_from)
 
@@ -133,9 +131,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def training_path(self) -> frozenset[Function]:
-        """The user's functions that lead to the model and to the update; the code that they call does not count as
-        theirs.
-        """
+        """The user's functions that lead to the model and to the update, without the code that they call."""
         return frozenset(self.where(phase=PASSES).through)
 
     @cached_property

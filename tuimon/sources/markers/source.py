@@ -98,7 +98,7 @@ class MarkerSource(Source):
         if self._reads % 2 == 0 or self.period_s > _SOON_S:
             out.extend(self._deleted(self._find_rings()))
         self._reads += 1
-        # in this order: what a process wrote before it ended is all from before ``now_ns``
+        # before ``now_ns``, so that it is later than anything that a process which has ended wrote
         stats = {path: procfs.read_process_stat(follower.pid) for path, follower in self.followers.items()}
         ended = {path for path, follower in self.followers.items() if not goes_on(follower.reader, stats[path])}
         # which processes are stopped, or were together with tuimon

@@ -226,9 +226,7 @@ class ProcessSource(Source):
             self._found_ended.append(msgspec.structs.replace(ended, ended=True))
 
     def _is_ours(self, pid: int, start: int) -> bool:
-        """True if it belongs to the run: the root and named processes by pid and start time; others were found as
-        children.
-        """
+        """True if it is of the run: the root and named processes by start time; others were found as children."""
         if pid == self._table.root_pid:
             return self._table.root_start_ticks in (None, start)
         named = [ticks for number, ticks in self._table.named if number == pid]

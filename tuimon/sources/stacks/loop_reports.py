@@ -19,7 +19,7 @@ from tuimon.torch_code import is_backward_entry
 
 #: The only statement of a command that pip or another installer has made: ``sys.exit(main())``.
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
-#: The like in a script that the package's authors wrote and that was installed as a command: ``cli.train()``.
+#: The last statement of a script by the package's authors that was installed as a command: ``cli.train()``.
 _IS_BARE_CALL = re.compile(r"(\w+)[\w.]*\(\)$")
 #: The function that a line calls at its beginning, or whose result it gives a name: ``history = fit(``.
 _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
@@ -107,7 +107,7 @@ class LoopReports:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
         If no code of the user's does, the package that is the program counts as the user's code from now on; before any
-        process trains, the package whose command all processes are.
+        process trains, it is the package whose command all processes run.
         """
         loop = self._noted(key)
         if not loop and key not in self._loops:

@@ -38,11 +38,11 @@ class Cores:
     """How crowded the cores have been lately, by how many threads were runnable in each sample.
 
     If no core is free, py-spy runs on the core of the thread that it samples. There it stops that thread for the time
-    of a sample, 0.3 to 0.5 ms (it takes short turns: ``take_short_turns``). On another core it takes that from the
-    threads that compute together on all of them: the phases in which they do get longer, but not one in which the
-    thread works alone, and that is over by the time the stack is read more often than it should be. Its share was
-    measured as 0.21 to 0.24 where it was 0.37 to 0.39 (steps of 4 ms, two cores), and as 0.37 to 0.39 on the thread's
-    own core. With cores to spare py-spy takes none from anybody, and stays where it is.
+    of a sample, 0.3 to 0.5 ms (it takes short turns: ``take_short_turns``). On another core it would take that time
+    from threads that compute together on all cores. Phases in which they do would get longer, and a phase in which the
+    thread works alone would too often be over when its stack is read: its share of 0.37 to 0.39 was measured as 0.21 to
+    0.24 (steps of 4 ms, two cores), and as 0.37 to 0.39 on the thread's own core. With cores to spare py-spy takes none
+    from anybody, and stays where it is.
     """
 
     def __init__(self, number: int | None = None) -> None:

@@ -38,13 +38,13 @@ def shorten_stack(
 ) -> RawStack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    An import by a line of the user's keeps its outermost frame, which is in no phase wherever it is, and the outermost
-    of the imported package, for all of its lines: the text of the user's cannot always be read.
+    Of an import by a line of the user's, the outermost frame is kept, and that of the imported package, because the
+    text of the user's line cannot always be read. An import is in no phase.
 
-    Libraries keep the frames that the user calls and that call the user, the one that runs the model, and the last on
-    the ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows
-    if that is before the model; there also the object that the library iterates over. The DataLoader's callees among
-    them are kept too: a data set's function.
+    Of libraries, the frames are kept that the user calls or that call the user, that run the model, or that the
+    DataLoader calls (a data set's function); and the last on the ``path``, whose functions lead to backward one after
+    another: the line at which a stack leaves them shows whether that is before the model. There the object that the
+    library iterates over is kept as well.
 
     With ``whole``, all frames of libraries are kept: for the one stack that shows how they lead to backward.
 

@@ -106,9 +106,7 @@ def runs_text(native: NativeUse, width: int) -> str:
 
 
 def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Line:
-    """A thread's place and line of code, or function if the code is unknown; without a place, the libraries that it
-    runs.
-    """
+    """A thread's place and line of code, or else its function; without a place, the libraries that it runs."""
     if row.place is None and says_runs and (runs := runs_text(row.native, spot + room)):
         return line((column(runs, spot + room), "dim"))
     if row.place is None:

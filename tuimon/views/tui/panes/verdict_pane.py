@@ -64,9 +64,7 @@ class _Paragraph(NamedTuple):
 
 
 class VerdictPane(Pane[Verdict]):
-    """The rows under the title; Enter opens all findings, the changes of the verdict, and the rules that could not
-    judge.
-    """
+    """The rows under the title; Enter opens all findings, changes of the verdict and rules that could not judge."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "app.findings", "findings", show=False)]
 
