@@ -238,6 +238,7 @@ RANKS: dict[str, Callable[[], Iterable[Record]]] = {
     "rank_at_high_power_and_low_clocks": lambda: ranks(
         "one computes", late={"power_w": 380.0}, **{**A100, "sm_clock_mhz": 900}
     ),
+    "ranks_at_little_power": lambda: ranks("two losses", **{**A100, "power_w": 100.0}),
     "links_idle": lambda: ranks("long exchange", nvlink_rx_bytes_per_s=1e6, nvlink_tx_bytes_per_s=1e6),
     "links_busy": lambda: ranks("long exchange"),
     "ranks_on_one_gpu": lambda: ranks("two losses", on_one_gpu),

@@ -211,6 +211,12 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
         ),
         ("rank_at_high_power", "straggler_rank", "may wait 59 % of the time for rank 1, whose GPU", "compare rank 1"),
         ("rank_at_high_power_and_low_clocks", "throttled", "the driver names no cause (900 of 1410 MHz)", "reset the"),
+        (
+            "ranks_at_little_power",
+            "compute_bound",
+            "draws 25 % of its power limit at full clock, a weak sign",
+            "run tuimon",
+        ),
         ("links_idle", "comm_bound", "mostly for late ranks, a different one of the 3", "give all ranks equal work"),
         ("links_busy", "comm_bound", "for gradients of the other 2 ranks", "accumulate gradients"),
         (

@@ -255,8 +255,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most) if agree else None,
             untimed=untimed,
             sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
-            power_ratio=mean_of_known(power_ratio(*each) for each in counted),
-            clock_ratio=mean_of_known(clock_ratio(*each) for each in counted),
+            power_ratio=mean_of_known(_part(means.power_w, gpu.power_limit_w) for gpu, means in counted),
+            clock_ratio=mean_of_known(_part(means.sm_clock_mhz, gpu.sm_clock_max_mhz) for gpu, means in counted),
             moved_bytes_per_s=_moved(self.rows[0]) if len(self.rows) == 1 else None,
             waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
         )
@@ -420,16 +420,6 @@ def utilisation(row: GpuRow) -> float | None:
     return row.means.util_ratio if row.means is not None else None
 
 
-def power_ratio(gpu: Gpu, means: GpuMeans) -> float | None:
-    """Its mean power in steps, as a share of its limit."""
-    return means.power_w / gpu.power_limit_w if means.power_w is not None and gpu.power_limit_w else None
-
-
-def clock_ratio(gpu: Gpu, means: GpuMeans) -> float | None:
-    """Its mean clock in steps, as a share of the highest."""
-    return means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else None
-
-
 def _without_dead_counters(row: GpuRow) -> GpuRow:
     """The GPU without GPM's means if these show fewer multiprocessors than its kernels need: they are not counted."""
     means = row.means
@@ -437,6 +427,10 @@ def _without_dead_counters(row: GpuRow) -> GpuRow:
         return row
     absent = dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"))
     return structs.replace(row, means=structs.replace(means, **absent))
+
+
+def _part(used: float | None, most: float | None) -> float | None:
+    return used / most if used is not None and most else None
 
 
 def _moved(row: GpuRow) -> float | None:

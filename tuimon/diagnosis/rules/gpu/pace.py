@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import GpuSteps, clock_ratio, power_ratio
+from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, verdict
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
@@ -263,7 +263,7 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     evidence, is_alone = unclaimed.evidence, unclaimed.evidence.world_size < 2
     exchange = evidence.exchange
     computing = 1.0 if is_alone else 1.0 - exchange.share.high if exchange is not None else 0.0
-    if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0], computing)) is not None:
+    if evidence.gpu.counted and (use := _bad_use(evidence, gpu, *evidence.gpu.counted[0], computing)) is not None:
         return use
     if gpu.untimed >= SMALL:
         whose = "" if is_alone else ", such as NCCL's,"
@@ -272,8 +272,9 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
         return verdict(how, "run tuimon trace: it shows the kernels of all streams", cause="other_streams")
     if not is_alone:  # it may only be waiting for the others
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
+        sign = f"; it {power}, a weak sign that it mostly waits" if (power := _little_power(gpu)) else ""
         return verdict(
-            f"{most}; {waits} of that is waiting for the other ranks",
+            f"{most}; {waits} of that is waiting for the other ranks{sign}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is fine",
             evidence=exchange.figures if exchange is not None else {},
         )
@@ -284,7 +285,15 @@ def _use_of(unclaimed: Unclaimed, gpu: GpuSteps, most: str) -> Finding:
     return verdict(f"{how}: {most}", unused or "leave the loop as it is", f"only these make it faster: {faster}")
 
 
-def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) -> Finding | None:
+def _little_power(gpu: GpuSteps) -> str:
+    """Words for little power at full clock, a weak sign of little work if SMs are not counted (before Hopper)."""
+    ratio = gpu.power_ratio
+    if gpu.sm_ratio is not None or ratio is None or ratio >= LITTLE_POWER or (gpu.clock_ratio or 0.0) < NEARLY_ALL:
+        return ""
+    return f"draws {percent(ratio)} of its power limit at full clock"
+
+
+def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, computing: float) -> Finding | None:
     """Kernels too small to fill the GPU, limited by its memory, or not for tensor cores; None if counters show none.
 
     ``computing``: the least share of the time in which it does not wait for other ranks: kernels of NCCL, which wait,
@@ -293,16 +302,16 @@ def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans, computing: float) ->
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = f"use fewer, larger kernels: {compiled}whole tensors instead of loops over their parts"
     if means.sm_ratio is None:  # before Hopper, GPUs do not count it
-        part, clock = power_ratio(gpu, means), clock_ratio(gpu, means)
-        if part is None or part >= LITTLE_POWER or (clock or 0.0) < NEARLY_ALL or computing < 1.0:
+        power = _little_power(gpu)
+        if not power or computing < 1.0:
             return None
         return verdict(
-            f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it",
+            f"but {power}: a weak sign of kernels too small to fill it",
             "run tuimon trace: it lists the kernels that take the time",
             larger,
             cause="low_power",
             power_w=means.power_w,
-            power_limit_w=gpu.power_limit_w,
+            power_limit_w=card.power_limit_w,
         )
     figures = {"sm_ratio": means.sm_ratio, "tensor_ratio": means.tensor_ratio, "dram_ratio": means.dram_ratio}
     if means.sm_ratio < LARGE * computing:
