@@ -75,7 +75,7 @@ def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
     for row in samples.where(phase="backward").rows:
         for frame in row.node.outside_torch:
             training[frame.code] = max(frame.loops, training.get(frame.code, 0))
-    return lambda node: (line := node.user_line) is not None and line.loops > training.get(line.code, 0)
+    return lambda node: (line := node.user_line) is not None and line.loop and line.loops > training.get(line.code, -1)
 
 
 def decomposes(node: StackNode) -> bool:

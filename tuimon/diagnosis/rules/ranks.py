@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells_of
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import update_path
+from tuimon.diagnosis.evidence.lines import in_inner_loop, update_path
 from tuimon.diagnosis.evidence.ranks import (
     Exchange,
     late_on_gpu,
@@ -143,15 +143,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 
 
 def _exchanges_many(evidence: Evidence) -> bool:
-    """True if a step makes many ``all_reduce``: as counted, or else by a loop around it in a function of its own."""
+    """True if a step makes many ``all_reduce``: as counted, or else by a loop around it within the training's."""
     for each in evidence.collectives:
         if each.name == "all_reduce" and each.bytes and each.largest_bytes:
             return each.bytes >= _SEVERAL * each.largest_bytes
-    training = evidence.samples.where(phase="backward").through
-    calls = evidence.samples.where(doing="ranks").where(
-        lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
-    )
-    return calls.total >= MIN_SAMPLES
+    return evidence.samples.where(in_inner_loop(evidence.samples), doing="ranks").total >= MIN_SAMPLES
 
 
 def _collectives(evidence: Evidence) -> dict[str, str]:

@@ -55,7 +55,11 @@ def test_collectives_that_the_loop_calls_are_named():
     assert not finding.best.changes_training
 
 
-LOOP = frames(Frame("train.py", 60, "average", "dist.all_reduce(p.grad)", user=True, loop=True), first=90)
+LOOP = frames(
+    Frame("train.py", 60, "average", "dist.all_reduce(p.grad)", user=True, loop=True),
+    Frame("train.py", 50, "main", "dist.all_reduce(p.grad)", user=True, loop=True, loops=2),
+    first=90,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,7 @@ LOOP = frames(Frame("train.py", 60, "average", "dist.all_reduce(p.grad)", user=T
         (16, [4, 5], True),  # as the recorder counts them, of a step of four
         (4, [4, 5], False),
         (0, [4, 90, 5], True),  # in a loop of a function of its own
+        (0, [91, 5], True),  # in one within the training's
         (0, [4, 5], False),  # the loop around it may be the training's
         (4, [4, 90, 5], False),
     ],
