@@ -335,7 +335,12 @@ _COMPILE_WORKER = "compile_worker"
 
 def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
     """The rows in their order, each group of helpers as one row in the place of its first: ``compile workers ×16``."""
-    roles = {process.pid: _program(process) for process in processes if process.role in ("other", "child")}
+    roles: dict[int, str] = {}
+    for process in processes:
+        if process.role in ("other", "child"):
+            name = process.command[0].rpartition("/")[2] if process.command else ""
+            compiles = any(_COMPILE_WORKER in word for word in process.command)
+            roles[process.pid] = "compile workers" if compiles else name
     groups: dict[Hashable, list[ThreadRow]] = {}
     for row in rows:
         key: Hashable = (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)
@@ -343,9 +348,3 @@ def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process])
             key = "helper", row.ended, roles[row.pid]
         groups.setdefault(key, []).append(row)
     return [folded(alike, roles.get(alike[0].pid, "")) for alike in groups.values()]
-
-
-def _program(helper: Process) -> str:
-    if any(_COMPILE_WORKER in word for word in helper.command):
-        return "compile workers"
-    return helper.command[0].rpartition("/")[2] if helper.command else ""

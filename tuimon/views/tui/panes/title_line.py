@@ -73,7 +73,11 @@ def title_line(state: TitleState, width: int, *, paused: bool = False) -> Line:
 def title_items(now: Parts) -> list[TitleItem]:
     """The program and its position in the run, as far as they are known."""
     session, end = now.session, now.session.exit
-    pid, gpus, elapsed = now.own.pid, now.view.gpus(), _elapsed_s(session, now.own.pid)
+    pid, gpus, header, process = now.own.pid, now.view.gpus(), session.header, session.process(now.own.pid)
+    elapsed = None
+    if header is not None:  # since the process of the run started, if that is known; else since tuimon began to watch
+        since_s = header.moment_s(process.start_unix_s) if process is not None else header.t
+        elapsed = max(session.now_s - since_s, 0.0)
     items: list[TitleItem] = [
         (0, started_program((session.header or now.own.process).command) or ABSENT, "strong"),
         (7, _gpu_model(gpus) or "", "text"),
@@ -151,11 +155,3 @@ def _joined(items: list[TitleItem]) -> list[Span]:
             spans.append(Span("  "))
         spans.append(Span(text, role))
     return spans
-
-
-def _elapsed_s(session: Session, pid: int) -> float | None:
-    """Seconds since the process of the run started, if that is known; else since tuimon began to watch it."""
-    header, process = session.header, session.process(pid)
-    if header is None:
-        return None
-    return max(session.now_s - (header.moment_s(process.start_unix_s) if process is not None else header.t), 0.0)
