@@ -16,7 +16,7 @@ from tuimon.records import Throttle
         ({"xids": [79]}, "critical", "has reported Xid 79: the GPU has fallen off the bus", "restart the machine"),
         ({"xids": [31]}, "warning", "Xid 31: a kernel accessed memory that it does not own", "compute-sanitizer"),
         ({"xids": [45]}, "benign", "Xid 45: work was taken off the GPU", "change nothing"),
-        ({"xids": [999]}, "warning", "Xid 999: reported by the driver", "look up that number"),
+        ({"xids": [999]}, "warning", "Xid 999: an error that tuimon does not know", "look up that number"),
         ({"xids": [48, 63, 45]}, "critical", "Xid 48: memory error that could not be corrected", "reset it"),
         ({"ecc_errors": 3}, "warning", "has had 3 uncorrected memory errors", "reset it"),
         ({"row_remap": "pending"}, "warning", "replaces faulty memory at its next reset", "reset this GPU"),

@@ -204,4 +204,4 @@ def test_errors_of_the_gpu_are_loud():
     assert rows[0] == " XID 79  the GPU has fallen off the bus (+1 more)"
     assert rows[1] == " ECC 3  uncorrected memory errors since the driver was loaded"
     assert roles([BROKEN], 76, 6)["XID 79"] == "critical badge"
-    assert text_of(trouble_of(replace(OLD, xids=(999,)), 60)).strip() == "XID 999  reported by the driver"
+    assert text_of(trouble_of(replace(OLD, xids=(999,)), 60)).strip() == "XID 999  an error that tuimon does not know"
