@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.diagnosis import gpu
+from tests.gpu_simulator.training import PID
 from tests.views import streams
 from tuimon.diagnosis.verdicts import RANKS_EACH_S
 from tuimon.monitor.live_verdicts import EVERY_S, LiveVerdicts
@@ -75,3 +77,10 @@ def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely_and_the_on
     table = table_of(session)
     assert (table.sampled_first, table.focus) == (streams.MAIN + 6, {streams.MAIN + 3, streams.MAIN + 6})
     assert table_of(streams.ranks(late=-1).session).sampled_first is None
+
+
+def test_calls_are_counted_while_a_line_of_such_calls_costs_time():
+    assert table_of(streams.healthy().session).wants_calls == {}
+    reads = ([gpu.ITEM], 60)
+    assert table_of(gpu.session_of("sync_item", *gpu.USUAL, reads)).wants_calls == {PID: 1}
+    assert table_of(gpu.session_of("gpu_bound", ([gpu.ITEM], 90), *gpu.USUAL[:2], util=0.99)).wants_calls == {}

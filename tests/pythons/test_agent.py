@@ -118,3 +118,65 @@ def test_what_other_threads_run_is_seen_from_within(version: str) -> None:
     assert files == 4  # the standard streams, and the folder that is listed
     assert has_gil == (version not in at_hand.FREE_THREADED)
     assert seen == [True, False, True, True, False, False, False]
+
+
+COUNT = """
+import array, json, os, sys, threading, types
+from _thread import get_ident
+
+
+class Tensor(array.array):
+    pass
+
+
+sys.modules["torch"] = types.SimpleNamespace(Tensor=Tensor, __file__="/torch/__init__.py")
+from tuimon.agent.control import calls
+from tuimon.agent.pace import pace
+
+said, over = [], []
+task = types.SimpleNamespace(argument=1, is_over=False, finish=lambda steps, text: said.append(json.loads(text)),
+                             refuse=said.append)
+tensor, pace.thread = Tensor("i", [1, 2]), get_ident()
+
+
+def each():
+    for _ in range(5):
+        yield tensor.tolist()
+
+
+def other():
+    while not over:
+        list(tensor.tolist())
+
+
+def step():
+    for _ in range(40):
+        tensor.tolist()
+    list(each())
+
+
+thread = threading.Thread(target=other)
+thread.start()
+work = calls.begin(task)
+for _ in range(3):
+    pace.updates += 1
+    work.step()
+    step()
+over.append(True)
+thread.join()
+print(json.dumps([said, sys.getprofile() is None]))
+"""
+
+
+@pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
+def test_calls_are_counted_in_one_thread_where_that_leaves_no_trace(version: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(COUNT)
+    done = python(str(script), env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
+    (said, *_), is_over = printed_json(done)  # refused anew at each pass, as nobody ends the task
+    lines = [
+        1 + COUNT.splitlines().index(text) for text in ("        tensor.tolist()", "        yield tensor.tolist()")
+    ]
+    counted = [["tolist", str(script), line, calls] for line, calls in zip(lines, (40, 5), strict=True)]
+    is_safe = version in ("3.11", "3.12", "3.13", "3.14")
+    assert is_over and said == (counted if is_safe else "this Python cannot be profiled without side effects")

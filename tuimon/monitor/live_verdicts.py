@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -19,6 +20,10 @@ from tuimon.sources.window_lengths import LONGEST_S
 EVERY_S = 1.0
 #: Rules about ranks that wait for each other.
 _OF_RANKS = ("straggler_rank", "comm_bound")
+
+#: Rules about a line, and the calls there that are worth counting.
+_OF_LINES = ("sync_point", "transfer_bound", "side_work")
+_CALL = re.compile(r"\.(?:item|tolist|numpy|cpu|cuda|to|copy_|nonzero|synchronize)\(")
 
 
 class LiveVerdicts:
@@ -56,9 +61,19 @@ class LiveVerdicts:
             self._table.focus = frozenset(pid for pid in (late, session.trainer()) if isinstance(pid, int))
             waits = any(finding.rule in _OF_RANKS for finding in findings)
             self._table.wants_collectives = frozenset(session.group_of(session.trainer()) if waits else ())
+            self._table.wants_calls = self._counted(findings)
             self._table.suspicion = suspicion(session)
         self._every_s = max(EVERY_S, min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S))
         return findings
+
+    def _counted(self, findings: Sequence[Finding]) -> dict[int, int]:
+        """The process whose calls are to be counted, with the updates in its step."""
+        focus = self.verdicts.session.over("recent").focus
+        blamed = (each for each in findings if each.rule in _OF_LINES and each.severity != "benign")
+        is_needed = any(_CALL.search(place.source) for each in blamed for place in each.where)
+        if not is_needed or not focus.is_marked or not focus.stats.total:
+            return {}
+        return {focus.pid: max(1, round(focus.stats.updates / focus.stats.total))}
 
 
 def suspicion(session: Session) -> Suspicion | None:

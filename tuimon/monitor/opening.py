@@ -157,13 +157,13 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
 
         yield PrintedSource(output, table.root_pid)
     if options.markers:
-        from tuimon.sources.collective_counts import CollectiveSource
         from tuimon.sources.markers.source import MarkerSource
         from tuimon.sources.memory import MemorySource
+        from tuimon.sources.step_counts import CountSource
 
         yield MarkerSource(table, options.window_s)
         yield MemorySource(table, options.memory)
-        yield CollectiveSource(table)
+        yield CountSource(table)
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource
         from tuimon.sources.standstill import StandstillSource

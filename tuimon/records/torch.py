@@ -99,6 +99,21 @@ class CollectiveCounts(Record, frozen=True, kw_only=True, tag="collective_counts
     pause_ms: Amount | None = None  # how long the training waited for these figures
 
 
+class LineCalls(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Calls of a name at a line in one step: ``[name, file, line, calls]``."""
+
+    name: str  # "item", "to"
+    file: str
+    line: Count
+    calls: Count
+
+
+class StepCalls(Record, frozen=True, kw_only=True, tag="step_calls"):
+    """The calls that read or move tensors, of lines that make several of a name in each step, as two steps showed."""
+
+    lines: Annotated[list[LineCalls], BOUNDED]
+
+
 class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An operator or a kernel in a trace, summed over its steps: ``[name, phase, count, total_ns, gpu_ns, where]``.
 

@@ -82,6 +82,7 @@ class Tables:
         self.nodes = MachineTables(self._own_core_s)
         self.memory_history: dict[int, records.MemoryHistory] = {}  # the latest of each process
         self.collective_counts: dict[int, records.CollectiveCounts] = {}  # the latest of each process
+        self.step_calls: dict[int, records.StepCalls] = {}  # as well
         self.traces: deque[records.TraceTaken] = deque(maxlen=HELD)
         self.standstills = Standstills()
         self.chosen = 0  # the process in focus, by the user; 0: the first one
@@ -116,6 +117,7 @@ class Tables:
             records.Compiler: lambda record: self.compilers.kept(record.pid).add_record(record),
             records.MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             records.CollectiveCounts: lambda record: self.collective_counts.update({record.pid: record}),
+            records.StepCalls: lambda record: self.step_calls.update({record.pid: record}),
             records.TraceTaken: self.traces.append,
             records.MachineMemory: lambda record: self.nodes.of_process(record.pid).add_memory(record),
             records.Node: self.nodes.add_node,

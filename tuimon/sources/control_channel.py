@@ -52,6 +52,7 @@ WORK = {
     Command.WITHDRAW: "remove its hooks",
     Command.HOLD: "keep its hooks as long as tuimon runs",
     Command.COLLECTIVES: "count its collectives",
+    Command.CALLS: "count its calls",
 }
 #: Seconds for which an order waits for a backward pass to take it: the training may be stuck, or do something else.
 ANSWER_S = 10.0

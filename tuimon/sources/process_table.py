@@ -69,6 +69,8 @@ class ProcessTable:
         self.wants_memory = False
         #: the ranks of a training in which some wait for others: the collectives of one of them are counted
         self.wants_collectives: frozenset[int] = frozenset()
+        #: the updates in a step of each process whose calls that read or move tensors are to be counted
+        self.wants_calls: dict[int, int] = {}
         #: the standstill whose stacks are to be taken, once; None while the training goes on
         self.suspicion: Suspicion | None = None
         if self.root_start_ticks is not None:

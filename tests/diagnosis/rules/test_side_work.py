@@ -17,6 +17,7 @@ from tests.session.records import (
     steps,
     threads,
 )
+from tuimon.records import LineCalls, StepCalls
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -347,3 +348,11 @@ def test_half_as_many_checkpoints_gain_less():
     less, half = beside_training(frames(*SAVES, first=40), ([40, 41, 42], 20)).fixes
     assert half.action == "save half as often at save() train.py:50"
     assert 1.0 < half.estimated_speedup < less.estimated_speedup
+
+
+def test_side_work_that_reads_values_in_a_loop_says_how_often():
+    logs = frames(("train.py", 21, "log", "total += loss.item()", True), first=60)
+    samples = logs, stacks(9, *TRAINING, ([60], 30))
+    assert "item_calls_per_step" not in found(QUARTER, *samples)["side_work"].evidence
+    counted = StepCalls(t=9, pid=100, lines=[LineCalls("item", "train.py", 21, 40)])
+    assert found(QUARTER, *samples, counted)["side_work"].evidence["item_calls_per_step"] == 40

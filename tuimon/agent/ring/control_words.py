@@ -51,6 +51,7 @@ class Command(IntEnum):
     WITHDRAW = 3  # undo all hooks
     HOLD = 4  # undo all hooks once the monitor is gone; argument 0: they stay
     COLLECTIVES = 5  # count the collectives that torch has recorded; argument: of how many steps
+    CALLS = 6  # count the calls that read or move tensors; argument: how many updates a step has
 
 
 class State(IntEnum):

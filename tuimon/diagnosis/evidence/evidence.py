@@ -20,7 +20,7 @@ from tuimon.diagnosis.evidence.ranks import (
 from tuimon.diagnosis.evidence.run import Machine, machines
 from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
 from tuimon.native_code import CodeKind, NativeUse
-from tuimon.records import BETWEEN, DIVIDED
+from tuimon.records import BETWEEN, DIVIDED, LineCalls, Place
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import Activity
@@ -149,6 +149,13 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         counts, stats = self.view.session.collective_counts, self.stats
         known = next((counts[row.pid] for row in self.ranks if row.pid in counts), None)
         return step_collectives(known, stats.updates / stats.total if stats.updates and stats.total else 1.0)
+
+    def repeats(self, place: Place) -> LineCalls | None:
+        """The call that reads or moves tensors most often at a line, if each step runs the line repeatedly."""
+        counts = self.view.session.step_calls.get(self.pid)
+        rows = [row for row in counts.lines if (row.file, row.line) == place[:2]] if counts is not None else []
+        most = max(rows, key=lambda row: row.calls, default=None)
+        return most if most is not None and most.calls > place.source.count(f".{most.name}(") else None
 
     @property
     def exchange(self) -> Exchange | None:

@@ -21,6 +21,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
+from tuimon.diagnosis.rules.gpu.waits import calls_per_step
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.diagnosis.words import WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
@@ -200,6 +201,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
             "other_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.phases.mean_ms,
             "hot_share": hot.share if hot else None,
+            **(calls_per_step(evidence.repeats(hot.place)) if hot else {}),
             **figures(work.native),
             **(bounds("gpu_waits", claim.on_gpu) if claim.on_gpu is not None else {}),
             **({"speedup_at_most": fix.gain and fix.gain.high} if claim.on_gpu is not None else {}),

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.gpu import PID, TO_DEVICE, USUAL, findings
-from tuimon.records import Loader, LoaderFacts, MeasuredBatches
+from tuimon.records import LineCalls, Loader, LoaderFacts, MeasuredBatches, StepCalls
 
 
 def batches(mean_bytes, pinned=False, window_s=10.0):
@@ -39,3 +39,15 @@ def test_the_link_is_named():
 def test_of_pinned_memory_only_copying_ahead_gains():
     found = copied(batches(63_000_000, pinned=True))
     assert ["pin" not in fix.action for fix in found.fixes] == [True]
+
+
+@pytest.mark.parametrize(("calls", "further"), [(2, 0), (64, 1)])
+def test_copies_beyond_those_that_stand_at_the_line_are_better_joined(calls, further):
+    """``x, y = x.to(device), y.to(device)``."""
+    counted = StepCalls(t=1020.0, pid=PID, lines=[LineCalls("to", "/home/me/train.py", 41, calls)])
+    found, plain = copied(batches(63_000_000), counted), copied(batches(63_000_000))
+    assert found.fixes[: len(plain.fixes)] == plain.fixes
+    assert [fix.action for fix in found.fixes[len(plain.fixes) :]] == [
+        "join the tensors and copy them once a step"
+    ] * further
+    assert found.evidence == {**plain.evidence, **({"to_calls_per_step": 64} if further else {})}

@@ -16,7 +16,7 @@ from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.gpu import calls_at
 from tuimon.diagnosis.rules.gpu.waits import advice_for
-from tuimon.records import Place, TracedSync, TraceTaken
+from tuimon.records import LineCalls, Place, StepCalls, TracedSync, TraceTaken
 
 
 @pytest.mark.parametrize("line", [FLOAT, ITEM])
@@ -83,3 +83,42 @@ def test_a_trace_counts_the_waits_at_the_line(kind, util, severity):
 def test_without_a_trace_of_the_line_nothing_is_known_of_it(more):
     sync = findings("sync_item", *USUAL, ([ITEM], 60), more=more)["sync_point"]
     assert not {"waits_per_step", "waited_ms_per_step"} & sync.evidence.keys()
+
+
+def counted(*lines, pid=PID):
+    return StepCalls(t=END_S, pid=pid, lines=[LineCalls(*each) for each in lines])
+
+
+@pytest.mark.parametrize(("kind", "util", "further"), [
+    ("sync_item", 0.9, ["collect the values and convert them once a step"]), ("gpu_bound", 0.99, [])
+])  # fmt: skip
+def test_a_line_that_each_step_runs_repeatedly_says_how_often(kind, util, further):
+    read, other = ("item", "/home/me/train.py", 45, 40), ("item", "/home/me/other.py", 45, 90)
+    plain, repeated = (
+        findings(kind, ([ITEM], 90), *USUAL[:2], more=more, util=util)["sync_point"]
+        for more in ([], [counted(read, other)])
+    )
+    assert repeated.headline == plain.headline.replace("loss.item()", "loss.item(), 40 times a step,")
+    assert repeated.evidence == {**plain.evidence, "item_calls_per_step": 40}
+    assert repeated.fixes[: len(plain.fixes)] == plain.fixes
+    assert [fix.action for fix in repeated.fixes[len(plain.fixes) :]] == further
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        counted(("item", "/home/me/train.py", 45, 1)),
+        counted(("item", "/home/me/train.py", 44, 40)),
+        counted(("item", "/home/me/train.py", 45, 40), pid=PID + 1),
+    ],
+)
+def test_without_a_repeated_call_of_the_line_nothing_is_said_of_it(more):
+    sync = findings("sync_item", *USUAL, ([ITEM], 60), more=[more])["sync_point"]
+    assert sync.headline.startswith("loss.item() ") and "item_calls_per_step" not in sync.evidence
+
+
+def test_waits_in_so_many_words_need_no_advice_of_how_to_join_them():
+    waits = counted(("synchronize", "/home/me/train.py", 45, 3))
+    sync = findings("sync_item", *USUAL, ([ITEM], 60), more=[waits])["sync_point"]
+    assert sync.evidence["synchronize_calls_per_step"] == 3
+    assert len(sync.fixes) == 1

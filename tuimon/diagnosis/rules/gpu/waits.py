@@ -15,7 +15,7 @@ from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.interval import Interval
-from tuimon.records import STEP, Place
+from tuimon.records import STEP, LineCalls, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import at, ms_text, plain
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TINY, Threshold
@@ -146,7 +146,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
     place, share, idle = wait.hot.place, wait.cells.share, gpu_idle_in(evidence, awaits_no_batch)
     calls = None if wait.is_copy else calls_at(place)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
-    figures = {"waiting_share": share, **evidence.gpu.waits_in_trace(place)}
+    repeats = evidence.repeats(place)
+    what += f", {repeats.calls} times a step," if repeats is not None else ""
+    figures = {"waiting_share": share, **calls_per_step(repeats), **evidence.gpu.waits_in_trace(place)}
     cost = Interval(min(idle.low, share), min(idle.high, wait.cells.interval.high))
     if min(share, cost.high) < SMALL:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
@@ -162,6 +164,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     return verdict(
         f"{what} {after}",
         best,
+        once_a_step(repeats),
         share=cost.high,
         at=place,
         evidence={
@@ -190,6 +193,19 @@ def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
     return f"replace {what}: {instead}"
 
 
+def calls_per_step(repeats: LineCalls | None) -> dict[str, float]:
+    """The figure of a call that each step repeats: ``item_calls_per_step``."""
+    return {f"{repeats.name.strip('_')}_calls_per_step": repeats.calls} if repeats is not None else {}
+
+
+def once_a_step(repeats: LineCalls | None) -> str | None:
+    """A further fix for a call that each step repeats, of unknown gain."""
+    if repeats is None or repeats.name in ("nonzero", "synchronize"):
+        return None
+    reads = repeats.name in ("item", "tolist", "cpu", "numpy")
+    return f"{'collect the values and convert' if reads else 'join the tensors and copy'} them once a step"
+
+
 PINNED_TAKES_LEAST = Threshold(
     0.14,
     "least part of a copy's time that remains with pinned memory",
@@ -212,10 +228,12 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     if batches is not None and batches.on_cpu and batches.pinned is not None:
         pinned = 2 * batches.pinned >= batches.on_cpu
     cards = ((row.latest.pcie_generation, row.latest.pcie_width) for row in evidence.gpu.rows)
+    repeats = evidence.repeats(hot.place)
     links = (f"{generation}.0 x{width}" if generation and width else None for generation, width in cards)
     return verdict(
         f"{idle_part(lost)} of each step is the batch's copy to the GPU, while CPU and GPU wait",
         *_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
+        once_a_step(repeats),
         share=lost.high,
         at=hot,
         waiting_share=copies.share,
@@ -223,6 +241,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         copy_ms_per_step=lost.low * gpu.step_ms,
         pinned=None if pinned is None else int(pinned),
         pcie_link=next(links, None),
+        evidence=calls_per_step(repeats),
     )
 
 

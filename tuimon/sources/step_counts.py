@@ -1,21 +1,21 @@
-"""Collectives of a mean step, by name and size: ordered from the agent of one rank while ranks wait for each other.
+"""Counts of some steps that an agent makes while the monitor wants them: collectives, and calls at a line.
 
-All ranks of a training usually make the same collectives, so one of them is asked: the lowest of the training in focus
-on this machine. It is asked seldom, as reading torch's flight recorder holds the training up for some 10 ms, and never
-while the training stands still (``flight_recorders``).
+Collectives are counted while ranks wait for each other, of one rank: the lowest of the training in focus on this
+machine, as all ranks usually make the same. Calls are counted while a line that reads or moves tensors takes time.
+Either holds the training up a little, so it is asked for seldom, and never while the training stands still.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
 import msgspec
 
 from tuimon.agent.ring.control_words import Command
 from tuimon.proc.ring_facts import decoded
-from tuimon.records import CollectiveCount, CollectiveCounts, Record
+from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Record, StepCalls
 from tuimon.sources.base import Source
 from tuimon.sources.control_channel import ControlError, Request, give_order
 from tuimon.sources.process_table import ProcessTable
@@ -31,6 +31,8 @@ _BYTES = {
     "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
 }  # fmt: skip
 
+#: The record of an agent's answer, from its text, the process and the time; None if it is damaged.
+_Reader = Callable[[str, int, float], Record | None]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 50)]
 
 
@@ -61,33 +63,43 @@ def read_counts(text: str, pid: int, t: float) -> CollectiveCounts | None:
     return CollectiveCounts(t=t, pid=pid, steps=answer.steps, collectives=counts, pause_ms=answer.pause)
 
 
-class CollectiveSource(Source):
-    """Counts collectives while the monitor wants them. A rank that cannot tell them is not asked again."""
+def read_calls(text: str, pid: int, t: float) -> StepCalls | None:
+    """The record of an agent's answer; None if that is damaged."""
+    lines = decoded(text, list[LineCalls])
+    return StepCalls(t=t, pid=pid, lines=lines) if lines is not None else None
 
-    name = "collectives"
+
+class CountSource(Source):
+    """Orders one count at a time. A process that cannot make one is not asked for it again."""
+
+    name = "counts"
     period_s = 0.5
 
     def __init__(self, table: ProcessTable, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = table
         self._clock = clock
         self._request: Request | None = None
-        self._due_s: dict[int, float] = {}  # when to ask a process again
+        self._read: _Reader = read_counts  # its answer
+        self._due_s: dict[tuple[Command, int], float] = {}  # when to ask a process again
 
     def read(self) -> Iterable[Record]:
         """The counts, when the agent has answered. What it refuses is no news: they are one detail of a finding."""
         if self._request is None:
-            self._begin()
+            self._begin(Command.COLLECTIVES, dict.fromkeys(self._table.wants_collectives, STEPS), read_counts)
+        if self._request is None:
+            self._begin(Command.CALLS, self._table.wants_calls, read_calls)
             return
         request, now_s = self._request, self._clock()
         request.poll()
         if not request.is_over and request.quiet_s <= 60.0 and self._table.suspicion is None:
             return  # it is taken back once no backward pass comes any more
         if request.is_over:
+            pid = request.channel.pid
             try:
-                counts = read_counts(request.channel.text(request.result().text), request.channel.pid, round(now_s, 3))
+                counts = self._read(request.channel.text(request.result().text), pid, round(now_s, 3))
             except ControlError:
                 counts = None
-            self._due_s[request.channel.pid] = now_s + _AGAIN_S if counts is not None else float("inf")
+            self._due_s[request.command, pid] = now_s + _AGAIN_S if counts is not None else float("inf")
             yield from () if counts is None else (counts,)
         self.close()
 
@@ -97,16 +109,17 @@ class CollectiveSource(Source):
             self._request.close()
             self._request = None
 
-    def _begin(self) -> None:
+    def _begin(self, command: Command, wanted: Mapping[int, int], read: _Reader) -> None:
+        """Order a count from the lowest rank of those wanted; ``wanted``: by process, the order's argument."""
         table, now_s = self._table, self._clock()
-        if not table.wants_collectives or table.suspicion is not None:
+        if not wanted or table.suspicion is not None:
             return
-        ranks = table.by_rank(table.trainers())
-        pid = next((pid for pid in ranks if pid in table.wants_collectives), None)
-        if pid is None or now_s < self._due_s.get(pid, 0.0):
+        pid = next((pid for pid in table.by_rank(table.trainers()) if pid in wanted), None)
+        if pid is None or now_s < self._due_s.get((command, pid), 0.0):
             return
-        self._due_s[pid] = now_s + _AGAIN_S
+        self._due_s[command, pid] = now_s + _AGAIN_S
+        self._read = read
         try:
-            self._request = give_order(pid, Command.COLLECTIVES, STEPS)
+            self._request = give_order(pid, command, wanted[pid])
         except ControlError:
             return

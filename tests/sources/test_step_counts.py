@@ -1,4 +1,4 @@
-"""Collectives of a step: from the agent's answer to the record, and when an agent is asked."""
+"""Counts of a step: from the agent's answer to the record, and when an agent is asked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from tests.waiting import Clock
 from tuimon.agent.ring.control_words import Answer, Command, State
-from tuimon.records import CollectiveCount, CollectiveCounts, Record
-from tuimon.sources import collective_counts
+from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Record, StepCalls
+from tuimon.sources import step_counts
 from tuimon.sources.base import Suspicion
-from tuimon.sources.collective_counts import STEPS, CollectiveSource, read_counts
 from tuimon.sources.control_channel import ControlError
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.step_counts import STEPS, CountSource, read_calls, read_counts
 
 ANSWER = {
     "steps": 4, "pause": 12.5,
@@ -47,6 +47,21 @@ def test_a_damaged_answer_is_no_record(damaged: dict[str, object]) -> None:
     assert counts({**ANSWER, **damaged}) is None
 
 
+CALLS = [["item", "/home/me/train.py", 42, 40], ["to", "/home/me/model.py", 7, 2]]
+
+
+def test_calls_are_named_with_their_line() -> None:
+    record = read_calls(json.dumps(CALLS), 42, 7.0)
+    assert record is not None and (record.pid, record.t) == (42, 7.0)
+    assert record.lines == [LineCalls("item", "/home/me/train.py", 42, 40), LineCalls("to", "/home/me/model.py", 7, 2)]
+    assert read_calls("[]", 42, 7.0) == StepCalls(t=7.0, pid=42, lines=[])
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", '[["item", "train.py", 3]]', '[["item", "train.py", -3, 4]]', "[7]"])
+def test_damaged_calls_are_no_record(damaged: str) -> None:
+    assert read_calls(damaged, 42, 7.0) is None
+
+
 class Agents:
     """The agents of all processes, and the one order that is under way: a channel and a request at once."""
 
@@ -54,11 +69,11 @@ class Agents:
         self.orders: list[tuple[int, Command, int]] = []
         self.answer: str | None = json.dumps(ANSWER)  # None: it is refused
         self.is_over, self.quiet_s, self.closed = False, 0.0, 0
-        self.channel, self.pid = self, 0
+        self.channel, self.pid, self.command = self, 0, Command.COLLECTIVES
 
     def give(self, pid: int, command: Command, argument: int) -> Agents:
         self.orders.append((pid, command, argument))
-        self.pid, self.is_over, self.quiet_s = pid, False, 0.0
+        self.pid, self.command, self.is_over, self.quiet_s = pid, command, False, 0.0
         return self
 
     def poll(self) -> None:
@@ -83,8 +98,8 @@ class Watched:
         self.agents, self.clock, self.pid = Agents(), Clock(), os.getpid()
         self.table = ProcessTable(self.pid, None)
         self.table.note_seen(self.pid, "marked")
-        monkeypatch.setattr(collective_counts, "give_order", self.agents.give)
-        self.source = CollectiveSource(self.table, self.clock)
+        monkeypatch.setattr(step_counts, "give_order", self.agents.give)
+        self.source = CountSource(self.table, self.clock)
 
     def read(self, later_s: float = 0.0) -> list[Record]:
         self.clock.now_s += later_s
@@ -135,6 +150,18 @@ def test_an_agent_that_takes_no_orders_is_no_trouble(watched: Watched, monkeypat
     def refuses(pid: int, command: Command, argument: int) -> Agents:
         raise ControlError("it is of an older tuimon")
 
-    monkeypatch.setattr(collective_counts, "give_order", refuses)
+    monkeypatch.setattr(step_counts, "give_order", refuses)
     watched.table.wants_collectives = frozenset({watched.pid})
     assert watched.read() == [] and watched.read(1000.0) == []
+
+
+def test_calls_and_collectives_are_counted_one_after_the_other(watched: Watched) -> None:
+    watched.table.wants_collectives, watched.table.wants_calls = frozenset({watched.pid}), {watched.pid: 3, 1: 1}
+    watched.read()
+    watched.agents.is_over = True
+    assert isinstance(watched.read()[0], CollectiveCounts)
+    watched.read()
+    assert watched.agents.orders == [(watched.pid, Command.COLLECTIVES, STEPS), (watched.pid, Command.CALLS, 3)]
+    watched.agents.answer, watched.agents.is_over = json.dumps(CALLS), True
+    assert isinstance(watched.read()[0], StepCalls)
+    assert watched.read(60.0) == [] and len(watched.agents.orders) == 2
