@@ -152,7 +152,7 @@ BRANCH = "torch.where instead of the branch, or check every 100 steps"
 FIXED = "a fixed size and a mask: the size then does not depend on values"
 
 #: The first row whose judge finds that a call waits applies to it.
-ROWS = (
+CALL_ROWS = (
     # values
     WaitingCall(".item", "read", KEEP, _by_method),
     WaitingCall("float int bool complex", "read", KEEP, _of_tensor),
@@ -300,7 +300,7 @@ ROWS = (
 
 #: The rows by the ``CallSyntax.key`` of their calls.
 BY_KEY: dict[str, list[WaitingCall]] = {}
-for _row in ROWS:
+for _row in CALL_ROWS:
     for _name in _row.names.split():
         for _key in (f".{_name[1:]}", f"torch.{_name[1:]}", _name[1:]) if _name.startswith("*") else (_name,):
             BY_KEY.setdefault(_key, []).append(_row)

@@ -29,7 +29,7 @@ class Library(NamedTuple):
 
 #: Code outside libraries: the kernel at work for the thread; code that oneDNN and MKL make for torch's operations
 #: on the CPU, mapped from no file; addresses in nothing known, and samples that found the kernel's ring full.
-KERNEL, GENERATED, UNKNOWN = "kernel", "generated kernels", "unknown"
+KERNEL, GENERATED, UNKNOWN_LIBRARY = "kernel", "generated kernels", "unknown"
 #: Libraries that replace glibc's malloc.
 ALLOCATOR = "memory allocator"
 #: Libraries that generate code as well: if one is loaded, generated code in that process is its own.

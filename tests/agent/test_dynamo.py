@@ -269,8 +269,8 @@ def test_a_torch_that_notes_nothing_has_no_events():
 
 def test_a_text_is_read_as_it_was_written_and_too_many_lose_their_reasons():
     event = Event("recompiled", 5, CODE, "L['n'] == N", "model.py:9")
-    assert unpacked(compilations.text_of(event)) == event._replace(value=0)
-    texts = {compilations.text_of(event._replace(reason=f"guard {number}")) for number in range(500)}
+    assert unpacked(compilations.event_text(event)) == event._replace(value=0)
+    texts = {compilations.event_text(event._replace(reason=f"guard {number}")) for number in range(500)}
     assert len(texts) <= compilations.TEXTS_LIMIT + 2
     assert unpacked("damaged") is None
 

@@ -13,7 +13,7 @@ from tests.agent.programs import ROOT
 from tests.waiting import until
 from tuimon.agent import own_threads
 from tuimon.agent.control.sample import DumpedWindow
-from tuimon.agent.own_threads import dump, place_of
+from tuimon.agent.own_threads import dump, dumped_place
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
@@ -153,13 +153,13 @@ def time_code():
 
 
 def test_a_line_that_nobody_can_read_is_no_place():
-    assert place_of(b"  File ???, line ??? in f") == ("", 0, "f")
-    assert place_of(rb'  File "/a\xe9\u2603\U0001f600.py", line 12 in <module>') == (
+    assert dumped_place(b"  File ???, line ??? in f") == ("", 0, "f")
+    assert dumped_place(rb'  File "/a\xe9\u2603\U0001f600.py", line 12 in <module>') == (
         "/a\xe9\u2603\U0001f600.py",
         12,
         "<module>",
     )
-    assert place_of(b"???") == ("", 0, "?")
+    assert dumped_place(b"???") == ("", 0, "?")
 
 
 def test_a_thread_whose_name_is_written_with_it(monkeypatch):
@@ -173,5 +173,5 @@ Current thread 0x00007f58d06bb740 [main] (most recent call first):
 """
     monkeypatch.setattr("faulthandler.dump_traceback", lambda handle, all_threads: own_threads.os.write(handle, text))
     first, second = dump()
-    assert (first.ident, [place_of(frame) for frame in first.frames]) == (0x7F58C25BE6C0, [("/a.py", 3, "f")])
+    assert (first.ident, [dumped_place(frame) for frame in first.frames]) == (0x7F58C25BE6C0, [("/a.py", 3, "f")])
     assert (second.ident, len(second.frames), second.is_cut) == (0x7F58D06BB740, 1, False)

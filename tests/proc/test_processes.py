@@ -25,7 +25,7 @@ from tuimon.proc.procfs import SchedStat
     ],
 )
 def test_command(words, command):
-    assert processes.as_text(words) == command
+    assert processes.encodable(words) == command
 
 
 def test_a_long_command_is_cut():

@@ -15,7 +15,7 @@ from tuimon.agent.ring.files import MEMORY, side_file
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
 from tuimon.sources.control_channel import ControlError
-from tuimon.sources.memory import STEPS, MemorySource, read_history
+from tuimon.sources.memory import RECORDED_STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
 
@@ -123,7 +123,7 @@ def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
     assert list(source.read()) == [] and channel.orders == []
     table.wants_memory = True
     assert "being recorded" in notice(list(source.read())).message
-    assert channel.orders == [(Command.MEMORY, STEPS)]
+    assert channel.orders == [(Command.MEMORY, RECORDED_STEPS)]
     Path(side_file(channel.path, MEMORY)).write_text(json.dumps(CONTENT))
     channel.answer = Answer(1, State.DONE, 5, 0)
     record, over = source.read()

@@ -14,7 +14,7 @@ from tuimon.sources import step_counts
 from tuimon.sources.base import Suspicion
 from tuimon.sources.control_channel import ControlError
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.step_counts import STEPS, CountSource, read_calls, read_counts
+from tuimon.sources.step_counts import COUNTED_STEPS, CountSource, read_calls, read_counts
 
 ANSWER = {
     "steps": 4, "pause": 12.5,
@@ -82,7 +82,7 @@ class Agents:
     def result(self) -> Answer:
         if self.answer is None:
             raise ControlError("its torch has no flight recorder")
-        return Answer(1, State.DONE, STEPS, 1)
+        return Answer(1, State.DONE, COUNTED_STEPS, 1)
 
     def text(self, number: int) -> str:
         return self.answer or ""
@@ -115,7 +115,7 @@ def test_a_rank_is_asked_while_ranks_wait_and_not_again_for_minutes(watched: Wat
     assert watched.read() == [] and watched.agents.orders == []  # nobody waits
     watched.table.wants_collectives = frozenset({watched.pid, 1})
     assert watched.read() == [] and watched.read() == []
-    assert watched.agents.orders == [(watched.pid, Command.COLLECTIVES, STEPS)]
+    assert watched.agents.orders == [(watched.pid, Command.COLLECTIVES, COUNTED_STEPS)]
     watched.agents.is_over = True
     (record,) = watched.read()
     assert isinstance(record, CollectiveCounts) and record.pid == watched.pid
@@ -161,7 +161,7 @@ def test_calls_and_collectives_are_counted_one_after_the_other(watched: Watched)
     watched.agents.is_over = True
     assert isinstance(watched.read()[0], CollectiveCounts)
     watched.read()
-    assert watched.agents.orders == [(watched.pid, Command.COLLECTIVES, STEPS), (watched.pid, Command.CALLS, 3)]
+    assert watched.agents.orders == [(watched.pid, Command.COLLECTIVES, COUNTED_STEPS), (watched.pid, Command.CALLS, 3)]
     watched.agents.answer, watched.agents.is_over = json.dumps(CALLS), True
     assert isinstance(watched.read()[0], StepCalls)
     assert watched.read(60.0) == [] and len(watched.agents.orders) == 2

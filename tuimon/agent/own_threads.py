@@ -76,7 +76,7 @@ def dump() -> Iterator[DumpedThread]:
             yield DumpedThread(int(thread[1], 16), frames, len(frames) >= _MAX_DEPTH)
 
 
-def place_of(frame: bytes) -> DumpedPlace:
+def dumped_place(frame: bytes) -> DumpedPlace:
     found = _PLACE.match(frame)
     if found is None:
         return DumpedPlace("", 0, "?")
@@ -136,7 +136,7 @@ def _is_dumped(wanted: Callable[[DumpedPlace], bool], ident: int = 0) -> bool:
     if threads is None:
         return True
     return any(
-        thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames)
+        thread.is_cut or any(wanted(dumped_place(frame)) for frame in thread.frames)
         for thread in threads
         if not ident or thread.ident == ident
     )

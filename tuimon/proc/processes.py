@@ -79,10 +79,10 @@ def command_line(pid: int) -> list[str]:
     words = raw.removesuffix(between).split(between)
     if len(words) == 1:
         words = words[0].split(b" ")
-    return as_text([os.fsdecode(word) for word in words])
+    return encodable([os.fsdecode(word) for word in words])
 
 
-def as_text(words: list[str]) -> list[str]:
+def encodable(words: list[str]) -> list[str]:
     """Arguments as text that can be encoded, without the padding that setproctitle leaves at the end."""
     last = max((i for i, word in enumerate(words) if word), default=-1)
     return [os.fsencode(word).decode("utf-8", "replace") for word in words[: last + 1]]

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from tuimon.bounds import HELD
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
-from tuimon.session.series import LATEST, NEVER, ROWS, Keys, Series, Span, row_of
+from tuimon.session.series import LATEST, NEVER, ROWS_EACH, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 from tuimon.threshold import MOST
 
@@ -192,7 +192,7 @@ class Course(Mapping[str, tuple[float | None, ...]]):
         if name not in _Counters._fields:
             raise KeyError(name)
         if self._rows is None:
-            self._rows = self._counters.course(self._span, ROWS)
+            self._rows = self._counters.course(self._span, ROWS_EACH)
         values = [getattr(row, name) for row in self._rows]
         return tuple([None if math.isnan(value) else value for value in values])
 
@@ -211,8 +211,8 @@ class DeviceHistory:
         self.latest = first
         self.xids: deque[int] = deque(maxlen=HELD)
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
-        self._counters = Series(_Counters, ROWS, how)
-        self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
+        self._counters = Series(_Counters, ROWS_EACH, how)
+        self._util = Series(_Util, ROWS_EACH, {"util_ratio": _mean_of})
         self._causes = Keys[str](1)  # by cause of lower clocks: its time in microseconds
 
     def add_record(self, record: Gpu) -> None:

@@ -115,7 +115,7 @@ _Packed: TypeAlias = "array[int] | tuple[Any, ...]"
 Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
-ROWS = 512
+ROWS_EACH = 512
 #: ... and for which the last half minute as it was recorded is enough.
 FEW_ROWS = 32
 
@@ -152,7 +152,7 @@ class Series(Generic[R]):
     #: True: a row that begins before a span is no part of it, even if it has its middle in it.
     begin_inside: ClassVar[bool] = False
 
-    def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
+    def __init__(self, row: type[R], limit: int = ROWS_EACH, how: Mapping[str, Joins] | None = None) -> None:
         """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` to join columns that are not summed up."""
         self.limit = limit
         make: Any = row  # no type says that a class is a named tuple

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tuimon.bounds import HELD, has_room
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
-from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
+from tuimon.session.series import EVER, ROWS_EACH, WINDOW_S, Keys, Series, Singles, Span, first
 from tuimon.threshold import LARGER
 
 
@@ -299,7 +299,7 @@ class StepStats:
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; ``processes``: how many share the room for windows."""
-        self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
+        self._series.limit = ROWS_EACH if processes == 1 else max(_LEAST_ROWS, ROWS_EACH // processes)
         self._over.clear()
         is_first = self._first is None
         if is_first:

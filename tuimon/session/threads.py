@@ -345,10 +345,10 @@ def thread_rows(
             rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
         )
         rows.setdefault(None if tid in pool else tid, []).append(row)
-    return list(map(folded, rows.values()))
+    return list(map(merged_row, rows.values()))
 
 
-def folded(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
+def merged_row(rows: Sequence[ThreadRow], role: str = "") -> ThreadRow:
     """Threads of one kind as one row, with a role of its own: CPU added, the longest wait, running if any is."""
     if len(rows) == 1:
         return rows[0]

@@ -83,7 +83,7 @@ def _memory_line(at: Frame, stacks: list[_Stack]) -> MemoryLine:
 
 
 #: Steps of a recording: enough to show what each leaves behind, few enough to keep the profiler's cost on a CPU short.
-STEPS = 5
+RECORDED_STEPS = 5
 
 
 class MemorySource(Source):
@@ -128,10 +128,10 @@ class MemorySource(Source):
         if pid is None:
             return self._notice("warning", "no process trains yet", "try again once there are steps")
         try:
-            self._request = give_order(pid, Command.MEMORY, STEPS)
+            self._request = give_order(pid, Command.MEMORY, RECORDED_STEPS)
         except ControlError as error:
             return self._notice("warning", error.message, error.hint)
-        return self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
+        return self._notice("info", f"the next {RECORDED_STEPS} steps of process {pid} are being recorded")
 
     def _go_on(self, request: Request, now_s: float) -> Iterable[Record]:
         request.poll()

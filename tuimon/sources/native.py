@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 
-from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN, library_of
+from tuimon.native_code import GENERATED, KERNEL, NUMBA, UNKNOWN_LIBRARY, library_of
 from tuimon.proc import procfs
 from tuimon.records import Native, NativeCode, Notice, Record
 from tuimon.sources.base import Done, Source
@@ -142,7 +142,7 @@ class SampledProcess:
 
     def add_samples(self, tid: int, samples: Sequence[NativeSample]) -> None:
         """Add samples of a thread; if one lies in no mapped file, the mappings are read again."""
-        is_new = any(self.library_at(address) == UNKNOWN for _, address in samples)
+        is_new = any(self.library_at(address) == UNKNOWN_LIBRARY for _, address in samples)
         if is_new and (maps := procfs.read_maps(self._pid)):  # none of one that has ended
             self.map(maps)
         self._waiting += [(when_ns, tid, self.library_at(address)) for when_ns, address in samples]
@@ -152,7 +152,7 @@ class SampledProcess:
         if address == IN_KERNEL:
             return KERNEL
         at = bisect_right(self._mapped, (address, math.inf)) - 1
-        return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else UNKNOWN
+        return self._mapped[at][2] if at >= 0 and address < self._mapped[at][1] else UNKNOWN_LIBRARY
 
     def map(self, maps: bytes) -> None:
         """Replace the mapped files by those in ``maps``, the content of /proc/PID/maps."""

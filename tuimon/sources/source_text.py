@@ -37,7 +37,7 @@ class SourceText:
         if not 0 < number <= len(lines):
             return []
         first = max(number - count, 1)
-        return [(n, text_of(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
+        return [(n, safe_line(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
 
     def lines(self, file: str, files: TargetFiles = _OURS) -> list[bytes]:
         lines = self._lines.get((file, files.rights)) if files.rights else None
@@ -58,11 +58,11 @@ class SourceText:
 
 def line_of(lines: Sequence[bytes], number: int) -> str:
     """Text of a line (from 1) without its indentation, cut; "" beyond the end."""
-    return text_of(lines[number - 1]).strip()[:SOURCE_CHARS] if 0 < number <= len(lines) else ""
+    return safe_line(lines[number - 1]).strip()[:SOURCE_CHARS] if 0 < number <= len(lines) else ""
 
 
-def text_of(line: bytes) -> str:
-    """A line with its indentation, made safe."""
+def safe_line(line: bytes) -> str:
+    """A line of source with its indentation, made safe to print."""
     return plain(line[: 8 * SOURCE_CHARS].decode("utf-8", "replace").expandtabs(4)).rstrip()
 
 

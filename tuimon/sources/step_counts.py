@@ -21,7 +21,7 @@ from tuimon.sources.control_channel import ControlError, Request, give_order
 from tuimon.sources.process_table import ProcessTable
 
 #: Steps over which collectives are counted: few, as the recorder holds 2,000 collectives.
-STEPS = 4
+COUNTED_STEPS = 4
 #: Seconds after which the same rank is asked again: ranks may still wait, in other collectives.
 _AGAIN_S = 600.0
 _NAME_CHARS = 32
@@ -85,7 +85,7 @@ class CountSource(Source):
     def read(self) -> Iterable[Record]:
         """The counts, when the agent has answered. What it refuses is no news: they are one detail of a finding."""
         if self._request is None:
-            self._begin(Command.COLLECTIVES, dict.fromkeys(self._table.wants_collectives, STEPS), read_counts)
+            self._begin(Command.COLLECTIVES, dict.fromkeys(self._table.wants_collectives, COUNTED_STEPS), read_counts)
         if self._request is None:
             self._begin(Command.CALLS, self._table.wants_calls, read_calls)
             return

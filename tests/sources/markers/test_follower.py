@@ -12,7 +12,7 @@ from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, follow
 from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Event
-from tuimon.agent.torch_compat.compilations import text_of
+from tuimon.agent.torch_compat.compilations import event_text
 from tuimon.records import CompilerEvents, GpuTime, Mark, Steps, length_bucket
 from tuimon.sources.markers.follower import CompilerTracker, RingFollower, StepRate, steps_in, steps_of
 from tuimon.sources.markers.thread_loops import RangeTracker
@@ -204,8 +204,8 @@ def test_what_the_clock_tells_and_what_nobody_knows_is_of_no_loop():
 
 CODE = ("/me/net.py", 7, "forward")
 NAMES = {
-    1: text_of(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
-    2: text_of(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
+    1: event_text(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
+    2: event_text(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
     3: "damaged",
 }
 

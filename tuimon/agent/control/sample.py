@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
 
 from .. import runtime
 from ..outside import shielded_at_fork
-from ..own_threads import dump, dumped, has_unsafe_dumps, has_unsafe_frames, place_of
+from ..own_threads import dump, dumped, dumped_place, has_unsafe_dumps, has_unsafe_frames
 from ..ring.files import STACKS, remove_file, side_file, unpack_sampling, write_file
 from .orders import Task, Work, call_again
 
@@ -136,7 +136,7 @@ class DumpedWindow(StackWindow):
         return tuple(self._places.setdefault(frame, len(self._places)) for frame in running.frames)
 
     def frames(self) -> List[Dict[str, Any]]:
-        return [{"name": at.name, "file": at.file, "line": at.line} for at in map(place_of, self._places)]
+        return [{"name": at.name, "file": at.file, "line": at.line} for at in map(dumped_place, self._places)]
 
 
 def safe_window() -> Type[StackWindow]:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import ByObject, attributes, dataset_name, item_place, place_of
+from ..torch_compat.unobserved import ByObject, attributes, dataset_name, defined_at, item_place
 from . import batches, worker
 
 _LOADERS_LIMIT = 64
@@ -93,7 +93,7 @@ def _facts(iterator: Any) -> Dict[str, Any]:
         "in_order": getattr(iterator, "_in_order", None),  # since torch 2.6
         "context": getattr(getattr(workers[0], "_popen", None), "method", None) if workers else None,
         "item": item_place(iterator._dataset, iterable=bool(iterator._dataset_kind)),
-        "collate": place_of(iterator._collate_fn),
+        "collate": defined_at(iterator._collate_fn),
     }
 
 

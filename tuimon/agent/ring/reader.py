@@ -204,7 +204,7 @@ class RingReader:
         if length != known:
             found = self.bytes_at(layout.META_OFFSET, length) if 0 < length <= layout.META_BYTES else b""
         if found != self._meta_bytes:
-            self._meta_bytes, self._meta = found, facts_of(found)
+            self._meta_bytes, self._meta = found, parsed_facts(found)
         return self._meta
 
     def held_until_ns(self) -> int:
@@ -328,7 +328,7 @@ class RingReader:
 _latest_facts: Dict[str, Any] = {}
 
 
-def facts_of(found: bytes) -> Dict[str, Any]:
+def parsed_facts(found: bytes) -> Dict[str, Any]:
     try:
         facts = json.loads(found, object_pairs_hook=_shared)
     except (ValueError, RecursionError):

@@ -63,7 +63,7 @@ def report(runtime: Any) -> None:
     if utils is None or writer is None:
         return
     for event in attempt(new_events, utils) or ():  # None with a torch that has other names
-        runtime.emit(layout.COMPILER, event.value, writer.name_id(text_of(event)))
+        runtime.emit(layout.COMPILER, event.value, writer.name_id(event_text(event)))
 
 
 def new_events(utils: Any) -> List[layout.Event]:
@@ -176,7 +176,7 @@ def _is_limit(text: str) -> bool:
     return "limit reached" in text or "recompile limit exceeded" in text
 
 
-def text_of(event: layout.Event) -> str:
+def event_text(event: layout.Event) -> str:
     """The event as one string; if there are too many different ones, without the reason, then without the code too."""
     for reason in ((event.reason, event.guarded), ("", "")):
         text = layout.packed(event.what, event.code, reason)

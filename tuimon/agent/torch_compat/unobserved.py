@@ -113,11 +113,11 @@ def item_place(dataset: Any, *, iterable: bool) -> Optional[List[Union[str, int]
     """The file, line and name of the function by which the data set makes its items; None if unknown."""
     kind = type(_whole(dataset))
     if iterable:
-        return place_of(class_attribute(kind, "__iter__"))
-    return place_of(class_attribute(kind, "__getitems__")) or place_of(class_attribute(kind, "__getitem__"))
+        return defined_at(class_attribute(kind, "__iter__"))
+    return defined_at(class_attribute(kind, "__getitems__")) or defined_at(class_attribute(kind, "__getitem__"))
 
 
-def place_of(function: Any) -> Optional[List[Union[str, int]]]:
+def defined_at(function: Any) -> Optional[List[Union[str, int]]]:
     """The place at which a Python function is defined; also of a method, a partial or a callable object."""
     if type(function) is MethodType:
         function = function.__func__

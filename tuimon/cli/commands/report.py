@@ -17,7 +17,7 @@ from tuimon.sources.log.source import LogSource
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
 from tuimon.views.report.report import report_of
-from tuimon.views.report.write import as_json, as_text
+from tuimon.views.report.write import as_json, reports_text
 from tuimon.views.report_types import Report
 
 _DOC = """\
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         output.write(as_html(pages))
     else:
         reports = [report_of(*_judged(log)) for log in logs]
-        output.write(as_json(reports, is_brief=parsed.brief) if parsed.format == "json" else as_text(reports))
+        output.write(as_json(reports, is_brief=parsed.brief) if parsed.format == "json" else reports_text(reports))
     return _failed(reports, parsed.fail_on)
 
 

@@ -179,7 +179,7 @@ def even_work(evidence: Evidence) -> str:
 
 _MODEL = "compute_bound_cpu compute_bound launch_bound"
 #: By a part of the warning's text: the advice, and the rules whose findings it concerns, whatever their line.
-ROWS = {
+WARNING_ROWS = {
     "Using a target size": (
         "give the output and the target of the loss the same shape: now each element is compared with every other",
         _MODEL,
@@ -206,8 +206,8 @@ ROWS = {
 def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
     """For each warning of the process: the advice, the rules that it concerns, and its line."""
     for warned in evidence.process.warnings:
-        if warned.text in ROWS:
-            action, rules = ROWS[warned.text]
+        if warned.text in WARNING_ROWS:
+            action, rules = WARNING_ROWS[warned.text]
             place = Place(warned.file, warned.line, "")
             where = f" at {code_place(place)}" if warned.file else ""  # a cell of a notebook is no module with a file
             yield f"{action} (see the warning{where})", rules.split(), place

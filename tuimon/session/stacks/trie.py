@@ -145,7 +145,7 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 
 
 #: A frame without known facts.
-UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
+UNKNOWN_FRAME = KnownFrame("", 0, "?", code=("", "?"))
 
 #: Most lines held that set numbers of threads or workers, and most that keep something each step.
 _COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
@@ -165,7 +165,7 @@ class Trie:
         self.programs: set[str] = set()  # installed packages whose code counts as the user's: they are what runs
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
-        self._root = StackNode(0, -1, None, UNKNOWN, frozenset(), "rest", self)
+        self._root = StackNode(0, -1, None, UNKNOWN_FRAME, frozenset(), "rest", self)
         self._made = 0  # nodes, of which the latest has this number
         self._nodes: WeakValueDictionary[tuple[int, int], StackNode] = WeakValueDictionary()  # by caller and frame
         self._stacks: WeakValueDictionary[tuple[int, ...], StackNode] = WeakValueDictionary()  # by ids of all frames
@@ -197,7 +197,7 @@ class Trie:
             for number in key:
                 parent, found = found, self._nodes.get((found.number, number))
                 if found is None:
-                    frame, roles = self._frames.get(number, UNKNOWN), parent.roles
+                    frame, roles = self._frames.get(number, UNKNOWN_FRAME), parent.roles
                     own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
                     roles = roles if own <= roles else roles | own
                     self._made += 1

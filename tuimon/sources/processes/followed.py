@@ -20,7 +20,7 @@ from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
 from tuimon.threshold import TINY
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
-ROWS = 32
+THREAD_ROWS = 32
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
 #: A thread that slept through this many reads rests: it is then read only once in a number of reads, unless a thread
 #: that was not read may have run.
@@ -171,7 +171,7 @@ def list_rows(rows: list[ThreadCpu], main: int) -> tuple[list[ThreadCpu], int]:
             single.append(row)
     single += [_merged(stem, group) for (stem, _), group in alike.items()]
     single.sort(key=lambda row: (row.tid != main, -(row.cpu_ratio or 0.0), row.tid))
-    return single[:ROWS], sum(row.count for row in single[ROWS:])
+    return single[:THREAD_ROWS], sum(row.count for row in single[THREAD_ROWS:])
 
 
 def _merged(stem: str, group: list[ThreadCpu]) -> ThreadCpu:

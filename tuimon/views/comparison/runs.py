@@ -28,7 +28,7 @@ from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import PHASE_COLUMNS, StepStretch, joined
-from tuimon.views.report.report import facts_of, parts_of
+from tuimon.views.report.report import parts_of, run_facts
 from tuimon.views.report_types import RunFacts
 
 #: Standard deviation of the step time from run to run of the same program, which a single run cannot show: our choice;
@@ -173,7 +173,7 @@ def phase_ms(name: str, run: Run, row: StepStretch) -> float:
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     """The part of a fully read run that is compared."""
     now = parts_of(session.over("whole"))
-    own, view, facts = now.own, now.view, facts_of(now)
+    own, view, facts = now.own, now.view, run_facts(now)
     if not own.is_marked:
         return Run(name=name, facts=facts)
     evidence = evidence_of(own)

@@ -358,7 +358,7 @@ def report_of(
         schema=1,
         summary="",
         run=structs.replace(now.run, log=log),
-        facts=facts_of(now),
+        facts=run_facts(now),
         gpus=now.gpus,
         trainings=trainings,
         ranks=now.ranks,
@@ -391,7 +391,7 @@ def report_of(
     return report
 
 
-def facts_of(now: Parts) -> types.RunFacts:
+def run_facts(now: Parts) -> types.RunFacts:
     """Facts of the run, and of its process in focus."""
     session, header, process, saved = now.session, now.session.header, now.own.process, now.own.checkpoints
     evidence, versions = _evidence(now.own), header.versions if header is not None else {}

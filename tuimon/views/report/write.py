@@ -104,7 +104,7 @@ def _rounded(report: Report) -> dict[str, Any]:  # Any: JSON
     return rounded
 
 
-def as_text(reports: Sequence[Report]) -> str:
+def reports_text(reports: Sequence[Report]) -> str:
     """The reports under one another, a line between them."""
     return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
@@ -115,7 +115,7 @@ def save(verdicts: Verdicts, stem: str, svg: str) -> list[str]:
     Like the report of a log, they cover the run so far, and not its last seconds as the screen does.
     """
     report = report_of(verdicts.session, verdicts.judge_run(), changes=verdicts.changes)
-    files = {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)}
+    files = {".json": as_json([report]), ".txt": reports_text([report]), ".svg": standalone_svg(svg)}
     name = free_name(stem, *files)
     with ExitStack() as whole:  # none gets its name before all are written
         for ending, text in files.items():

@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import HEALTHY, STARVED, run, workers
 from tests.session.records import process, threads
 from tuimon.agent.process import training_facts
-from tuimon.diagnosis.rules.advice import ROWS
+from tuimon.diagnosis.rules.advice import WARNING_ROWS
 from tuimon.records import Warned
 
 BUSY = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
@@ -47,7 +47,7 @@ def test_one_of_a_notebooks_cell_has_no_place():
 
 
 def test_each_that_is_read_has_a_row():
-    assert set(ROWS) == set(training_facts.KNOWN_WARNINGS)
+    assert set(WARNING_ROWS) == set(training_facts.KNOWN_WARNINGS)
 
 
 def test_others_change_nothing():

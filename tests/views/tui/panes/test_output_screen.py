@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.output_pane import HISTORY_LINES, OutputScreen, folded
+from tuimon.views.tui.panes.output_pane import HISTORY_LINES, OutputScreen, broken_lines
 
 
 def shown(*chunks, count=50):
@@ -82,6 +82,6 @@ def test_random_bytes_break_nothing():
 def test_long_lines_are_folded_at_the_cell():
     screen = OutputScreen()
     screen.feed_bytes("漢字漢字ab\n".encode())
-    rows = folded(screen.tail(5), 5)
+    rows = broken_lines(screen.tail(5), 5)
     assert [text_of(row) for row in rows] == ["漢字", "漢字a", "b", ""]
     assert all(cell_len(text_of(row)) <= 5 for row in rows)

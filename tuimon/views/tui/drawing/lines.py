@@ -29,7 +29,7 @@ class Column(Struct, Generic[Row], frozen=True):
     role: str = "dim"  # of its name
 
 
-def columns_of(*columns: Column[Row]) -> list[Column[Row]]:
+def shown_columns(*columns: Column[Row]) -> list[Column[Row]]:
     return [each for each in columns if each.width > 0]
 
 

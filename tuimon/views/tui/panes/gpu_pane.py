@@ -24,11 +24,11 @@ from tuimon.views.tui.drawing.lines import (
     clip,
     clipped,
     column,
-    columns_of,
     head_line,
     line,
     line_width,
     row_line,
+    shown_columns,
     text_of,
     that_fit,
 )
@@ -305,7 +305,7 @@ def _table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
         text, role = _FIGURES[name][1], "strong" if name == "tensor" else "text"
         return Column(name, shown[name], lambda v: (text(v.gpu), "dim" if v.gpu.is_old else role), ">")
 
-    columns: list[Column[GpuView]] = columns_of(
+    columns: list[Column[GpuView]] = shown_columns(
         Column("", 2, lambda v: _mark(v.gpu)),
         Column("", names, lambda v: (_name(v.gpu), "text" if v.gpu.used_by_run else "dim")),
         Column("util", _UTIL - GAP, lambda v: (percent(v.gpu.figures.util_ratio), v.strong), ">", GAP),

@@ -24,7 +24,6 @@ from tuimon.views.tui.drawing.lines import (
     Span,
     chained,
     column,
-    columns_of,
     head_line,
     justified,
     line,
@@ -32,6 +31,7 @@ from tuimon.views.tui.drawing.lines import (
     place_column,
     places_width,
     row_line,
+    shown_columns,
 )
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[L
 
         return Column(name, _TIME, text, ">", role=role)
 
-    return columns_of(
+    return shown_columns(
         Column("", name, lambda row: (row.name, "faint" if row.ended else "text")),
         Column(
             "making", _MAKING - 1, lambda row: (percent(row.busy_ratio), "strong" if row.busy_ratio else "dim"), ">"

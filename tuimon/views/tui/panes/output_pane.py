@@ -161,7 +161,7 @@ def _line(row: Iterable[_Cell]) -> Line:
     return tuple(span for span in spans if span.text)
 
 
-def folded(lines: Iterable[Line], width: int) -> list[Line]:
+def broken_lines(lines: Iterable[Line], width: int) -> list[Line]:
     """Lines broken to ``width`` cells for display, at the cell, as a terminal would."""
     rows: list[Line] = []
     for spans in lines:
@@ -236,7 +236,7 @@ class OutputPane(MovingPane[OutputState]):
             return [clip((*line(("Output ", "text bold"), (why, "dim")), *note), width)]
         room = height - len(notes)
         self._above = max(0, min(self._above, self.screen_of_run.line_count - 1))
-        rows = folded(self.screen_of_run.tail(room, self._above), width)[-room:]
+        rows = broken_lines(self.screen_of_run.tail(room, self._above), width)[-room:]
         if rows == [()]:
             rows = [line(("nothing printed yet", "dim"))]
         return [*rows, *[()] * (room - len(rows)), *notes]

@@ -25,12 +25,12 @@ from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
     clip,
-    columns_of,
     head_line,
     justified,
     line,
     padded,
     row_line,
+    shown_columns,
     that_fit,
 )
 from tuimon.views.tui.drawing.moving import MovingPane, Rows, scrolled
@@ -106,7 +106,7 @@ def rank_columns(
         return text, "text" if (row.wait_ratio or 0.0) >= REPORTED else "dim"
 
     parts = f"a step  {WAIT} waits" if bars == 1 and bar >= 15 else "a step"
-    return columns_of(
+    return shown_columns(
         Column("rank", _RANK, rank, ">"),
         Column("late", _LATE, lateness, ">", GAP),
         Column(parts, bar, lambda row: _bar(row, bar, longest_ms)),
@@ -130,7 +130,7 @@ def training_columns(rows: Sequence[TrainingRow], width: int) -> list[Column[Tra
     def number(row: TrainingRow) -> tuple[str, str]:
         return (f"▸{row.number}", "key bold") if row.in_focus else (str(row.number), "text")
 
-    return columns_of(
+    return shown_columns(
         Column("", _RANK, number, ">", 2),
         Column("training", command, lambda row: (started_program(row.command), "text")),
         Column("pid", shown["pid"], lambda row: (str(own_id(row.pid)), "text"), ">"),

@@ -28,12 +28,12 @@ from tuimon.views.tui.drawing.lines import (
     clip,
     clipped,
     column,
-    columns_of,
     head_line,
     justified,
     line,
     notes_lines,
     row_line,
+    shown_columns,
     that_fit,
 )
 from tuimon.views.tui.panes.ranks_pane import WAIT, by_lateness, ranks_lines
@@ -96,7 +96,7 @@ def phase_rows(state: StepState, ranges: Sequence[RangeRow], width: int, *, with
     one, other = clocks[::-1] if on_gpu else clocks
     most = max((share(phase) for phase in phases if phase.name != "eval"), default=0.0) or 1.0
     estimated = "" if on_gpu else "~"
-    columns: list[Column[Phase]] = columns_of(
+    columns: list[Column[Phase]] = shown_columns(
         Column("", NAME, lambda phase: (phase.name, role(phase, f"{phase.name} bold"))),
         Column(
             "", bar_cells, lambda phase: _bar(phase, bar_cells, share(phase) / most, waits.get(phase.name, 0.0) / most)

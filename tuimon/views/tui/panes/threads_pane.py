@@ -14,7 +14,7 @@ from tuimon.native_code import NativeUse, kind_of
 from tuimon.node_ids import own_id
 from tuimon.records import Process
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.threads import ThreadRow, folded
+from tuimon.session.threads import ThreadRow, merged_row
 from tuimon.text import code_place, full_place, whole_number
 from tuimon.threshold import NEARLY_ALL, TINY
 from tuimon.views.format import ABSENT, advice, code, percent, phase_name, plain
@@ -27,7 +27,6 @@ from tuimon.views.tui.drawing.lines import (
     clipped,
     clipped_left,
     column,
-    columns_of,
     head_line,
     line,
     notes_lines,
@@ -35,6 +34,7 @@ from tuimon.views.tui.drawing.lines import (
     place_column,
     places_width,
     row_line,
+    shown_columns,
 )
 from tuimon.views.tui.drawing.moving import MovingPane, Rows
 
@@ -60,7 +60,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     spot = places_width((row.place for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
     spot = rest if rest - spot < LEAST_TEXT else spot
-    return columns_of(
+    return shown_columns(
         Column("role", role, lambda row: (clipped(role_text(row), role - 2), _role_style(row))),
         Column("pid", pid, lambda row: (str(own_id(row.pid)), "dim")),
         Column("tid", tid, lambda row: (str(own_id(row.tid)) if row.count == 1 else "", "dim")),
@@ -347,4 +347,4 @@ def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process])
         if row.pid in roles:
             key = "helper", row.ended, roles[row.pid]
         groups.setdefault(key, []).append(row)
-    return [folded(alike, roles.get(alike[0].pid, "")) for alike in groups.values()]
+    return [merged_row(alike, roles.get(alike[0].pid, "")) for alike in groups.values()]

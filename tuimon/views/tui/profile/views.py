@@ -20,7 +20,6 @@ from tuimon.views.tui.drawing.lines import (
     Span,
     chained,
     clipped_left,
-    columns_of,
     head_line,
     line,
     line_width,
@@ -29,6 +28,7 @@ from tuimon.views.tui.drawing.lines import (
     place_span,
     places_width,
     row_line,
+    shown_columns,
 )
 from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.sheets.sheet import CodeLines, code_lines
@@ -76,7 +76,7 @@ def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: boo
     def activity(row: LineShare) -> Span:
         return _activity_span(row.activity, on_gpu=on_gpu)
 
-    return columns_of(
+    return shown_columns(
         Column("self", 6, lambda row: (percent(own(row)) if row.own else "", weight(row)), ">"),
         Column("", gauge, lambda row: (f" {bar(own(row), gauge - 2)}", activity(row).role if row.own else "track")),
         Column("total", 7, lambda row: (percent(row.total / samples if samples else 0.0), "dim"), ">", 1),
