@@ -56,6 +56,17 @@ def elementwise_update(file: str, function: str) -> tuple[str, str] | None:
     return (update[1], update[2]) if update is not None else None
 
 
+_COMPOSES = re.compile(r"torch/(?:distributions/\w+|functional|_tensor)\.py$")
+
+
+def composes(file: str) -> bool:
+    """True if a file of torch only composes operations, as a user's function does: ``torch/distributions/normal.py``.
+
+    Not so layers, the autograd engine and the compiler, which run the model.
+    """
+    return _COMPOSES.search(file) is not None
+
+
 def multiplies(function: str, source: str) -> bool:
     """True if a line multiplies or factorizes matrices, or its function is named so: ``gram = x @ x.T``."""
     return _PRODUCTS.search(source) is not None or _MATRIX_METHODS.search(function) is not None

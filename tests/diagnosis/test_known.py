@@ -276,6 +276,16 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x, _ = librosa.load(path)", f"{SITE}/librosa/core/audio.py load")],
         [("y = model(x)", f"{SITE}/torchaudio/models/conformer.py forward")],
     ),
+    "transforms of MONAI": (
+        [
+            (
+                "for batch in loader:",
+                f"{SITE}/monai/data/dataset.py __getitem__",
+                f"{SITE}/monai/transforms/io/array.py a",
+            )
+        ],
+        [("y = model(x)", f"{SITE}/monai/networks/nets/unet.py forward")],
+    ),
     "rows of sparse matrices": (
         [("x = self.matrix[i].toarray()", f"{SITE}/scipy/sparse/_index.py __getitem__")],
         [("v = eigsh(x)", f"{SITE}/scipy/sparse/linalg/_eigen/arpack.py eigsh")],

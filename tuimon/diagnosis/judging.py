@@ -117,16 +117,18 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     Of the findings about a loop without faults only the first is kept: a larger batch is a guess unless it is known why
     a GPU idles. A harmless wait is dropped if one at the same line costs time.
 
-    ``with_unclaimed``: add findings about unclaimed time, if nothing holds the loop up.
+    ``with_unclaimed``: add findings about unclaimed time, if nothing holds the loop up or that time is most of a step.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [each for name, each in found.items() if name in ("hang", "gpu_health")]
     faults = tuple(each for each in found.values() if BY_NAME[each.rule].is_fault)
     holds_up = "hang" in found or any(map(_is_loud, faults))
-    if with_unclaimed and not holds_up:
-        room = _room(evidence)
-        unclaimed = Unclaimed(evidence, claimed_once(_costly(found), room).left, faults)
+    for name in _orderly(found) if holds_up else ():
+        del found[name]
+    left = claimed_once(_costly(found), _room(evidence)).left if with_unclaimed else Cells()
+    if with_unclaimed and (not holds_up or left.share >= MOST):
+        unclaimed = Unclaimed(evidence, left, faults, holds_up)
         described = (
             (name, rule.of_unclaimed(unclaimed))
             for name, rule in BY_NAME.items()
@@ -136,10 +138,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     idle = found.get("unexplained_idle")
     if idle is not None and any((each.share_of_step or 0.0) >= MOST * (idle.share_of_step or 0.0) for each in faults):
         del found[idle.rule]
-    in_order = [
-        name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
-    ]
-    for name in in_order[0 if holds_up else 1 :]:
+    for name in _orderly(found)[1:]:
         del found[name]
     costly = _costly(found)
     for each in list(found.values()):
@@ -150,6 +149,13 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
         kept = claimed_once(costly, _room(evidence)).kept
         found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
+
+
+def _orderly(found: Mapping[str, Finding]) -> list[str]:
+    """The rules whose findings are about a loop without faults."""
+    return [
+        name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
+    ]
 
 
 def _costly(found: Mapping[str, Finding]) -> list[Finding]:

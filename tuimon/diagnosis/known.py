@@ -195,6 +195,11 @@ BELOW: Table = {
         "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
         " an inverse",
     ),
+    "transforms of MONAI": (
+        r"-packages/monai/(?:transforms|data)/",
+        "keep what is the same in every epoch: monai.data.CacheDataset or PersistentDataset, with the random transforms"
+        " last",
+    ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
     "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
     "a data set of Arrow tables": (

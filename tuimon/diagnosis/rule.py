@@ -192,6 +192,7 @@ class Unclaimed(NamedTuple):
     evidence: Evidence
     cells: Cells  # shares of a step
     found: tuple[Finding, ...]  # the findings that show a fault of the loop
+    holds_up: bool  # one of them is at least a warning
 
 
 #: What the findings of a rule say of a run, unless they are benign:

@@ -20,17 +20,21 @@ FRAMES = frames(
     ("train.py", 45, "main", "loss.backward()", True),
     (f"{TORCH}/_tensor.py", 3, "backward"),
     ("train.py", 41, "main", "x = x.flip(0)", True),
+    ("train.py", 43, "main", "for x in loader:", True),
+    ("/v/lib/python3.11/site-packages/tuimon/agent/importlib_bootstrap/hooks.py", 9, "tuimon_fetch"),
+    ("/v/lib/python3.11/site-packages/monai/transforms/spatial/functional.py", 222, "spatial_resample"),
+    ("/v/lib/python3.11/site-packages/torch/nn/functional.py", 5628, "grid_sample"),
 )
 
 
 HOOK = ("/v/lib/python3.11/site-packages/tuimon/agent/importlib_bootstrap/hooks.py", 7, "tuimon_backward")
 
 
-def run(*samples: tuple[list[int], int]) -> Session:
-    table = {"between": 80.0, "backward": 20.0}
+def run(*samples: tuple[list[int], int], data: float = 0.0) -> Session:
+    table = {"data": data, "between": 80.0 - data, "backward": 20.0}
     windows = steps(5.0, table, count=100), steps(6.0, table, first_index=100)
-    sampled = stacks(8.0, *samples, ([5, 6], 20), ([7, 8, 10], 20))
-    return one_process(FRAMES, frames(HOOK, first=10), *windows, sampled)
+    sampled = stacks(8.0, *samples, ([5, 6], 20), ([7, 8, 20], 20))
+    return one_process(FRAMES, frames(HOOK, first=20), *windows, sampled)
 
 
 def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
@@ -52,3 +56,9 @@ def test_the_loop_itself_is_only_its_own_lines() -> None:
     assert hot is not None
     assert (hot.place.function, hot.place.line) == ("main", 41)
     assert hot.share == pytest.approx(0.6)
+
+
+def test_a_line_that_only_takes_batches_is_told_with_the_librarys_function_that_makes_them() -> None:
+    hot = evidence_of(run(([10, 11, 12, 13], 60), ([0, 1], 20), data=60.0).over("recent").of(100)).hottest_in("data")
+    assert hot is not None and hot.library is not None
+    assert (hot.place.line, hot.library.function) == (43, "spatial_resample")

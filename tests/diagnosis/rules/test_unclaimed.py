@@ -34,6 +34,7 @@ LINES = frames(
     ("/lib/site-packages/torch_geometric/utils/_coalesce.py", 90, "coalesce"),
     ("train.py", 63, "main", "nn.utils.clip_grad_norm_(group['params'], 1.0)", True),
     ("model.py", 28, "forward", "factor = torch.linalg.cholesky(kernel)", True),  # 45
+    (f"{TORCH}/distributions/multivariate_normal.py", 194, "__init__"),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -65,6 +66,14 @@ def test_a_wait_in_the_model_is_told_and_the_loop_is_not_in_order(wait, line, wh
 def test_a_model_that_computes_is_in_order():
     by_rule = found((LOCK, 2), (COMPUTES, 38))
     assert "side_work" not in by_rule and "nothing holds" in by_rule["compute_bound_cpu"].action
+
+
+@pytest.mark.parametrize(("inside", "told"), [([40], True), ([24], False)])
+def test_beside_a_fault_that_leaves_most_of_the_step_only_what_is_known_of_the_passes_is_told(inside, told):
+    by_rule = found(([20, 21, *inside], 30), (SAVES, 25), phases=SIDE)
+    assert by_rule["side_work"].severity == "warning"
+    assert ("compute_bound_cpu" in by_rule) is told
+    assert not told or "30 % in forward() model.py:25" in by_rule["compute_bound_cpu"].headline
 
 
 def test_beside_what_is_worth_a_change_it_is_left_out():
@@ -107,6 +116,7 @@ def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_li
     [
         ([40], 21, "21 % in forward() model.py:25"),
         ([40, 43], 21, "21 % in forward() model.py:25"),  # in another package
+        ([40, 46], 21, "21 % in forward() model.py:25"),  # in torch, which composes operations there
         ([40], 19, None),  # less than half of forward
         ([40, 33], 40, None),  # a call of torch's that has frames of its own
         ([41], 40, None),  # a product

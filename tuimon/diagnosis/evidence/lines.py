@@ -18,13 +18,15 @@ _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|
 
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
-    """A hot line of the user's, with the library's function below it if backward is called from the same line.
+    """A hot line of the user's, with the library's function below it if the line does no work of its own: backward is
+    called from it as well, or it only takes batches of a data set that a library makes.
 
     ``trainer.fit(model)`` is the user's line of every phase, so only the library's own function distinguishes them.
     ``samples``: the training thread's.
     """
     at_line = samples.where(lambda node: hot is not None and node.place == hot.place)
-    if hot is None or not at_line.part(phase="backward"):
+    takes_batches = phase == "data" and hot is not None and hot.place.code in samples.training_path
+    if hot is None or not (takes_batches or at_line.part(phase="backward")):
         return hot
     rows = at_line.where(phase=phase).rows
     placed = ((place, row.count) for row in rows if (place := library_place(row.node)) is not None)

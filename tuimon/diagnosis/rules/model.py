@@ -14,7 +14,7 @@ from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.unclaimed import against_order, is_in_order, pass_in_words
+from tuimon.diagnosis.rules.unclaimed import against_order, in_passes, is_in_order, pass_in_words
 from tuimon.diagnosis.step_model import HALF, without, without_cost
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
@@ -120,7 +120,9 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
     used, hot = evidence.cpu_ratio, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
-    against = list(against_order(unclaimed))
+    against = list(in_passes(unclaimed) if unclaimed.holds_up else against_order(unclaimed))
+    if unclaimed.holds_up and not against:
+        return None
     warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), *warned]
     mends.append(_to_gpu(evidence))

@@ -19,12 +19,12 @@ from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.words import WAIT_TIPS, Known, percent, work_at
 from tuimon.native_code import CodeKind
-from tuimon.records import PASSES, Place
+from tuimon.records import MODEL, PASSES, Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.text import at, code_place, function_text, plain
 from tuimon.threshold import LARGE, LARGER, MIN_SAMPLES, MOST, REPORTED
-from tuimon.torch_code import multiplies
+from tuimon.torch_code import composes, multiplies
 
 #: Functions that only call others: their time belongs to the functions that they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
@@ -75,15 +75,15 @@ _BELOW_PYTHON: tuple[tuple[CodeKind, float, str, str], ...] = (
 def _heavy_line(evidence: Evidence) -> HotLine | None:
     """The user's function whose own operations are most of forward, at its hottest line; the share is of the step.
 
-    What it calls of packages other than torch counts as its own; calls of modules, matrix products and waits do not.
-    Backward does not show which function it belongs to.
+    What it calls of other packages counts as its own, and of torch what only composes operations; calls of modules,
+    matrix products and waits do not. Backward does not show which function it belongs to.
     """
     samples = evidence.samples.where(phase="forward").whole
 
     def is_own(node: StackNode) -> bool:
         line = node.user_line
-        is_torchs = any(not is_library_file(frame.file) for frame in node.called)
-        return line is not None and not is_torchs and node.activity not in WAIT_TIPS and not multiplies("", line.text)
+        is_own = all(is_library_file(frame.file) or composes(frame.file) for frame in node.called)
+        return line is not None and is_own and node.activity not in WAIT_TIPS and not multiplies("", line.text)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST:
@@ -101,6 +101,27 @@ class Against(NamedTuple):
 
 def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     """All known facts about the rest, except that the model computes."""
+    yield from in_passes(unclaimed)
+    evidence, computing = unclaimed.evidence, unclaimed.cells.computing
+    forward, backward = (computing.where({name}).share for name in MODEL)
+    times = backward / (times_run(evidence, "backward") * forward or math.inf)
+    decomposing = evidence.samples.where(phase="forward").part(decomposes)
+    is_long = times >= LARGER * BACKWARD_PER_FORWARD and decomposing < LARGE
+    if is_long and is_sure(evidence, backward):
+        hot = evidence.hottest_in("backward")
+        yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
+    yield from _on_one_thread(evidence, computing.share)
+    left = list(unclaimed.cells)
+    for is_it, what, action in _BESIDE:
+        cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
+        if is_sure(evidence, sum(cell.interval.low if cell.basis == "sampled" else cell.share for cell in cells)):
+            hot = evidence.hottest_in(cells[0].phase) if action == _LESS else None
+            line = work_at(hot, update_path(evidence.samples)) if hot is not None else what
+            yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
+
+
+def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
+    """What is known of the work in the passes and the update."""
     evidence, samples = unclaimed.evidence, unclaimed.evidence.samples.where(phase=PASSES).whole
     computes = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
@@ -131,21 +152,6 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
         see = f"see whether {line} has to be computed in each step: {keep}"
         if less not in named:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
-    times = computes["backward"] / (times_run(evidence, "backward") * computes["forward"] or math.inf)
-    is_long = (
-        times >= LARGER * BACKWARD_PER_FORWARD and evidence.samples.where(phase="forward").part(decomposes) < LARGE
-    )
-    if is_long and is_sure(evidence, computes["backward"]):
-        hot = evidence.hottest_in("backward")
-        yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
-    yield from _on_one_thread(evidence, sum(computes.values()))
-    left = list(unclaimed.cells)
-    for is_it, what, action in _BESIDE:
-        cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
-        if is_sure(evidence, sum(cell.interval.low if cell.basis == "sampled" else cell.share for cell in cells)):
-            hot = evidence.hottest_in(cells[0].phase) if action == _LESS else None
-            line = work_at(hot, update_path(evidence.samples)) if hot is not None else what
-            yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
 
 
 def _on_one_thread(evidence: Evidence, share: float) -> Iterator[Against]:
