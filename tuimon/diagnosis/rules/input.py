@@ -157,6 +157,7 @@ class Facts(Struct, frozen=True, dict=True):
             return option
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
+        how = how if hot.library is None else "cache what it makes"
         return f"make {work_at(hot, path)} cheaper ({how})"
 
     @cached_property

@@ -41,7 +41,7 @@ def test_no_more_workers_than_keep_the_cores_busy():
 
 
 def test_the_loops_own_line_only_takes_the_items():
-    """Nobody can vectorise ``main()``, which trains: a package makes the items that its line fetches."""
+    """Nobody can vectorise ``main()``, which trains, nor the package that makes the items that its line fetches."""
     more = frames(
         ("/v/site-packages/nice/data.py", 41, "read"),
         ("train.py", 46, "main", "loss.backward()", True),
@@ -49,7 +49,7 @@ def test_the_loops_own_line_only_takes_the_items():
         first=30,
     )
     first, *_ = run({"data": 80, "forward": 20}, more, stacks(12, ([3, 4, 30], 60), ([31, 32], 15)))
-    assert first.action == "make each item cheaper"
+    assert first.action == "make read() data.py:41, called by main() train.py:44 cheaper (cache what it makes)"
 
 
 @pytest.mark.parametrize(
