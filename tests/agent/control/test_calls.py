@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import weakref
 from _thread import get_ident
 
 import pytest
@@ -133,6 +134,26 @@ def test_the_steps_are_in_no_figure_of_the_monitors(counting):
     kinds = [each.kind for each in reader.read()]
     reader.close()
     assert kinds == [layout.PROFILER_ON, layout.PROFILER_OFF]
+
+
+def test_variables_end_as_ever_and_a_copy_of_them_stays_as_it_was(counting):
+    """Frames must not hold what the program has let go of, nor write back to it."""
+    found, begun, kept = counting(), [], []
+
+    def trains(steps=2):
+        copied = locals()
+        before = dict(copied)
+        for _ in range(steps):
+            value = torch.ones(9)
+            begun.append(weakref.ref(value))
+            value.tolist()
+            del value
+            found.steps(nothing)
+        kept.append(copied == before)
+
+    trains()
+    assert found.state == State.DONE
+    assert kept == [True] and [each() for each in begun] == [None, None]
 
 
 def many():
