@@ -53,7 +53,7 @@ def test_every_part_is_accepted_and_each_corpus_has_runs(parts):
 
 def test_another_verdict_is_shown_until_it_is_accepted(tmp_path, monkeypatch, capsys):
     log = log_path("graph_collate")
-    parts = list(of_corpus("some", [Run("graph_collate", lambda: verdicts.read_log(str(log)))]))
+    parts = list(of_corpus("some", [Run("graph_collate", lambda: verdicts.read_records(str(log)))]))
     monkeypatch.setattr(verdicts, "ACCEPTED", tmp_path)
     monkeypatch.setattr(verdicts, "said", lambda: parts)
     assert verdicts.main(["--accept"]) == 0
