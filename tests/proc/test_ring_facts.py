@@ -2,7 +2,7 @@
 
 import json
 
-from tuimon.agent.ring.reader import facts_of as read_facts
+from tuimon.agent.ring.reader import parsed_facts
 from tuimon.proc.ring_facts import RingFacts, ring_facts
 from tuimon.records import OptimizerFacts
 
@@ -36,10 +36,10 @@ def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type():
 
 def test_ranks_that_run_the_same_code_hold_its_stacks_once():
     loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"]], "optimizer": [[0, 5, "main"]]}
-    facts = [read_facts(json.dumps({"rank": rank, "loop": loop}).encode()) for rank in range(3)]
+    facts = [parsed_facts(json.dumps({"rank": rank, "loop": loop}).encode()) for rank in range(3)]
     assert facts[0]["loop"] is facts[1]["loop"] is facts[2]["loop"]
     assert ring_facts({"loop": dict(loop)}).loop is ring_facts({"loop": dict(loop)}).loop
-    other = read_facts(json.dumps({"loop": {**loop, "files": ["other.py"]}}).encode())
+    other = parsed_facts(json.dumps({"loop": {**loop, "files": ["other.py"]}}).encode())
     assert other["loop"]["files"] == ["other.py"]
     assert facts[0]["loop"]["files"] == ["train.py"]
 
