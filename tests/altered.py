@@ -17,10 +17,12 @@ from tuimon.records import (
     GpuPhase,
     GpuProcess,
     GpuTime,
+    LineCalls,
     Native,
     NativeCode,
     Process,
     Record,
+    StepCalls,
     Steps,
     Throttle,
 )
@@ -139,6 +141,20 @@ def counted(*collectives: CollectiveCount, steps: int = 4) -> Alters:
             if rank is not None and each.t - begun_s >= 5.0:
                 yield CollectiveCounts(t=each.t, pid=rank, steps=steps, collectives=[*collectives], pause_ms=10.0)
                 rank = None
+
+    return alters
+
+
+def repeated(*lines: LineCalls) -> Alters:
+    """Calls were counted in each training process, after its first window of steps."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        counted: set[int] = set()
+        for each in records:
+            yield each
+            if isinstance(each, Steps) and each.pid not in counted:
+                counted.add(each.pid)
+                yield StepCalls(t=each.t, pid=each.pid, lines=[*lines])
 
     return alters
 
@@ -279,6 +295,10 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "slow_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=1, pcie_width=2))),
     "counted_collectives": ("big_gradients", (counted(CollectiveCount("all_reduce", 12, 300 << 20, 40 << 20)),)),
     "counted_waits": ("slow_rank", (counted(CollectiveCount("all_reduce", 4, 4 << 20, 1 << 20)),)),
+    "repeated_reads": (
+        "checkpoint_every_step",
+        (repeated(LineCalls("item", "/home/me/train.py", 45, 40), LineCalls("cpu", "/home/me/train.py", 47, 6)),),
+    ),
     "polls_in_the_driver": ("queue_full", (below_python(CUDA_driver=97, torch=3),)),
     "computes_in_backward": ("queue_full", (below_python(torch=80, CUDA_driver=20),)),
     "launches_from_python": ("h100_amp_on_a_small_model", (below_python(interpreter=55, torch=25, CUDA_driver=20),)),
