@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,15 +138,14 @@ def grown(lines: Sequence[bytes], settle_s: float = 0.0) -> Grown | None:
 
 def compressed(lines: Sequence[bytes]) -> float:
     """How many times smaller these lines are in a compressed log, flushed every second."""
-    from tuimon.sources.log.compression import Compressed
+    from tuimon.sources.log.compression import GZIP_WINDOW_BITS
 
-    encoder, size, second, batch = Compressed(), 0, 0, b""
+    stream, size, second, batch = zlib.compressobj(wbits=GZIP_WINDOW_BITS), 0, 0, b""
     for line in lines:
         batch += line + b"\n"
         if int(json.loads(line)["t"]) != second:
             second = int(json.loads(line)["t"])
-            size += len(encoder.encode(batch))
-            encoder.keep()
+            size += len(stream.compress(batch)) + len(stream.flush(zlib.Z_SYNC_FLUSH))
             batch = b""
-    size += len(encoder.encode(batch)) + len(encoder.end())
+    size += len(stream.compress(batch)) + len(stream.flush())
     return sum(len(line) + 1 for line in lines) / size if size else 1.0

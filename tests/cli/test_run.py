@@ -150,7 +150,7 @@ def two_gpus(directory):
 
 def gpu_records(log):
     """What a log holds of GPUs by now."""
-    has_any = log.exists() and log.stat().st_size
+    has_any = log.exists() and b"}\n" in log.read_bytes()
     return [record for record in read_records(str(log)) if isinstance(record, Gpu)] if has_any else []
 
 

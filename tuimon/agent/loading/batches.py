@@ -8,7 +8,6 @@ import ctypes
 import gc
 import sys
 from array import array
-from collections import Counter
 from time import monotonic_ns
 from types import CellType, FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
@@ -180,9 +179,10 @@ def _padding(ids: Any, mask: Any = None) -> Optional[int]:
     rows = _rows(ids if mask is None else mask)
     total = sum(map(len, rows))
     if mask is None:
-        pads = Counter(row[-1] for row in rows if row[-2:-1] == row[-1:]).most_common(1)
-        found = [row.count(pads[0][0]) for row in rows] if pads else [0]
-        if sum(found) == total or any(row[len(row) - n :].count(pads[0][0]) < n for row, n in zip(rows, found) if n):
+        ends = [row[-1] for row in rows if row[-2:-1] == row[-1:]]
+        pad = max(set(ends), key=ends.count) if ends else 0
+        found = [row.count(pad) for row in rows] if ends else [0]
+        if sum(found) == total or any(row[len(row) - n :].count(pad) < n for row, n in zip(rows, found) if n):
             found = [0]
     else:
         found = [row.count(0) for row in rows]
