@@ -84,6 +84,7 @@ class Senders(Struct, frozen=True, gc=False):
     cpu_ratio: float | None  # mean of one process, without messages as far as samples tell them apart
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
+    waiting: HotLine | None  # where they mostly are when they make none
 
 
 class Pool(NamedTuple):
@@ -207,7 +208,8 @@ class DataEvidence(Struct, frozen=True, dict=True):
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
         cpu_ratio, _ = _core_use(threads)
         cpu_ratio = min(cpu_ratio, part) if part and cpu_ratio is not None else cpu_ratio
-        return Senders(len(senders), cpu_ratio, Samples.joined(making), part)
+        waiting = Samples.joined(own).hottest(lambda node: not works(node) or node.has("messages"))
+        return Senders(len(senders), cpu_ratio, Samples.joined(making), part, waiting)
 
     @cached_property
     def pool(self) -> Pool | None:

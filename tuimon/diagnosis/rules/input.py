@@ -31,7 +31,17 @@ from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.words import CHANGES_TRAINING, WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import (
+    CHANGES_TRAINING,
+    WAIT_TIPS,
+    Known,
+    at_hot,
+    idle_part,
+    in_library,
+    percent,
+    wait_of,
+    work_at,
+)
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
@@ -134,6 +144,7 @@ class Facts(Struct, frozen=True, dict=True):
             " worker would wait for in vain"
             if threads
             else ": loading then overlaps with training",
+            "sender": at_hot(hot) if hot is not None else "",
             "cheaper": self._cheaper(),
             "tensors": self.apart,
         }
@@ -415,10 +426,33 @@ CAUSES = (
     Cause(
         "sampler",
         ": the training process draws the indices{at}",
-        (_cheaper(", or draw the next epoch's indices in a thread while this one trains", "fetch"),),
+        (
+            Remedy(
+                "draw only the indices that an epoch takes: RandomSampler(data, replacement=True, num_samples=n); or"
+                " those of the next epoch in a thread while this one trains",
+                "fetch",
+                part=lambda f: f.part,
+                when=lambda f: f.hot is None or f.hot.place.code in f.evidence.samples.training_path,  # torch's sampler
+            ),
+            _cheaper(", or draw the next epoch's indices in a thread while this one trains", "fetch"),
+        ),
         takes=lambda cell: cell.doing == "draw",
         at=lambda f: f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)),
         whole=lambda f: f.evidence.data.working_share,
+    ),
+    Cause(
+        "hand_rolled_loader",
+        ": another process sends it, and hardly computes{at}",
+        (
+            Remedy(
+                "leave it if the data come at that pace; else see what {sender} waits for, and let it send ahead, in"
+                " fewer and larger messages"
+            ),
+        ),
+        takes=lambda cell: cell.via[:1] == ("process",),
+        when=lambda f: f.awaits_messages and f.evidence.data.senders.waiting is not None,
+        at=lambda f: f.evidence.data.senders.waiting,
+        severity="info",
     ),
     Cause(
         "hand_rolled_loader",

@@ -50,6 +50,10 @@ _AT_ONCE = (
     "exchange all gradients at {} by one call, as one flat tensor; or let DistributedDataParallel do it, which joins"
     " them into buckets and exchanges these during backward"
 )
+_BUFFERS = (
+    "set broadcast_buffers=False in DistributedDataParallel if the model's buffers are alike on all ranks: else rank 0"
+    " sends them before each forward pass"
+)
 #: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
 #: gradients, it may average a loss.
 _SEVERAL = 2.0
@@ -105,8 +109,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         by_hand = least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source)
         advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
         action = advice.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
+        sends_buffers = not by_hand and [each.name for each in evidence.collectives[:1]] == ["broadcast"]
+        action = _BUFFERS if sends_buffers else action
         most = Interval.around(part.middle)
-        fix = without(evidence, "communication", action, part, claimed=most, changes_training=not by_hand)
+        fix = without(evidence, "communication", action, part, claimed=most, changes_training=action == cheaper)
         fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
     else:  # the share comes from the GPU's clock
         phase = "" if exchange.rests_on == "multiprocessors" else " in backward"

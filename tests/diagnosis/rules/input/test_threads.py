@@ -72,6 +72,14 @@ def test_what_the_users_processes_make_is_named_there(awaited):
     assert "make the data in more processes" in finding.action
 
 
+def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
+    children = workers(1, 0.02, (SERVES, 96), (MAKES, 4), role="child")
+    finding = found(([43], 60), reads=False, beside=children)
+    assert "another process sends it, and hardly computes" in finding.headline
+    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("info", 5, None)
+    assert "leave it if the data come at that pace; else see what serve() make.py:5 waits for" in finding.action
+
+
 def test_of_a_managers_process_the_line_that_calls_it_is_named():
     serving = workers(1, 0.6, ([50], 100), role="child")
     finding = found(([46, 47, 48, 49, 41, 42], 60), reads=False, beside=serving)

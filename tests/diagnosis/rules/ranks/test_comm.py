@@ -100,6 +100,15 @@ def test_the_collectives_are_named_with_their_size_and_number(counted, text):
     assert ranks((0.55, 0.0), (0.65, 0.0), more=more)["comm_bound"].evidence["collectives"] == text
 
 
+@pytest.mark.parametrize(("first", "buffers"), [("broadcast", True), ("all_reduce", False)])
+def test_buffers_that_are_sent_before_each_forward_pass_need_not_be(first, buffers):
+    rows = [CollectiveCount(name, 4, (32 if name == first else 1) << 20) for name in ("broadcast", "all_reduce")]
+    rows.sort(key=lambda row: row.name != first)
+    more = [CollectiveCounts(t=11, pid=100, steps=4, collectives=rows)]
+    (fix, *_) = ranks((0.55, 0.0), (0.65, 0.0), more=more)["comm_bound"].fixes
+    assert ("broadcast_buffers=False" in fix.action) is buffers and fix.changes_training is not buffers
+
+
 def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
     counted = (([0, 1], 30), ([2, 3], 40), ([0, 1, 7, 8], 30))
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases={"forward": 60, "backward": 40})["comm_bound"]
