@@ -35,6 +35,10 @@ LINES = frames(
     ("train.py", 63, "main", "nn.utils.clip_grad_norm_(group['params'], 1.0)", True),
     ("model.py", 28, "forward", "factor = torch.linalg.cholesky(kernel)", True),  # 45
     (f"{TORCH}/distributions/multivariate_normal.py", 194, "__init__"),
+    ("train.py", 65, "main", "optimizer.step()", True),
+    (f"{TORCH}/optim/optimizer.py", 500, "wrapper"),
+    ("muon.py", 34, "orthogonalize", "poly = b * gram + c * gram @ gram", True),
+    ("muon.py", 45, "accumulate", "state.mul_(beta).add_(grad)", True),  # 50
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -154,3 +158,13 @@ def test_the_line_of_work_at_each_update_is_told():
     (found,) = (each for each in judged if each.rule == "compute_bound_cpu")
     assert "25 % in work outside the passes" in found.headline and found.where[0].line == 63
     assert found.action == "see whether nn.utils.clip_grad_norm_() train.py:63 can do less, or all at once"
+
+
+@pytest.mark.parametrize(("line", "told"), [(49, True), (50, False)])
+def test_an_update_that_mostly_multiplies_matrices_is_told(line, told):
+    phases = {"data": 1, "forward": 10, "backward": 15, "optimizer": 72, "other": 2}
+    windows = [stacks(t, (COMPUTES, 10), (BACKWARD, 15), ([47, 48, line], 72)) for t in range(1, 13)]
+    judged = diagnose_run(training(phases, LINES, *windows, thread(12, 0.99)), [])
+    (found,) = (each for each in judged if each.rule == "compute_bound_cpu" or not told)
+    assert ("72 % in the update, above all in products of matrices" in found.headline) is told
+    assert (found.where[0].line == 34) is told

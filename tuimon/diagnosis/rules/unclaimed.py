@@ -37,6 +37,10 @@ _LONG_BACKWARD = (
 )
 
 
+_FEWER_PRODUCTS = (
+    "multiply on the shorter side of each matrix (transpose it if it is tall), and all matrices of one shape at once,"
+    " by torch.bmm()"
+)
 #: The advice on a phase's hottest line.
 _LESS = "see whether {} can do less, or all at once"
 #: Time outside the model's passes: how to recognise it, its name, and the advice; the first match counts.
@@ -152,6 +156,14 @@ def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
         see = f"see whether {line} has to be computed in each step: {keep}"
         if less not in named:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
+    update, hot = computes["optimizer"], evidence.hottest_in("optimizer")
+    if (
+        hot is not None
+        and update >= MOST
+        and multiplies(hot.place.function, hot.place.source)
+        and is_sure(evidence, update)
+    ):
+        yield Against(f"{percent(update)} in the update, above all in products of matrices", _FEWER_PRODUCTS, hot)
 
 
 def _on_one_thread(evidence: Evidence, share: float) -> Iterator[Against]:
