@@ -276,6 +276,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x, _ = librosa.load(path)", f"{SITE}/librosa/core/audio.py load")],
         [("y = model(x)", f"{SITE}/torchaudio/models/conformer.py forward")],
     ),
+    "Fourier transforms": (
+        [("spectrum = torch.fft.rfft(x, n=n) * torch.fft.rfft(k, n=n)",), ("f = np.fft.fft2(image)",)],
+        [("y = fft_length(n)",), ("n = scipy.fft.next_fast_len(n)",)],
+    ),
     "transforms of MONAI": (
         [
             (

@@ -195,6 +195,10 @@ BELOW: Table = {
         "decompose every 10 or more steps if the matrix changes little; eigh() is faster than svd(), and solve() than"
         " an inverse",
     ),
+    "Fourier transforms": (
+        r"^ .*\bfft\.\w*fft[2n]?\(",
+        "transform lengths with small prime factors only (pad to scipy.fft.next_fast_len(n)), and fixed filters once",
+    ),
     "transforms of MONAI": (
         r"-packages/monai/(?:transforms|data)/",
         "keep what is the same in every epoch: monai.data.CacheDataset or PersistentDataset, with the random transforms"
