@@ -10,13 +10,14 @@ import sys
 import threading
 import weakref
 from _thread import get_ident
+from types import SimpleNamespace
 
 import pytest
 
 from tests.agent.programs import ROOT
 from tests.warm_torch import warm_python
 from tuimon.agent import runtime
-from tuimon.agent.control import orders
+from tuimon.agent.control import calls, orders
 from tuimon.agent.pace import pace
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.control_words import Command, State
@@ -165,6 +166,22 @@ def test_too_many_calls_are_not_followed_to_their_end(counting):
     found = counting().steps(lambda: (many(), many()))
     assert sys.getprofile() is None
     assert "too many calls" in found.reason
+
+
+def test_steps_that_take_too_long_are_said_to(counting, monkeypatch):
+    found = counting()
+    monkeypatch.setattr(calls, "monotonic_ns", lambda: 1 << 62)
+    assert "take too long" in found.steps(many).reason and sys.getprofile() is None
+
+
+def test_an_answer_has_the_lines_that_fit(counting, monkeypatch):
+    """The ring keeps 1,024 bytes: some files have long names."""
+    long = SimpleNamespace(dumps=lambda row: json.dumps([row[0], "x" * 300, *row[2:]]))
+    monkeypatch.setattr(calls, "json", long)
+    found = counting().steps(reads, reads)
+    assert found.state == State.DONE
+    rows = json.loads(found.channel.text(found.request.answer.text))
+    assert [row[3] for row in rows] == [40, 40, 40]
 
 
 def test_a_step_that_raises_leaves_nothing_behind(counting):

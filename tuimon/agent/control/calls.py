@@ -26,10 +26,12 @@ from ..torch_compat import dynamo
 from ..torch_compat.compilations import reading
 from .orders import Task, Work, orders
 
-#: Methods of tensors.
-_METHODS = frozenset({"item", "tolist", "numpy", "cpu", "cuda", "to", "copy_", "nonzero"})
-#: A method of streams and events, and the function behind ``torch.cuda.synchronize``.
-_WAITS = ("synchronize", "_cuda_synchronize")
+#: Methods of tensors, and one of streams and events.
+_METHODS = frozenset({"item", "tolist", "numpy", "cpu", "cuda", "to", "copy_", "nonzero", "synchronize"})
+#: The function behind ``torch.cuda.synchronize``.
+_SYNCHRONIZE = "_cuda_synchronize"
+#: The classes of ``torch._C`` that streams and events extend, if torch was built with them.
+_BASES = ("_CudaStreamBase", "_CudaEventBase")
 #: Most events and most time of both steps; the clock is read once in so many events.
 _MOST_EVENTS, _MOST_NS, _LOOK_EVENTS = 200_000, 60_000_000_000, 1024
 #: Most characters of an answer: the ring keeps 1,024 bytes of a text.
@@ -65,13 +67,15 @@ class _Counting(Work):
 
     def __init__(self, task: Task, torch: Any) -> None:
         self._task = task
-        self._tensor = torch.Tensor
-        folders = (os.path.dirname(each) + os.sep for each in (torch.__file__, os.__file__, os.path.dirname(__file__)))
-        self._libraries = (*folders, "<frozen ")
+        classes = (torch.Tensor, *(getattr(torch._C, name) for name in _BASES if hasattr(torch._C, name)))
+        self._owners = frozenset(map(id, classes))  # compared by id: a class may have an __eq__ of its own
+        folders = map(os.path.dirname, (torch.__file__, os.__file__, runtime.__file__))
+        self._libraries = (*(folder + os.sep for folder in folders), "<frozen ")
         self._thread = get_ident()
         self._begun = pace.updates  # when the step began
         self._steps: List[Dict[Tuple[str, str, int], int]] = []  # calls by name, file and line
         self._left, self._until_ns = _MOST_EVENTS, 0
+        self._reason = "the program has interrupted it"  # why the function was removed between two passes
         self._is_marked = False  # the monitor leaves the times of steps out of its figures from now on
 
     def step(self) -> None:
@@ -83,7 +87,7 @@ class _Counting(Work):
             if passed and Command.TRACE not in orders.tasks:
                 self._start()
         elif _counting_now() is not self:
-            self.end("two steps make too many calls" if self._left <= 0 else "the program has interrupted it")
+            self.end(self._reason)
         elif Command.TRACE in orders.tasks or reading.newest is not None:
             self.end("a trace or a compilation has begun")
         elif passed >= self._task.argument:
@@ -111,11 +115,14 @@ class _Counting(Work):
         self._left -= 1
         late = not self._left % _LOOK_EVENTS and (self._task.is_over or monotonic_ns() > self._until_ns)
         if self._left < 0 or late:
+            self._reason = "two steps take too long" if late else "two steps make too many calls"
             self.end()
         elif event == "c_call":
             name = called.__name__
-            if name in _WAITS or (name in _METHODS and self._tensor in type(called.__self__).__mro__):
-                self.add(name.replace("_cuda_", ""), frame)
+            if name == _SYNCHRONIZE:
+                self.add("synchronize", frame)
+            elif name in _METHODS and not self._owners.isdisjoint(map(id, type(called.__self__).__mro__)):
+                self.add(name, frame)
 
     def add(self, name: str, frame: Optional[FrameType]) -> None:
         """Count a call at the innermost line of the user's."""
@@ -149,6 +156,9 @@ class _Counting(Work):
         first, second = self._steps
         counts = [(min(calls, second[place]), place) for place, calls in first.items() if place in second]
         rows = [[*place, calls] for calls, place in sorted(counts, reverse=True) if calls > 1]
-        while len(json.dumps(rows)) > _CHARACTERS:
-            rows.pop()
-        return json.dumps(rows)
+        texts, room = [], _CHARACTERS
+        for text in map(json.dumps, rows):
+            room -= len(text) + 2
+            if room >= 0:
+                texts.append(text)
+        return "[" + ", ".join(texts) + "]"

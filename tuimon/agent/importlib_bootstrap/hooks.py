@@ -120,9 +120,9 @@ def hook_backward(autograd: Any) -> None:
             runtime.start_clock()
         if runtime.facts_due:
             runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=args[0])
+        compilations.report(runtime)
         if orders.bell[0] != orders.heard:
             attend()
-        compilations.report(runtime)
         return result
 
     dynamo.trace_instead(tuimon_backward, original)
