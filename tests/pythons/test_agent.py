@@ -129,7 +129,7 @@ class Tensor(array.array):
     pass
 
 
-sys.modules["torch"] = types.SimpleNamespace(Tensor=Tensor, __file__="/torch/__init__.py")
+sys.modules["torch"] = types.SimpleNamespace(Tensor=Tensor, _C=None, __file__="/torch/__init__.py")
 from tuimon.agent.control import calls
 from tuimon.agent.pace import pace
 
@@ -155,7 +155,7 @@ def step():
     list(each())
 
 
-thread = threading.Thread(target=other)
+thread = threading.Thread(target=other, daemon=True)
 thread.start()
 work = calls.begin(task)
 for _ in range(3):
