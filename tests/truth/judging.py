@@ -218,7 +218,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
         measured=measured,
         others_cores=outcome.others_cores,
         steps=outcome.truth.steps,
-        steps_counted=steps_counted(folded.session),
+        steps_counted=steps_counted(folded.session, outcome.truth),
     )
 
 
@@ -260,9 +260,9 @@ def own_place(finding: Finding | None) -> tuple[str, int] | None:
     return (named.file.rpartition("/")[2], named.line) if named is not None else None
 
 
-def steps_counted(session: Session) -> int | None:
-    """How many steps tuimon saw; None without markers."""
-    counted = session.over("whole").of(session.trainer()).steps
+def steps_counted(session: Session, truth: Truth) -> int | None:
+    """How many steps tuimon saw of the training that measured itself; None without markers."""
+    counted = session.over("whole").of(truth.pid or session.trainer()).steps
     return counted.total if counted is not None else None
 
 
@@ -271,7 +271,7 @@ def share_error(session: Session, truth: Truth) -> float | None:
 
     The work that an evaluation does beside its batches may as well count as side work.
     """
-    table = session.over("whole").of(session.trainer()).phases
+    table = session.over("whole").of(truth.pid or session.trainer()).phases
     if not table or not truth.shares:
         return None
     found = {row.name: row.share for row in table.rows}

@@ -36,6 +36,7 @@ class Truth:
     steps: int
     step_ms: float
     shares: dict[str, float]  # of the steps' time; "eval" beside them
+    pid: int | None = None  # the training's, if the program tells it: it may start several
     pieces: dict[str, float] = field(default_factory=dict)  # pieces of work within a phase, of the steps' time
     in_model: dict[str, float] = field(default_factory=dict)  # the same, of the forward pass
     in_evaluation: dict[str, float] = field(default_factory=dict)  # the same, of "eval"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -84,7 +85,7 @@ class Laps:
         }
         shares = {name: {of: seconds / total for of, seconds in spent.items()} for name, spent in counted.items()}
         step_ms = 1000 * (total or time.perf_counter() - self.begin) / max(1, self.steps - self.WARM_UP)
-        print(json.dumps({"steps": self.steps, "step_ms": step_ms, **shares}), flush=True)
+        print(json.dumps({"steps": self.steps, "step_ms": step_ms, "pid": os.getpid(), **shares}), flush=True)
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
