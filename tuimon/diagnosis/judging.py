@@ -135,9 +135,6 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
             if rule.of_unclaimed and name not in found
         )
         found |= {name: replace(each, rule=name) for name, each in described if each is not None}
-    idle = found.get("unexplained_idle")
-    if idle is not None and any((each.share_of_step or 0.0) >= MOST * (idle.share_of_step or 0.0) for each in faults):
-        del found[idle.rule]
     for name in _orderly(found)[1:]:
         del found[name]
     costly = _costly(found)
@@ -210,7 +207,11 @@ def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
 
 def _weight(finding: Finding) -> float:
     surely, kind = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule].kind
-    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if kind == "leftovers" else 1.0)
+    return (
+        (finding.share_of_step or 0.0)
+        * (1.0 if surely else MOST)
+        * (MOST if kind in ("leftovers", "in_order") else 1.0)
+    )
 
 
 def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
@@ -225,7 +226,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 def _with(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
     is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].kind != "late"
-    mends_other_time = BY_NAME[gone.rule].kind == "leftovers" and holder.best.change not in {
+    mends_other_time = BY_NAME[gone.rule].kind in ("leftovers", "in_order") and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
     if is_known or mends_other_time:

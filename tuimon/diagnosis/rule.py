@@ -203,7 +203,7 @@ class Unclaimed(NamedTuple):
 #:   explains half of that comes before it.
 #: - ``state``: a fact that is neither.
 #: - ``in_order``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
-#:   before findings that are not worth a fix.
+#:   before findings that are not worth a fix. Time that it claims is what others leave.
 #: - ``outside``: a cause outside the run, after all causes inside it.
 Kind = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
 

@@ -168,7 +168,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(devices.placement, "Cores far from the GPU", (NUMA_NODES,), of_moment=True),
     Rule(pace.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), kind="fault"),
-    Rule(waits.unexplained_idle, "GPU idle, cause unknown", (GPU_TIMES,), kind="in_order"),
+    Rule(
+        waits.unexplained_idle,
+        "GPU idle, cause unknown",
+        (GPU_TIMES,),
+        kind="in_order",
+        takes=lambda cell, _: cell.phase in STEP,
+    ),
     Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
     Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
     Rule(
