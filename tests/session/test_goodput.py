@@ -24,6 +24,8 @@ LINES = frames(
     ("/v/site-packages/torch/_dynamo/convert_frame.py", 9, "_compile"),
     ("train.py", 10, "main", "for x, y in loader:", True),
     ("/v/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
+    ("/v/site-packages/torch/nn/modules/conv.py", 560, "forward"),  # 10
+    ("offload.py", 38, "pack", "torch.save(tensor, spill.name)", True),
 )
 IMPORT, LOAD, TRAIN, SAVE, COMPILE, FETCH = [0, 1], [2], [3, 4], [5, 6], [3, 7], [8, 9]
 
@@ -178,6 +180,11 @@ def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_befor
 def test_the_time_before_the_first_samples_is_divided_as_they_are():
     found = goodput(one_process(LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
     assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
+
+
+def test_files_written_within_the_model_are_no_checkpoint():
+    packs = [made(t, [(TRAIN, 15), ([10, 11, 6], 5)]) for t in range(11, 20)]
+    assert parts(packs, trained(20)).parts == pytest.approx({"import": 4.0, "set-up": 6.0, "training": 10.0})
 
 
 def test_checkpoints_and_compilation_between_steps_are_no_training():

@@ -21,6 +21,7 @@ from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.threads import ThreadRow
+from tuimon.text import code_place
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
@@ -244,6 +245,17 @@ INNERMOST: Table = {
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
 _TABLES = (THROUGH, BELOW, INNERMOST)
+#: Code of the user's that autograd calls as a hook: whatever it does there, advice on lines does not apply.
+SAVED_HOOKS = (
+    "hooks that pack and unpack saved tensors",
+    "leave out saved_tensors_hooks(){} if there is memory for all activations, or pack only large tensors: forward"
+    " packs and backward unpacks each",
+)
+GRADIENT_HOOKS = (
+    "hooks that backward calls",
+    "remove hooks{} that training does not need (handle.remove()), or do their work for all gradients at once, after"
+    " backward(), by torch._foreach functions",
+)
 #: Rows by the library with most of the CPU time, or by its kind.
 BY_LIBRARY: dict[str, str] = {
     "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), by TurboJPEG or"
@@ -346,6 +358,11 @@ def known_in(node: StackNode) -> Known | None:
     """Public knowledge about a stack: the first row of the first table that matches one of its frames."""
     if node.frame.polls:
         return Known(POLLING, BELOW[POLLING][1])
+    if (hook := node.hook) is not None:
+        function, line = hook
+        saves = "saved_tensors_hooks" in line.source if line is not None else "unpack" in function.function
+        what, action = SAVED_HOOKS if saves else GRADIENT_HOOKS
+        return Known(what, action.format(f" (registered at {code_place(line)})" if line is not None else ""))
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]

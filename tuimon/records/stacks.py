@@ -22,8 +22,8 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 #: A setting in a line of code: how many threads share one of torch's operations on the CPU, how many workers there are,
-#: which cores may be used, or which function traces the program.
-CountSetting = Literal["threads", "workers", "cores", "tracer"]
+#: which cores may be used, which function traces the program, or which autograd calls.
+CountSetting = Literal["threads", "workers", "cores", "tracer", "hook"]
 
 
 class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):

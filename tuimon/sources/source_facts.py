@@ -16,6 +16,7 @@ from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
 from tuimon.sources.source_text import FILES_HELD, SourceText, line_of
 from tuimon.text import CodeLine
+from tuimon.torch_code import registers_hook
 
 #: Longest name of a function in records; a file's may have four times as many characters.
 NAME_CHARS = 300
@@ -73,7 +74,7 @@ class FileFacts:
         for node in ast.walk(tree):  # which does not recurse: each ``elif`` is nested in the one before
             self._note(node)
             settings += _settings(node)
-        #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
+        #: lines of it that set how many threads share an operation, how many workers load, its cores, tracer and hooks
         self.counts = tuple(
             CountSettings(what, line, at.name if (at := self._around(line)) else "<module>", line_of(lines, line))
             for line, what in sorted(set(settings))[:4]
@@ -253,6 +254,8 @@ def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
                     yield node.lineno, "tracer"
                 case ("sched_setaffinity", _) | ("cpu_affinity", [_, *_]):
                     yield node.lineno, "cores"
+                case str(name), _ if registers_hook(name):
+                    yield node.lineno, "hook"
         case ast.keyword(arg="num_workers"):
             yield node.lineno, "workers"
         case ast.Assign(targets=targets):

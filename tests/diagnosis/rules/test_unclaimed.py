@@ -5,8 +5,10 @@ import pytest
 from tests.diagnosis.cpu import HEALTHY, SIDE, training
 from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
+from tuimon.records import CountSettings
 
 TORCH = "/lib/site-packages/torch"
+REGISTERS = CountSettings("hook", 50, "hooks", "return graph.saved_tensors_hooks(self.pack, self.unpack)")
 LINES = frames(
     ("train.py", 61, "main", "loss = model(x)", True),
     (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
@@ -39,6 +41,14 @@ LINES = frames(
     (f"{TORCH}/optim/optimizer.py", 500, "wrapper"),
     ("muon.py", 34, "orthogonalize", "poly = b * gram + c * gram @ gram", True),
     ("muon.py", 45, "accumulate", "state.mul_(beta).add_(grad)", True),  # 50
+    (f"{TORCH}/autograd/graph.py", 979, "_engine_run_backward"),
+    ("offload.py", 44, "unpack", "return torch.load(packed.name)", True, *[""] * 2, None, None, (REGISTERS,)),
+    (f"{TORCH}/serialization.py", 1601, "load"),
+    ("offload.py", 38, "pack", "torch.save(tensor, spill.name)", True),
+    (f"{TORCH}/serialization.py", 1003, "save"),  # 55
+    ("hooks.py", 9, "clip", "return gradient / np.percentile(gradient, 99)", True),
+    (f"{TORCH}/autograd/function.py", 325, "apply"),
+    ("spikes.py", 31, "backward", "return sum(g * slope(x) for x in ctx.saved_tensors)", True),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -132,6 +142,34 @@ def test_a_line_whose_own_operations_are_most_of_forward_is_told_and_is_not_in_o
     assert (line is not None) == ("model.py" in told.headline) and (line or "") in told.headline
     asked = "whether forward() model.py:25 has to be computed in each step" in told.fixes[0].action
     assert asked == (line is not None)
+
+
+UNPACK, PACK = [*BACKWARD, 51, 52, 53], [*COMPUTES, 54, 55]
+
+
+def test_hooks_of_saved_tensors_are_named_whatever_they_do_with_files():
+    by_rule = found((COMPUTES, 20), (PACK, 20), (UNPACK, 15))
+    told = by_rule["compute_bound_cpu"]
+    assert "31 % in hooks that pack and unpack saved tensors" in told.headline
+    assert "saved_tensors_hooks() (registered at offload.py:50)" in told.action
+    assert told.best.most == pytest.approx(1 / (1 - 0.31), abs=0.02)
+    assert by_rule["side_work"].action == told.action  # the wait at torch.save() or torch.load()
+
+
+def test_hooks_of_gradients_are_named():
+    told = found((COMPUTES, 40), ([*BACKWARD, 51, 56], 15))["compute_bound_cpu"]
+    assert "in hooks that backward calls" in told.headline and told.where[0].file == "hooks.py"
+    assert told.action.startswith("remove hooks that training does not need")
+
+
+@pytest.mark.parametrize(("inside", "line"), [([51, 57, 58], "backward() spikes.py:31"), ([], None)])
+def test_a_long_backward_that_calls_the_programs_own_code_is_about_that_code(inside, line):
+    windows = [stacks(t, (COMPUTES, 10), ([*BACKWARD, *inside], 75)) for t in range(1, 13)]
+    phases = {**HEALTHY, "forward": 10, "backward": 75}
+    judged = diagnose_run(training(phases, LINES, *windows, thread(12, 0.99), backwards=10), [])
+    (told,) = (each for each in judged if each.rule == "compute_bound_cpu")
+    assert "backward takes 8 times as long as forward" in told.headline
+    assert (f"see whether {line} can do less" in told.action) is (line is not None)
 
 
 @pytest.mark.parametrize(("forward", "backwards", "told"), [(10, 10, True), (25, 10, False), (10, 60, False)])

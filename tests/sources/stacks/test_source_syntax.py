@@ -234,7 +234,21 @@ def test_ways_to_set_threads(line):
 @pytest.mark.parametrize(
     "line",
     [
+        b"handle = weight.register_post_accumulate_grad_hook(clip)",
+        b"hooks = torch.autograd.graph.saved_tensors_hooks(pack, unpack)",
+        b"layer.register_full_backward_pre_hook(lambda *each: None)",
+    ],
+)
+def test_ways_to_register_what_autograd_calls(line):
+    assert [(found.what, found.source) for found in FileFacts([line]).counts] == [("hook", line.decode())]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         b"psutil.Process().cpu_affinity()",
+        b"module.register_forward_hook(watch)",
+        b"optimizer.register_step_pre_hook(watch)",
         b'threads = os.environ["OMP_NUM_THREADS"]',
         b'threads = os.environ.get("OMP_NUM_THREADS", "1")',
         b'if os.environ["OMP_NUM_THREADS"] == "1": pass',

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
-from tuimon.diagnosis.known import has_small_operations, known_in, known_of
+from tuimon.diagnosis.known import GRADIENT_HOOKS, SAVED_HOOKS, has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.words import WAIT_TIPS, Known, percent, work_at
@@ -108,12 +108,15 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     yield from in_passes(unclaimed)
     evidence, computing = unclaimed.evidence, unclaimed.cells.computing
     forward, backward = (computing.where({name}).share for name in MODEL)
-    times = backward / (times_run(evidence, "backward") * forward or math.inf)
+    runs = times_run(evidence, "backward")
+    times = backward / (runs * forward or math.inf)
     decomposing = evidence.samples.where(phase="forward").part(decomposes)
     is_long = times >= LARGER * BACKWARD_PER_FORWARD and decomposing < LARGE
     if is_long and is_sure(evidence, backward):
         hot = evidence.hottest_in("backward")
-        yield Against(f"backward takes {times:.0f} times as long as forward", _LONG_BACKWARD, hot)
+        calls = evidence.samples.where(phase="backward").part(_is_called_by_backward)
+        what = f"{'each pass of ' if runs > 1 else ''}backward takes {times:.0f} times as long as forward"
+        yield Against(what, _LESS.format(at(hot.place)) if hot and calls >= MOST else _LONG_BACKWARD, hot)
     yield from _on_one_thread(evidence, computing.share)
     left = list(unclaimed.cells)
     for is_it, what, action in _BESIDE:
@@ -124,6 +127,11 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
             yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
 
 
+def _is_called_by_backward(node: StackNode) -> bool:
+    """True if backward calls code of the user's: a hook, a function with a backward of its own, or a checkpoint."""
+    return any(frame.user for frame in node.frames[len(node.before("backward")) :])
+
+
 def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
     """What is known of the work in the passes and the update."""
     evidence, samples = unclaimed.evidence, unclaimed.evidence.samples.where(phase=PASSES).whole
@@ -131,10 +139,13 @@ def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
     counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
     named = dict[Known, HotLine | None]()
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
-        share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
+        hooks = known.what in (SAVED_HOOKS[0], GRADIENT_HOOKS[0])  # which may write to a disk, and do not compute then
+        of = {name: evidence.phases.share_of(name) for name in PASSES} if hooks else computes
+        share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in of.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core shorten both sides
             hot = named[known] = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
-            yield Against(f"{percent(share)} in {known.what}", known.action, hot)
+            fix = Fix(known.action).by_up_to(1.0 / (1.0 - share)) if hooks else known.action
+            yield Against(f"{percent(share)} in {known.what}", fix, hot)
     native = evidence.native_in(*PASSES)
     for kind, least, does, instead in _BELOW_PYTHON:
         part = native.share(kind) or 0.0
@@ -261,12 +272,15 @@ def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
 
 def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
     """A finding about a wait, of unknown gain; ``headline``: a template over its line."""
-    place = longest.node.place if longest.node is not None else None
-    if place is None:
+    node = longest.node
+    place = node.place if node is not None else None
+    if node is None or place is None:
         return None
+    less = WAIT_TIPS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place))
+    in_hook = known_in(node) if node.hook is not None else None
     return verdict(
         headline.format(at(place)),
-        WAIT_TIPS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place)),
+        in_hook.action if in_hook is not None else less,
         severity="info",
         share=share,
         at=place,

@@ -295,6 +295,18 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """True if a function whose name contains this is in the stack."""
         return any(function_part in frame.function for frame in self.frames)
 
+    @property
+    def hook(self) -> tuple[KnownFrame, Place | None] | None:
+        """The user's function that autograd calls as a hook, outside an update, with the line that registers it."""
+        for caller, frame in zip(self.frames, self.frames[1:], strict=False):
+            if not frame.user or "optimizer" in self.roles:
+                continue
+            lines = (at for at in self.trie.counts["hook"] if torch_code.is_hook_of(at.source, frame.function))
+            registered = next(lines, None)
+            if registered is not None or torch_code.is_autograd_engine(*caller.code):
+                return frame, registered
+        return None
+
     # ---- its work
 
     @cached_property
@@ -339,7 +351,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @cached_property
     def work(self) -> Work:
         """Its work that markers do not show, such as a checkpoint; ``none`` if markers show it."""
-        if self.has("saves"):
+        if self.has("saves") and self.boundary == "rest" and self.hook is None:
             return "checkpoint"
         if self.activity == "prompt":
             return "prompt"
