@@ -51,7 +51,8 @@ CellPhase = Literal[
 #: ``own``: Python, or work that nothing identifies. ``item``, ``collate`` and ``draw`` (of indices) make a batch,
 #: ``hand_over`` takes one over. Waits for one: ``order`` for the next in order, ``start`` for workers that start,
 #: ``thread`` and ``message`` for another thread or process that makes it, ``batch`` if it is unknown how it is made.
-#: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data.
+#: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data, or a wait
+#: for events from outside.
 Doing = Literal[
     "own", "torch", "item", "collate", "draw", "hand_over", "order", "start", "batch", "copy", "launch", "sync",
     "gc", "compile", "import", "rank", "exchange", "others", "io", "network", "lock", "sleep", "pace", "prompt",
@@ -70,7 +71,7 @@ _DOING: dict[Activity, Doing] = {
     "thread": "thread",
     "message": "message",
     "child": "io",
-    "connection": "io",
+    "connection": "message",
     "ranks": "rank",
     "sync": "own",
     "sleep": "sleep",
@@ -315,6 +316,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
 def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """The training thread's work at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
+    answers = evidence.data.senders.number or any(each.part(works) for each in evidence.others.values())
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: StackNode) -> Doing:
@@ -326,7 +328,8 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         if node.has("fetch") and draws(node):
             return "draw"
         if at not in RUNS or not node.has("fetch"):
-            return "pace" if at == "sleep" and paces(node) else at
+            is_event = node.activity == "connection" and not answers
+            return "pace" if is_event or (at == "sleep" and paces(node)) else at
         return "collate" if node.has("collates") else "item"
 
     return doing
@@ -460,13 +463,14 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
     threads = Samples.joined(samples.where(works) for samples in evidence.others.values())
     senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
-    if wait.doing == "message" or uses_more:
+    if uses_more or (wait.doing == "message" and senders.number):
         made = min(1.0, senders.part / awaited)
         making = _of_samples(_part(wait, made, "batch", "process"), senders.making, _doing_of_maker)
         return [*making, _part(wait, 1.0 - made, "message", "process")]
-    if not threads.total:
-        return [replace(wait, doing="lock")]
-    return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
+    if threads.total:
+        return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
+    listens = any(each.part(doing=("message", "connection")) for each in evidence.others.values())
+    return [replace(wait, doing="pace" if wait.doing == "message" or listens else "lock")]
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:

@@ -40,6 +40,7 @@ WAIT_TIPS = {
     "lock": WaitTip("waits for a lock", f"{_KEPT_WAITING}, and hold the lock only for what needs it"),
     "thread": WaitTip("waits for a queue or a thread", _KEPT_WAITING),
     "message": WaitTip("waits for another process", _KEPT_WAITING),
+    "connection": WaitTip("waits for the next event", f"{_KEPT_WAITING}, unless events come at that pace"),
     "io": WaitTip(
         "reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"
     ),

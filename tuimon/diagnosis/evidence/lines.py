@@ -14,6 +14,8 @@ from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, us
 from tuimon.threshold import MIN_SAMPLES, MOST
 from tuimon.torch_code import collects_garbage, is_loader_code
 
+#: The files of Python that call the function of a thread or of a process.
+_STARTS = re.compile(r"(?:^|/)(?:threading|multiprocessing/(?:process|popen_\w+|spawn))\.py$")
 _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet|MultivariateNormal\()")
 
 
@@ -101,8 +103,12 @@ def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
 
 
 def limits_rate(node: StackNode) -> bool:
-    """True if a sleep lies in an environment's step, or in a function with no other purpose: ``limiter.wait()``."""
+    """True if a sleep lies in an environment's step, in a function with no other purpose: ``limiter.wait()``, or in the
+    function that a thread or process runs: its own loop.
+    """
     name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.text if node.parent is not None else ""
+    if node.parent is not None and _STARTS.search(node.parent.frame.file):
+        return True
     by_name = rf"\s*[\w.]*\b{re.escape(name)}\("
     by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*$"  # ``throttle()``, ``with limiter:``
     return node.makes_data or re.match(by_object if name.startswith("__") else by_name, caller) is not None

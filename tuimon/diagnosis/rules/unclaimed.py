@@ -259,15 +259,20 @@ def wait(unclaimed: Unclaimed) -> Finding | None:
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
-    """A sleep of the loop's own that fills a phase apart from waits for a core: its author wants that pace."""
+    """What sets the loop's pace and fills a phase apart from waits for a core: a sleep that its author wants, or a wait
+    for events from outside.
+    """
     found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
     paced = found.where(doing={"pace"})
     longest = max(paced, key=lambda cell: cell.share, default=None)
     if longest is None or paced.share < MOST * found.share or not is_sure(evidence, paced.share):
         return None
     waits = "is side work" if phase == "other" else "waits for data"
-    headline = f"{percent(paced.share)} of each step {waits}: the loop is paced by time.sleep() at"
-    return _wait_at_line(evidence, longest, paced.share, f"{headline} {{}}")
+    sleeps = longest.node is None or longest.node.activity == "sleep"
+    how = "is paced by time.sleep() at" if sleeps else "waits for the next event or message at"
+    return _wait_at_line(
+        evidence, longest, paced.share, f"{percent(paced.share)} of each step {waits}: the loop {how} {{}}"
+    )
 
 
 def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
@@ -276,7 +281,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     place = node.place if node is not None else None
     if node is None or place is None:
         return None
-    less = WAIT_TIPS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place))
+    less = WAIT_TIPS[node.activity if longest.doing == "pace" else longest.doing].less.format(at(place))
     in_hook = known_in(node) if node.hook is not None else None
     return verdict(
         headline.format(at(place)),

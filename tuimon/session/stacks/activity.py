@@ -27,7 +27,7 @@ from tuimon.text import without_comment
 
 #: ``data``: for a batch of a DataLoader; ``idle``: for work; ``thread``: for what another thread does, at a queue, an
 #: event, a future, its end; ``message``: for one of another process; ``child``: for the end of a process or program
-#: that it has started; ``connection``: for whatever comes first; ``sync``: for the GPU; ``prompt``: for somebody at a
+#: that it has started; ``connection``: for the next event; ``sync``: for the GPU; ``prompt``: for somebody at a
 #: debugger or a console. ``io`` and ``network`` may be work as well.
 Wait = Literal[
     "data", "idle", "lock", "thread", "message", "child", "connection", "ranks", "sync", "sleep", "prompt", "io",
@@ -76,6 +76,7 @@ _WAITS: tuple[_Rule, ...] = (
     _place("child", r"(^|/)subprocess\.py$", r"_?wait|_try_wait|_?communicate|run|call|check_\w+"),
     _place("connection", r"(^|/)selectors\.py$", "select|_select"),
     _place("connection", r"(^|/)socket\.py$", "accept"),
+    _place("connection", r"(^|/)sched\.py$", "run"),
 )
 
 #: The code that waits: the first of these frames, from the innermost on, names the wait.
@@ -108,6 +109,7 @@ _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
     ("message", re.compile(r"\.recv\w*\(")),
+    ("connection", re.compile(r"\bselect\.select\(|\.poll\(|\bsignal\.(?:pause|sig(?:timed)?wait(?:info)?)\(")),
     ("child", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")),
     ("sync", re.compile(r"\.(?:item|tolist|nonzero|synchronize|masked_select)\(|\.cpu\(|\.numpy\(|\.to\(['\"]cpu")),
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),

@@ -37,6 +37,19 @@ LINES = frames(
     ("loop.py", 44, "main", "batch = make(queue)", True),
     ("data.py", 3, "__call__", "time.sleep(0.01)", True),
     ("feed.py", 4, "take", "time.sleep(self.pause)", True, "", "", None, None, (), True, (), True),  # 60
+    ("loop.py", 41, "main", "ready, _, _ = select.select([pipe], [], [], 1.0)", True),
+    ("loop.py", 41, "main", "signal.pause()", True),
+    ("loop.py", 41, "main", "self.timers.run()", True),
+    ("/v/lib/python3.11/sched.py", 149, "run"),
+    ("loop.py", 41, "main", "events.run_forever()", True),  # 65
+    ("/v/lib/python3.11/asyncio/runners.py", 190, "run"),
+    ("/v/lib/python3.11/selectors.py", 468, "select"),
+    ("/v/lib/python3.11/threading.py", 975, "run"),
+    ("feed.py", 14, "listen", "time.sleep(0.05)", True),
+    ("feed.py", 15, "listen", "self.messages.put(self.socket.recv(4096))", True),  # 70
+    ("feed.py", 16, "load", "return [decode(path) for path in paths]", True),
+    ("loop.py", 41, "main", "x = unpack(feed.recv(4096))", True),
+    ("loop.py", 52, "main", "signal.pause()", True),
     first=30,
 )
 PASSES = (([49, 50], 10), ([51, 52], 20))
@@ -59,6 +72,7 @@ def found(phases, *counted, thread=None, beside=(), rule=None):
         ([([35], 70)], None, "main() loop.py:42"),
         ([([36, 37], 65), ([36, 38, 39], 5)], None, "page() site.py:4"),
         ([([42, 43, 44], 70)], [45, 46], "wait() feed.py:5"),
+        ([([42, 43, 44], 70)], [68, 69], "listen() feed.py:14"),
     ],
     ids=[
         "limiter of a robot",
@@ -69,12 +83,44 @@ def found(phases, *counted, thread=None, beside=(), rule=None):
         "the loop itself",
         "polite",
         "thread that may read so often",
+        "thread with a loop of its own",
     ],
 )
 def test_a_loop_is_paced(counted, thread, line):
     first = found({"between": 80, "backward": 20}, *counted, thread=thread)
     assert first.headline.endswith(f"waits for data: the loop is paced by time.sleep() at {line}")
     assert (first.severity, first.estimated_speedup, first.best.least) == ("info", None, None)
+
+
+@pytest.mark.parametrize(
+    ("awaits", "thread", "line"),
+    [
+        ([61], None, "main() loop.py:41"),
+        ([62], None, "main() loop.py:41"),
+        ([63, 64], None, "main() loop.py:41"),
+        ([65, 66, 67], None, "main() loop.py:41"),
+        ([42, 43, 44], [68, 70], "main() loop.py:45"),
+        ([72], None, "main() loop.py:41"),
+    ],
+    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "another machine"],
+)
+def test_events_come_at_their_own_pace(awaits, thread, line):
+    first = found({"between": 80, "backward": 20}, (awaits, 70), thread=thread)
+    assert first.headline.endswith(f"waits for data: the loop waits for the next event or message at {line}")
+    assert (first.severity, first.estimated_speedup) == ("info", None)
+    assert first.action.startswith(f"see who keeps {line} waiting")
+
+
+def test_an_event_for_which_the_loop_waits_after_its_update_costs_nothing_either():
+    first = found({"between": 80, "backward": 20}, ([73], 70))
+    assert first.headline.endswith("is side work: the loop waits for the next event or message at main() loop.py:52")
+    assert (first.severity, first.estimated_speedup) == ("info", None)
+
+
+def test_an_event_loop_that_waits_for_a_thread_of_the_program_waits_for_what_that_makes():
+    first = found({"between": 80, "backward": 20}, ([65, 66, 67], 70), thread=[68, 71])
+    assert "it is prepared in a thread" in first.headline
+    assert (first.severity, first.where[0].function) == ("critical", "load")
 
 
 def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
