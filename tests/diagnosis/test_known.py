@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import SIDE, run, workers
 from tests.session.records import frames, stacks
-from tuimon.diagnosis.known import BELOW, INNERMOST, THROUGH, known_in, known_of
+from tuimon.diagnosis.known import BELOW, DIFFERENTIATED, INNERMOST, THROUGH, known_in, known_of
 from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.trie import StackNode, Trie
@@ -40,6 +40,24 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     "attention that returns its weights": (
         [("y = a(x)", f"{SITE}/torch/nn/functional.py multi_head_attention_forward attn_output_weights = softmax(s)")],
         [("y = a(x)", f"{SITE}/torch/nn/functional.py multi_head_attention_forward")],
+    ),
+    "nn.Bilinear, which loops over its output features": (
+        [
+            (
+                "y = self.bilinear(a, b)",
+                f"{SITE}/torch/nn/modules/linear.py forward return F.bilinear(a, b, self.weight)",
+            ),
+            ("y = F.bilinear(a, b, weight)",),
+        ],
+        [("y = self.bilinear(a, b)", f"{SITE}/torch/nn/modules/linear.py forward")],
+    ),
+    "MultivariateNormal, which decomposes its covariance": (
+        [("z = MultivariateNormal(mean, cov)", f"{SITE}/torch/distributions/multivariate_normal.py __init__")],
+        [("z = Normal(mean, std)", f"{SITE}/torch/distributions/normal.py __init__")],
+    ),
+    "draws that decompose their covariance each time": (
+        [("x = np.random.multivariate_normal(mean, cov, 64)",), ("x = self.rng.multivariate_normal(mean, cov)",)],
+        [("d = stats.multivariate_normal(mean, cov)",)],
     ),
     "attention written out": (
         [("y = a(x)", f"{SITE}/transformers/models/bert/modeling_bert.py eager_attention_forward")],
@@ -396,7 +414,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
 
 
 def test_each_row_has_its_cases():
-    assert set(CASES) == {*THROUGH, *BELOW, *INNERMOST}
+    assert set(CASES) == {*DIFFERENTIATED, *THROUGH, *BELOW, *INNERMOST}
 
 
 @pytest.mark.parametrize("what", CASES)

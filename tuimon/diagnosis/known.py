@@ -28,20 +28,24 @@ Table = dict[str, tuple[str, str]]
 #: The row of loops that only wait.
 POLLING = "a polling loop"
 
-#: Rows matched with any frame of a stack.
-THROUGH: Table = {
+#: Rows of operations in forward, matched with any frame of a stack; backward, which has no lines, has a part of each.
+DIFFERENTIATED: Table = {
     "parametrized weights, recomputed at each use": (
         r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
         "compute them once a step (with nn.utils.parametrize.cached()), or turn them into plain weights"
         " (remove_parametrizations)",
     ),
-    "hooks of modules": (
-        r"torch/nn/modules/module\.py \S+ .*\bhook\(",
-        "register hooks once, not in each step, and remove those that training does not need: handle.remove()",
-    ),
     "attention that returns its weights": (
         r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
         "call nn.MultiheadAttention with need_weights=False: it then uses scaled_dot_product_attention",
+    ),
+    "nn.Bilinear, which loops over its output features": (
+        r"torch/nn/modules/linear\.py forward .*\bbilinear\(|^ .*\b(?:F|functional)\.bilinear\(",
+        "multiply by its weight at once: torch.einsum('boj,bj->bo', torch.einsum('bi,oij->boj', x, weight), y)",
+    ),
+    "MultivariateNormal, which decomposes its covariance": (
+        r"torch/distributions/multivariate_normal\.py (?:__init__|_precision_to_scale_tril) ",
+        "pass it scale_tril=, or use Independent(Normal(mean, std), 1) if the covariance is diagonal",
     ),
     "attention written out": (r"eager_attention_forward ", "load the model with attn_implementation='sdpa'"),
     "a recurrent cell run position by position": (
@@ -51,6 +55,17 @@ THROUGH: Table = {
         "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
         " does not depend on its state for all positions at once, before the loop",
     ),
+    "products of three or more tensors": (
+        r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
+        "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
+    ),
+}
+#: Other rows matched with any frame of a stack.
+THROUGH: Table = {
+    "hooks of modules": (
+        r"torch/nn/modules/module\.py \S+ .*\bhook\(",
+        "register hooks once, not in each step, and remove those that training does not need: handle.remove()",
+    ),
     "forward passes made again, for activation checkpointing": (
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
         "checkpoint fewer layers, if there is memory for their activations",
@@ -59,10 +74,6 @@ THROUGH: Table = {
         r"torch/_functorch/eager_transforms\.py wrapper_fn ",
         "compute them per sample, by vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
         " others",
-    ),
-    "products of three or more tensors": (
-        r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
-        "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
     ),
     "derivatives computed row by row": (
         r"torch/autograd/functional\.py ",
@@ -129,6 +140,10 @@ BELOW: Table = {
     "random draws in Python, one by one": (
         r"n[\d.]+/random\.py ",
         "draw whole arrays; sample() is slow on a deque: keep a list",
+    ),
+    "draws that decompose their covariance each time": (
+        r"^ .*(?:random|rng|generator)\.multivariate_normal\(",
+        "decompose it once: mean + rng.standard_normal(size) @ np.linalg.cholesky(covariance).T",
     ),
     "random numbers in float64": (
         r"^ .*\b(?:np|numpy)\.random\.(?:normal|rand|randn|random|standard_normal|uniform)\(",
@@ -244,7 +259,7 @@ INNERMOST: Table = {
     "walks through the model": (r"torch/nn/modules/module\.py (?:_?named_\w+|\w+s) ", "list its parameters once"),
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
-_TABLES = (THROUGH, BELOW, INNERMOST)
+_TABLES = (DIFFERENTIATED, THROUGH, BELOW, INNERMOST)
 #: Code of the user's that autograd calls as a hook: whatever it does there, advice on lines does not apply.
 SAVED_HOOKS = (
     "hooks that pack and unpack saved tensors",
@@ -364,7 +379,7 @@ def known_in(node: StackNode) -> Known | None:
         what, action = SAVED_HOOKS if saves else GRADIENT_HOOKS
         return Known(what, action.format(f" (registered at {code_place(line)})" if line is not None else ""))
     innermost = (node.frame,)
-    for table, frames in enumerate((node.frames, node.called or innermost, innermost)):
+    for table, frames in enumerate((node.frames, node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]
         if rows:
             return min(rows)[1]

@@ -36,7 +36,7 @@ LINES = frames(
     ("/lib/site-packages/torch_geometric/utils/_coalesce.py", 90, "coalesce"),
     ("train.py", 63, "main", "nn.utils.clip_grad_norm_(group['params'], 1.0)", True),
     ("model.py", 28, "forward", "factor = torch.linalg.cholesky(kernel)", True),  # 45
-    (f"{TORCH}/distributions/multivariate_normal.py", 194, "__init__"),
+    (f"{TORCH}/distributions/laplace.py", 194, "__init__"),
     ("train.py", 65, "main", "optimizer.step()", True),
     (f"{TORCH}/optim/optimizer.py", 500, "wrapper"),
     ("muon.py", 34, "orthogonalize", "poly = b * gram + c * gram @ gram", True),
@@ -49,6 +49,7 @@ LINES = frames(
     ("hooks.py", 9, "clip", "return gradient / np.percentile(gradient, 99)", True),
     (f"{TORCH}/autograd/function.py", 325, "apply"),
     ("spikes.py", 31, "backward", "return sum(g * slope(x) for x in ctx.saved_tensors)", True),
+    (f"{TORCH}/nn/modules/linear.py", 247, "forward", "return F.bilinear(input1, input2, self.weight, self.bias)"),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -98,16 +99,29 @@ def test_beside_what_is_worth_a_change_it_is_left_out():
 @pytest.mark.parametrize(
     ("inside", "what", "action"),
     [
-        ([28], "15 % in parametrized weights", "parametrize.cached()"),
+        (
+            [28],
+            "32 % in parametrized weights, recomputed at each use, with its part of backward",
+            "parametrize.cached()",
+        ),
         ([29, 30], "15 % in hooks of modules", "handle.remove()"),
-        ([31, 33], "15 % in attention that returns its weights", "need_weights=False"),
+        ([31, 33], "32 % in attention that returns its weights, with its part of backward", "need_weights=False"),
+        ([59], "32 % in nn.Bilinear, which loops over its output features, with its part of backward", "einsum"),
         ([32], None, "nothing holds"),
         ([33], None, "nothing holds"),
         ([35], "15 % in one-hot vectors", "nn.Embedding"),
         ([36, 24], None, "nothing holds"),
         ([37], "15 % in the construction of sparse tensors", "build sparse tensors once"),
-        ([38, 24], "15 % in a recurrent cell run position by position", "one call of nn.LSTM"),
-        ([42, 24], "15 % in a recurrent cell run position by position", "one call of nn.LSTM"),
+        (
+            [38, 24],
+            "32 % in a recurrent cell run position by position, with its part of backward",
+            "one call of nn.LSTM",
+        ),
+        (
+            [42, 24],
+            "32 % in a recurrent cell run position by position, with its part of backward",
+            "one call of nn.LSTM",
+        ),
         ([39, 24], None, "nothing holds"),
     ],
 )

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
-from tuimon.diagnosis.known import GRADIENT_HOOKS, SAVED_HOOKS, has_small_operations, known_in, known_of
+from tuimon.diagnosis.known import DIFFERENTIATED, GRADIENT_HOOKS, SAVED_HOOKS, has_small_operations, known_in, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.words import WAIT_TIPS, Known, percent, work_at
@@ -142,10 +142,14 @@ def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
         hooks = known.what in (SAVED_HOOKS[0], GRADIENT_HOOKS[0])  # which may write to a disk, and do not compute then
         of = {name: evidence.phases.share_of(name) for name in PASSES} if hooks else computes
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in of.items())
+        what = known.what
+        if what in DIFFERENTIATED and not counts[known, "backward"]:
+            what += ", with its part of backward"
+            share += computes["backward"] * counts[known, "forward"] / (samples.phases["forward"] or 1)
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core shorten both sides
             hot = named[known] = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             fix = Fix(known.action).by_up_to(1.0 / (1.0 - share)) if hooks else known.action
-            yield Against(f"{percent(share)} in {known.what}", fix, hot)
+            yield Against(f"{percent(share)} in {what}", fix, hot)
     native = evidence.native_in(*PASSES)
     for kind, least, does, instead in _BELOW_PYTHON:
         part = native.share(kind) or 0.0
