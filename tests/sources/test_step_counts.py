@@ -9,7 +9,7 @@ import pytest
 
 from tests.waiting import Clock
 from tuimon.agent.ring.control_words import Answer, Command, State
-from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Record, StepCalls
+from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Notice, Record, StepCalls
 from tuimon.sources import step_counts
 from tuimon.sources.base import Suspicion
 from tuimon.sources.control_channel import ControlError
@@ -165,3 +165,19 @@ def test_calls_and_collectives_are_counted_one_after_the_other(watched: Watched)
     watched.agents.answer, watched.agents.is_over = json.dumps(CALLS), True
     assert isinstance(watched.read()[0], StepCalls)
     assert watched.read(60.0) == [] and len(watched.agents.orders) == 2
+
+
+def test_calls_that_are_refused_are_asked_for_again_and_the_reason_is_shown(watched: Watched) -> None:
+    def asked(answer: str | None) -> list[Record]:
+        watched.agents.answer = answer
+        assert watched.read(600.0) == []
+        watched.agents.is_over = True
+        return watched.read()
+
+    watched.table.wants_calls = {watched.pid: 1}
+    (refused,) = asked(None)
+    assert isinstance(refused, Notice) and (refused.source, refused.level) == ("counts", "info")
+    assert refused.message == "calls at the line to blame are not counted: its torch has no flight recorder"
+    assert asked(None) == []  # for the same reason
+    counted, well = asked(json.dumps(CALLS))
+    assert isinstance(counted, StepCalls) and isinstance(well, Notice) and well.level == "ok"

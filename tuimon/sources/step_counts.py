@@ -15,7 +15,7 @@ import msgspec
 
 from tuimon.agent.ring.control_words import Command
 from tuimon.proc.ring_facts import decoded
-from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Record, StepCalls
+from tuimon.records import CollectiveCount, CollectiveCounts, LineCalls, Notice, Record, StepCalls
 from tuimon.sources.base import Source
 from tuimon.sources.control_channel import ControlError, Request, give_order
 from tuimon.sources.process_table import ProcessTable
@@ -70,7 +70,7 @@ def read_calls(text: str, pid: int, t: float) -> StepCalls | None:
 
 
 class CountSource(Source):
-    """Orders one count at a time. A process that cannot make one is not asked for it again."""
+    """Orders one count at a time. A process without a recorder of collectives is not asked for them again."""
 
     name = "counts"
     period_s = 0.5
@@ -80,10 +80,11 @@ class CountSource(Source):
         self._clock = clock
         self._request: Request | None = None
         self._read: _Reader = read_counts  # its answer
+        self._why = ""  # calls are not counted, as last reported
         self._due_s: dict[tuple[Command, int], float] = {}  # when to ask a process again
 
     def read(self) -> Iterable[Record]:
-        """The counts, when the agent has answered. What it refuses is no news: they are one detail of a finding."""
+        """The counts, when the agent has answered, or why calls at a line that a finding blames are not counted."""
         if self._request is None:
             self._begin(Command.COLLECTIVES, dict.fromkeys(self._table.wants_collectives, COUNTED_STEPS), read_counts)
         if self._request is None:
@@ -94,13 +95,16 @@ class CountSource(Source):
         if not request.is_over and request.quiet_s <= 60.0 and self._table.suspicion is None:
             return  # it is taken back once no backward pass comes any more
         if request.is_over:
-            pid = request.channel.pid
+            pid, t, of_calls = request.channel.pid, round(now_s, 3), request.command is Command.CALLS
             try:
-                counts = self._read(request.channel.text(request.result().text), pid, round(now_s, 3))
-            except ControlError:
-                counts = None
-            self._due_s[request.command, pid] = now_s + _AGAIN_S if counts is not None else float("inf")
+                counts, why = self._read(request.channel.text(request.result().text), pid, t), ""
+            except ControlError as error:  # of calls, perhaps for a passing reason, such as a trace
+                counts, why = None, f"calls at the line to blame are not counted: {error}"
+            self._due_s[request.command, pid] = now_s + _AGAIN_S if of_calls or counts is not None else float("inf")
             yield from () if counts is None else (counts,)
+            if of_calls and why != self._why:
+                self._why = why
+                yield Notice(t=t, pid=0, source=self.name, level="info" if why else "ok", message=why)
         self.close()
 
     def close(self) -> None:
