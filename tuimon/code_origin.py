@@ -114,11 +114,11 @@ def innermost_package(stack: Sequence[CodeLine]) -> int:
     """The index of the innermost frame of an installed package on a stack, root first; the last one if there is none.
 
     For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. It is one of our hooks only if there
-    is nothing else.
+    is nothing else. A comprehension stands for its function, as it does in Python from 3.12 on.
     """
     others = [i for i, frame in enumerate(stack) if not is_agent_file(frame.file)]
     packages = [i for i in others if is_package_file(stack[i].file)]
-    return (packages or others or [len(stack) - 1])[-1]
+    return _enclosing(stack, (packages or others or [len(stack) - 1])[-1])
 
 
 def innermost_work(stack: Sequence[L]) -> L:
@@ -133,10 +133,14 @@ def innermost_work(stack: Sequence[L]) -> L:
 
 def function_at(stack: Sequence[CodeLine]) -> str:
     """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
-    depth = len(stack) - 1
-    while depth and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
+    return stack[_enclosing(stack, len(stack) - 1)].function
+
+
+def _enclosing(stack: Sequence[CodeLine], depth: int) -> int:
+    """The index of the function that a comprehension, or a lambda that it is called with, at ``depth`` belongs to."""
+    while depth > 0 and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
         depth -= 1
-    return stack[depth].function
+    return depth
 
 
 def is_torch(file: str) -> bool:

@@ -45,6 +45,7 @@ from tuimon.diagnosis.words import (
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
+from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
@@ -117,6 +118,7 @@ class Facts(Struct, frozen=True, dict=True):
         why = f"each {WAIT_TIPS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
         busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
+        messages = self.awaits_messages or self.in_this_process is not None
         return {
             "at": in_library(hot, self.known),
             "cores": evidence.cores,
@@ -127,8 +129,8 @@ class Facts(Struct, frozen=True, dict=True):
             "do": blocked if workers.waiting else f"{busy} busy",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": f"waits for {'messages of ' * self.awaits_messages}environments in {senders} processes"
-            if self.is_by_processes or self.awaits_messages
+            "makes": f"waits for {'messages of ' * messages}environments in {senders} processes"
+            if self.is_by_processes or messages
             else "steps the environment",
             "spare": evidence.cores - 1,
             "option": options(evidence).workers,
@@ -272,6 +274,8 @@ class Facts(Struct, frozen=True, dict=True):
         fetches = self.loader is not None or self.samples.part(below="fetch") > 0
         if fetches or not senders.number or senders.cpu_ratio is None or not waited:
             return None
+        if senders.making.part(doing=WAITS) >= LARGE:
+            return None  # they would sleep, or wait for others, as long
         computing = senders.number * senders.cpu_ratio / waited
         return computing if computing <= HALF else None
 
@@ -403,7 +407,7 @@ CAUSES = (
         "rollout",
         ": the loop {makes}{at}",
         (
-            _cheaper(when=lambda f: not f.awaits_messages or f.in_this_process is None),
+            _cheaper(when=lambda f: f.in_this_process is None),
             Remedy(
                 "step {spare} environments at once, each in a process of its own ({vectorised})",
                 "items",
