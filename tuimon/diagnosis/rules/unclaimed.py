@@ -195,9 +195,11 @@ def _on_one_thread(evidence: Evidence, share: float) -> Iterator[Against]:
         return
     cores = "on cores that nobody uses" if unused else "once other programs leave them cores"
     how = f"torch.set_num_threads({number}) or OMP_NUM_THREADS={number}"
+    if number > 2:  # how far more than two threads help was not measured
+        how = f"try torch.set_num_threads(2), then more, up to {number}, as long as steps get shorter"
     if 1 in here.in_environment:
-        how += ", which is 1 in the environment that it was started with (torchrun sets it)"
-    fix = Fix(f"let {number} threads share each operation, {cores}: {how}")
+        how += "; OMP_NUM_THREADS is 1 in the environment that it was started with (torchrun sets it)"
+    fix = Fix(f"let {'2' if number == 2 else 'several'} threads share each operation, {cores}: {how}")
     most = 1.0 / (1.0 - share * (1.0 - 1.0 / number))
     yield Against("all on one thread", fix.by_up_to(most), next(iter(threads_set_at(here, 1)), None))
 
