@@ -295,6 +295,7 @@ class StepStats:
         self.open_since_s: float | None = None  # the latest window with a step; before any, the first backward
         self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
+        self._first_is_partial = False  # its first step began before the first marker, so it is left out of all times
         self._over: dict[Span, Totals] = {}  # since the latest window: of many ranks, that is seldom
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
@@ -327,7 +328,7 @@ class StepStats:
             counts.update((~number, count) for number, count in self._ranges.counts(self._ranges_in(part)).items())
             self._series.append(stretch_of(part, on_cores), counts)
         if is_first and record.count:
-            self._first = stretch_of(record)
+            self._first, self._first_is_partial = stretch_of(record), record.slowed > 0
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
         slowest = record.slowest
@@ -487,7 +488,8 @@ class StepStats:
         """The span of ``over``: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:
             return Span()
-        return Span(self._first.end_s if self._first_was_warmup() else self.begin_s, self._last_step_s)
+        begin_s = max(self.begin_s, self._first.begin_s) if self._first_is_partial else self.begin_s
+        return Span(self._first.end_s if self._first_was_warmup() else begin_s, self._last_step_s)
 
     def _run_begin_s(self) -> float:
         """When the windows begin that ``over`` covers."""
