@@ -321,8 +321,8 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
 
     An update on the CPU by a user's function, of rows or tensors one by one, is reported from a smaller share on:
     its operations are so small that the Python around them takes most of the time, so the GIL is held. So is clipping
-    of tensors one by one. An update that multiplies matrices cannot be fused: it counts as computation, which other
-    rules report.
+    of tensors one by one. An update that multiplies matrices, or L-BFGS's, cannot be fused: it counts as computation,
+    which other rules report.
 
     Updating every second batch saves half of the time, and ever fewer updates nearly all: a gain of 1 / (1 - share). A
     GPU that is not the bottleneck may hide the update, so no gain is estimated.
@@ -377,9 +377,11 @@ def _part(evidence: Evidence, is_it: Callable[[StackNode], bool]) -> float:
 
 
 def is_product(node: StackNode) -> bool:
-    """True if one of the innermost lines multiplies matrices, or its function is named after a method that does."""
-    # a line, and the code of torch that it calls
-    return any(multiplies(frame.function, frame.text) for frame in node.frames[-2:])
+    """True if one of the innermost lines multiplies matrices, or its function is named after a method that does; or if
+    it is L-BFGS, which makes a direction of its last gradients.
+    """
+    inner = node.frames[-2:]  # a line, and the code of torch that it calls
+    return any(multiplies(frame.function, frame.text) or frame.file.endswith("optim/lbfgs.py") for frame in inner)
 
 
 def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:

@@ -36,6 +36,7 @@ LOOP = frames(
     Frame("train.py", 69, "main", "clip_grad_norm_(model.parameters(), 1.0)", True, loop=True, loops=1),
     Frame("clip.py", 5, "clip", "clip_grad_norm_(parameter, limit)", True, loop=True, loops=1),  # 70
     (f"{TORCH}/nn/utils/clip_grad.py", 40, "_no_grad_wrapper"),
+    (f"{TORCH}/optim/lbfgs.py", 380, "step"),
     first=50,
 )
 BY_ROWS = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 58], 12), ([54, 55, 56, 59], 8))
@@ -119,6 +120,7 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
         ((([54, 55, 64, 63], 15), ([54, 55, 64], 5)), False),  # products of matrices, and little beside
         ((([54, 55, 64, 63], 3), ([54, 55, 64], 17)), True),
         ((([54, 55, 65], 20),), False),
+        ((([54, 55, 72], 20),), False),  # directions of L-BFGS
     ],
 )
 def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool, delay: float) -> None:
