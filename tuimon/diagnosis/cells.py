@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.data import collate_share
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, awaits_gpu
-from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
+from tuimon.diagnosis.evidence.lines import is_collecting, is_in_own_loop, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.process import awaits_queue, works
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.interval import NONE, Interval
@@ -350,9 +350,11 @@ def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
 
 
 def _doing_of_maker(node: StackNode) -> Doing:
-    """The work of another thread or process that makes the data; ``pace`` if it sleeps to limit its rate."""
+    """The work of another thread or process that makes the data; ``pace`` if it sleeps to limit its rate, or in its own
+    loop.
+    """
     doing = _doing_of_worker(node)
-    return "pace" if doing == "sleep" and limits_rate(node) else doing
+    return "pace" if doing == "sleep" and (limits_rate(node) or is_in_own_loop(node)) else doing
 
 
 def _doing_of_worker(node: StackNode) -> Doing:

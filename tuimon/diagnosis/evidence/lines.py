@@ -103,15 +103,17 @@ def sets_pace(samples: Samples) -> Callable[[StackNode], bool]:
 
 
 def limits_rate(node: StackNode) -> bool:
-    """True if a sleep lies in an environment's step, in a function with no other purpose: ``limiter.wait()``, or in the
-    function that a thread or process runs: its own loop.
-    """
+    """True if a sleep lies in an environment's step, or in a function with no other purpose: ``limiter.wait()``."""
     name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.text if node.parent is not None else ""
-    if node.parent is not None and _STARTS.search(node.parent.frame.file):
-        return True
     by_name = rf"\s*[\w.]*\b{re.escape(name)}\("
     by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*$"  # ``throttle()``, ``with limiter:``
     return node.makes_data or re.match(by_object if name.startswith("__") else by_name, caller) is not None
+
+
+def is_in_own_loop(node: StackNode) -> bool:
+    """True if the innermost line is in the outermost loop of its thread or process, and in no function that calls."""
+    callers = takewhile(lambda frame: _STARTS.search(frame.file) is None, reversed(node.frames[:-1]))
+    return node.frame.loop and not any(frame.loop for frame in callers)
 
 
 def user_path(row: Sample) -> Stack:

@@ -108,7 +108,7 @@ _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
-    ("message", re.compile(r"\.recv\w*\(")),
+    ("message", re.compile(r"\.recv\w*\(|\bin (?:\w+\.)*std(?:in|out)\b|\bstd(?:in|out)\.(?:buffer\.)?read")),
     ("connection", re.compile(r"\bselect\.select\(|\.poll\(|\bsignal\.(?:pause|sig(?:timed)?wait(?:info)?)\(")),
     ("child", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")),
     ("sync", re.compile(r"\.(?:item|tolist|nonzero|synchronize|masked_select)\(|\.cpu\(|\.numpy\(|\.to\(['\"]cpu")),

@@ -4,6 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import run, workers
 from tests.session.records import frames, stacks, threads
+from tuimon.records import Frame
 
 LINES = frames(
     ("loop.py", 40, "main", "state, reward, done = robot.step(action)", True),  # 30
@@ -45,11 +46,16 @@ LINES = frames(
     ("/v/lib/python3.11/asyncio/runners.py", 190, "run"),
     ("/v/lib/python3.11/selectors.py", 468, "select"),
     ("/v/lib/python3.11/threading.py", 975, "run"),
-    ("feed.py", 14, "listen", "time.sleep(0.05)", True),
+    Frame("feed.py", 14, "listen", "time.sleep(0.05)", True, loop=True, loops=1),
     ("feed.py", 15, "listen", "self.messages.put(self.socket.recv(4096))", True),  # 70
     ("feed.py", 16, "load", "return [decode(path) for path in paths]", True),
     ("loop.py", 41, "main", "x = unpack(feed.recv(4096))", True),
     ("loop.py", 52, "main", "signal.pause()", True),
+    ("loop.py", 41, "main", "for line in service.stdout:", True),
+    ("<string>", 9, "<module>", "main()", True),  # 75
+    Frame("<string>", 5, "main", "time.sleep(0.05)", True, loop=True, loops=1),
+    Frame("<string>", 6, "main", "print(read())", True, loop=True, loops=1),
+    Frame("<string>", 2, "read", "time.sleep(0.05)", True, loop=True, loops=1),
     first=30,
 )
 PASSES = (([49, 50], 10), ([51, 52], 20))
@@ -121,6 +127,20 @@ def test_an_event_loop_that_waits_for_a_thread_of_the_program_waits_for_what_tha
     first = found({"between": 80, "backward": 20}, ([65, 66, 67], 70), thread=[68, 71])
     assert "it is prepared in a thread" in first.headline
     assert (first.severity, first.where[0].function) == ("critical", "load")
+
+
+@pytest.mark.parametrize(
+    ("serves", "severity", "says"),
+    [
+        ([75, 76], "info", "the loop is paced by time.sleep() at main() <string>:5"),
+        ([75, 77, 78], "critical", "another process makes it"),
+    ],
+    ids=["its own loop", "reading"],
+)
+def test_a_program_that_sleeps_in_its_own_loop_sends_at_that_pace(serves, severity, says):
+    service = workers(1, 0.02, (serves, 100), role="child")
+    first = found({"between": 80, "backward": 20}, ([74], 70), beside=service, rule="input_bound")
+    assert first.severity == severity and first.headline.endswith(f"waits for data: {says}")
 
 
 def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
