@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.cpu import HEALTHY, SIDE, STARVED, run, workers
 from tests.diagnosis.gpu import PID, USUAL, findings
-from tests.session.records import frames, native, stacks, thread, threads
+from tests.session.records import frames, native, process, stacks, thread, threads
 from tuimon.diagnosis.known import BY_LIBRARY
 from tuimon.native_code import LIBRARIES, CodeKind, kind_of
 from tuimon.records import Frame, Gil, GilCount, GilFunction, ThreadFaults
@@ -226,6 +226,18 @@ def test_operations_that_wait_for_their_threads_speak_against_order(waits, told)
     said = f"{round(95 * waits / 110)} % in OpenMP, which waits for the other threads of an operation"
     assert (said in found.headline) is told
     assert any("torch.set_num_threads" in fix.action for fix in found.fixes) is told
+
+
+@pytest.mark.parametrize(
+    ("waits", "intra_op", "told"),
+    [(30, 2, False), (70, 2, True), (30, 8, True)],
+    ids=["needed", "two in vain", "eight"],
+)
+def test_threads_that_wait_less_than_one_of_them_works_are_all_needed(waits, intra_op, told):
+    """Two threads that wait 30 % of their time do 1.4 times the work of one, which would take 1.4 times as long."""
+    measured = use(100, "forward", torch=100 - waits, OpenMP=waits), use(100, "backward", torch=10)
+    found = model(*measured, process(t=1.0, intra_op_threads=intra_op))
+    assert any("fewer threads" in fix.action for fix in found.fixes) is told
 
 
 @pytest.mark.parametrize(("part", "told"), [(60, True), (12, False)])

@@ -328,7 +328,7 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         if node.has("fetch") and draws(node):
             return "draw"
         if at not in RUNS or not node.has("fetch"):
-            is_event = node.activity == "connection" and not answers
+            is_event = at == "prompt" or (node.activity == "connection" and not answers)
             return "pace" if is_event or (at == "sleep" and paces(node)) else at
         return "collate" if node.has("collates") else "item"
 

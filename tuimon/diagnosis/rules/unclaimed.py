@@ -151,9 +151,12 @@ def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
             fix = Fix(known.action).by_up_to(1.0 / (1.0 - share)) if hooks else known.action
             yield Against(f"{percent(share)} in {what}", fix, hot)
     native = evidence.native_in(*PASSES)
+    # as much as one thread works: the others can do that as well
+    a_thread = 1.0 / (evidence.process.intra_op_threads or math.inf)
     for kind, least, does, instead in _BELOW_PYTHON:
         part = native.share(kind) or 0.0
-        if part >= least and is_sure(evidence, part * sum(computes.values())):
+        enough = part >= (a_thread if kind == "pool" else least)
+        if enough and is_sure(evidence, part * sum(computes.values())):
             yield Against(f"{percent(part * sum(computes.values()))} in {does}", instead)
     loop, heavy = loop_over_data(evidence.samples.in_steps), _heavy_line(evidence)
     looped = loop.share * evidence.phases.share_of("forward") if loop is not None else 0.0
@@ -287,11 +290,11 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     place = node.place if node is not None else None
     if node is None or place is None:
         return None
-    less = WAIT_TIPS[node.activity if longest.doing == "pace" else longest.doing].less.format(at(place))
+    tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
     in_hook = known_in(node) if node.hook is not None else None
     return verdict(
         headline.format(at(place)),
-        in_hook.action if in_hook is not None else less,
+        in_hook.action if in_hook is not None else tip.less.format(at(place)),
         severity="info",
         share=share,
         at=place,

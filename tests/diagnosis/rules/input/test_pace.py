@@ -55,6 +55,7 @@ LINES = frames(
     ("<string>", 9, "<module>", "main()", True),  # 75
     Frame("<string>", 5, "main", "time.sleep(0.05)", True, loop=True, loops=1),
     Frame("<string>", 6, "main", "print(read())", True, loop=True, loops=1),
+    ("loop.py", 41, "main", "y = int(input('label? '))", True),  # 78
     Frame("<string>", 2, "read", "time.sleep(0.05)", True, loop=True, loops=1),
     first=30,
 )
@@ -107,14 +108,20 @@ def test_a_loop_is_paced(counted, thread, line):
         ([65, 66, 67], None, "main() loop.py:41"),
         ([42, 43, 44], [68, 70], "main() loop.py:45"),
         ([72], None, "main() loop.py:41"),
+        ([78], None, "main() loop.py:41"),
     ],
-    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "another machine"],
+    ids=["pipe", "signal", "timer", "event loop", "thread that listens", "another machine", "person"],
 )
 def test_events_come_at_their_own_pace(awaits, thread, line):
     first = found({"between": 80, "backward": 20}, (awaits, 70), thread=thread)
     assert first.headline.endswith(f"waits for data: the loop waits for the next event or message at {line}")
     assert (first.severity, first.estimated_speedup) == ("info", None)
     assert first.action.startswith(f"see who keeps {line} waiting")
+
+
+def test_a_queue_that_a_listening_thread_fills_is_named_by_its_line_also_where_the_loop_waits_for_the_gil():
+    first = found({"between": 80, "backward": 20}, ([42, 43, 44], 10), ([42], 60), thread=[68, 70])
+    assert first.headline.endswith("waits for data: the loop waits for the next event or message at main() loop.py:45")
 
 
 def test_an_event_for_which_the_loop_waits_after_its_update_costs_nothing_either():
@@ -133,7 +140,7 @@ def test_an_event_loop_that_waits_for_a_thread_of_the_program_waits_for_what_tha
     ("serves", "severity", "says"),
     [
         ([75, 76], "info", "the loop is paced by time.sleep() at main() <string>:5"),
-        ([75, 77, 78], "critical", "another process makes it"),
+        ([75, 77, 79], "critical", "another process makes it"),
     ],
     ids=["its own loop", "reading"],
 )
