@@ -32,12 +32,9 @@ is_optimizer_step = frame_test(
     (r"torch/optim/(?!.*(?:lr_scheduler|swa_utils)\.py$)", "step"),
     (AGENT_FILE, "tuimon_scaler_step"),
 )
-#: Calls hooks of tensors, and those that unpack saved tensors, from C++.
-is_autograd_engine = frame_test((r"torch/autograd/graph\.py$", "_engine_run_backward"))
 _REGISTERS = re.compile(
     r"saved_tensors_hooks|register_(?:post_accumulate_grad_|full_backward_(?:pre_)?|multi_grad_)?hook"
 )
-_HOOK_NAMES = re.compile(r"\b(\w+)\s*[,)]")
 
 
 def registers_hook(function: str) -> bool:
@@ -48,7 +45,7 @@ def registers_hook(function: str) -> bool:
 def is_hook_of(line: str, function: str) -> bool:
     """True if a line makes a hook of a function: ``with saved_tensors_hooks(self.pack, self.unpack):``, ``pack``."""
     found = _REGISTERS.search(line)
-    return found is not None and function in _HOOK_NAMES.findall(line, found.end())
+    return found is not None and function in re.findall(r"(\w+)[,)]", line[found.end() :])
 
 
 #: The code of torch's optimizers.

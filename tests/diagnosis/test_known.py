@@ -340,6 +340,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [
             ("d = pairwise_distances(x)", f"{SITE}/sklearn/metrics/pairwise.py pairwise_distances"),
             ("d = (x[:, None] - y[None]).pow(2).sum(-1)",),
+            ("d=(x[:,None]-y[None]).norm(dim=-1)",),
             ("d = ((x.unsqueeze(1) - self.y.unsqueeze(0)) ** 2).sum(-1)",),
         ],
         [("d = (x - y).pow(2).sum(-1)",), ("i = KDTree(x).query(y)", f"{SITE}/scipy/spatial/_kdtree.py query")],

@@ -41,7 +41,7 @@ SLOW = [
     ({"zlib": 80, "interpreter": 20}, "zlib", "decompress once, before the training, or store it with lz4 or zstd"),
     ({"JSON parsers": 70, "interpreter": 30}, "JSON parsers", "parse by orjson, or once, before the training"),
     ({"pandas": 70, "interpreter": 30}, "pandas", "parse once, before the training, and keep arrays"),
-    ({"NumPy": 90, "interpreter": 10}, "NumPy", "cache it, or compute less: it is vectorised: NumPy has 90 %"),
+    ({"NumPy": 90, "interpreter": 10}, "NumPy", "keep its results, or give it less to do ... NumPy has 90 %"),
     ({"interpreter": 45, "NumPy": 45, "libc": 10}, "", "vectorise or cache it"),
     ({"torch": 90, "interpreter": 10}, "", "vectorise or cache it"),
     # small operations, but not in a loop
@@ -50,7 +50,7 @@ SLOW = [
     ({"libc": 47, "kernel": 36, "NumPy": 17}, "libc", "copy less, as it ... libc has 47 % and the kernel has 36 %"),
     ({"kernel": 46, "libc": 35, "interpreter": 19}, "libc", "copy less, as it moves memory and does not"),
     ({"kernel": 46, "libc": 15, "interpreter": 39}, "the kernel", "keep large arrays and write into them (out=)"),
-    ({"libc": 30, "kernel": 15, "NumPy": 55}, "NumPy", "cache it, or compute less"),
+    ({"libc": 30, "kernel": 15, "NumPy": 55}, "NumPy", "keep its results, or give it less to do"),
     ({"kernel": 70, "interpreter": 30}, "the kernel", "keep large arrays and write into them (out=)"),
     # a picture is decoded into fresh memory
     ({"kernel": 70, "libjpeg": 20, "Pillow": 10}, "libjpeg", "decode JPEGs at a part of their size"),
@@ -70,6 +70,31 @@ def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all
     assert first.evidence["library"] == library
     assert first.evidence["library_share"] == pytest.approx(samples / sum(user.values()))
     assert first.evidence["kernel_share"] == (pytest.approx(shares["kernel"] / 100) if "kernel" in shares else None)
+
+
+@pytest.mark.parametrize(
+    ("shares", "headline", "action"),
+    [
+        (
+            {"NumPy": 90, "interpreter": 10},
+            ", above all in quantile() of numpy",
+            "NumPy has 90 % of the CPU time there",
+        ),
+        ({"interpreter": 90, "NumPy": 10}, ", above all in quantile() of numpy", "vectorise it: the interpreter has"),
+        ({"libjpeg": 90, "NumPy": 10}, ", above all in libjpeg", "decode JPEGs"),
+        (
+            {"torch": 90, "NumPy": 10},
+            " busy",
+            "most of it is quantile() of numpy: cache it, or call it for many items",
+        ),
+    ],
+)
+def test_the_function_of_a_package_that_a_line_calls_is_named(shares, headline, action):
+    quantile = frames(("/v/lib/python3.11/site-packages/numpy/lib/_function_base_impl.py", 4500, "quantile"), first=60)
+    made = [use(pid, "", **shares) for pid in (201, 202)]
+    first, *_ = run(STARVED, quantile, *workers(2, 0.96, ([0, 1, 60], 40)), *made, thread(12, 0.05), cpu_count=2)
+    assert first.headline.endswith(headline)
+    assert action in next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
 
 
 def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_time_they_take():

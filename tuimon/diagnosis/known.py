@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.words import Known, most_at, percent
+from tuimon.diagnosis.words import Known, callee_at, most_at, percent
 from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
@@ -237,7 +237,7 @@ BELOW: Table = {
         "collect their inputs (with torchmetrics, by update()), and compute them once, at the end of the epoch",
     ),
     "distances of all pairs": (
-        r"/pairwise\.py |/spatial/distance\.py |, None\] - \w+\[|\.unsqueeze\(-?\d\) - [\w.]+\.unsqueeze\(",
+        r"/pairwise\.py |/spatial/distance\.py |, ?None\] ?- ?\w+\[|\.unsqueeze\(-?\d\) - [\w.]+\.unsqueeze\(",
         "use torch.cdist(), in parts",
     ),
     "copies or averages of weights, tensor by tensor": (
@@ -288,7 +288,7 @@ BY_LIBRARY: dict[str, str] = {
     "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",
     "torch": "do it for all at once, by one operation over a dimension in place of a loop of small ones",
-    "arrays": "cache it, or compute less: it is vectorised",
+    "arrays": "keep its results, or give it less to do, as it is vectorised",
     "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or by out=, take"
     " views, keep uint8)",
     "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or from nearer",
@@ -325,7 +325,8 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
             has = " and ".join(f"{_the(name)} has {percent(shares[name])}" for name in large)
             part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
-            return Known(_the(large[0]), f"{faster}: {has} of the CPU time there{part}")
+            callee = callee_at(place, several) if kinds[0] in ("python", "arrays") else None
+            return Known(callee or _the(large[0]), f"{faster}: {has} of the CPU time there{part}")
     return of_samples
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
+from tuimon.code_origin import package_of
 from tuimon.interval import Interval
 from tuimon.records import Place
 from tuimon.session.stacks.activity import outer_call_names
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Function, StackNode
-from tuimon.text import at
+from tuimon.text import at, function_text
 from tuimon.threshold import MOST, SMALL
 
 K = TypeVar("K")
@@ -60,6 +61,16 @@ def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Sta
 def wait_of(place: Place | None, *several: Samples) -> str | None:
     """The wait that most samples at a line show; None if they show it computing."""
     return most_at(place, several, lambda node: node.activity if node.activity in WAIT_TIPS else None)
+
+
+def callee_at(place: Place | None, several: Iterable[Samples]) -> str | None:
+    """``quantile() of numpy``: the package's function that most samples at a line call; None if there is none."""
+
+    def callee(node: StackNode) -> str | None:
+        package = package_of(node.called[-1].file) if node.called else None
+        return f"{function_text(node.called[-1].function)} of {package}" if package not in (None, "torch") else None
+
+    return most_at(place, several, callee)
 
 
 def at_hot(hot: HotLine) -> str:

@@ -36,6 +36,7 @@ from tuimon.diagnosis.words import (
     WAIT_TIPS,
     Known,
     at_hot,
+    callee_at,
     idle_part,
     in_library,
     percent,
@@ -170,6 +171,8 @@ class Facts(Struct, frozen=True, dict=True):
             return option
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
+        if (callee := callee_at(hot.place, self.everyones)) is not None:
+            how = f"most of it is {callee}: cache it, or call it for many items at once"
         how = how if hot.library is None else "cache what it makes"
         return f"make {work_at(hot, path)} cheaper ({how})"
 

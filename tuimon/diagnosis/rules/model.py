@@ -64,7 +64,7 @@ def python_in_model(evidence: Evidence) -> Finding | None:
     measured = f"; the interpreter has {percent(python)} of the CPU time of both passes" if python is not None else ""
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:
-        vectorise = f"make {at_hot(hot)} cheaper ({known.action}); or vectorise it, compile it or cache its result"
+        vectorise = f"make {at_hot(hot)} cheaper ({known.action})"
     return verdict(
         f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
         # each operation that forward leaves out saves one in backward, where samples do not show it

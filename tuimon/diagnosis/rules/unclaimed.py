@@ -114,7 +114,8 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     is_long = times >= LARGER * BACKWARD_PER_FORWARD and decomposing < LARGE
     if is_long and is_sure(evidence, backward):
         hot = evidence.hottest_in("backward")
-        calls = evidence.samples.where(phase="backward").part(_is_called_by_backward)
+        in_backward = evidence.samples.where(phase="backward")  # which may call hooks and custom functions
+        calls = in_backward.part(lambda node: all(frame.kind != "backward" for frame in node.called))
         what = f"{'each pass of ' if runs > 1 else ''}backward takes {times:.0f} times as long as forward"
         yield Against(what, _LESS.format(at(hot.place)) if hot and calls >= MOST else _LONG_BACKWARD, hot)
     yield from _on_one_thread(evidence, computing.share)
@@ -125,11 +126,6 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
             hot = evidence.hottest_in(cells[0].phase) if action == _LESS else None
             line = work_at(hot, update_path(evidence.samples)) if hot is not None else what
             yield Against(f"{percent(Cells(cells).share)} in {what}", action and action.format(line), hot)
-
-
-def _is_called_by_backward(node: StackNode) -> bool:
-    """True if backward calls code of the user's: a hook, a function with a backward of its own, or a checkpoint."""
-    return any(frame.user for frame in node.frames[len(node.before("backward")) :])
 
 
 def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
@@ -170,8 +166,8 @@ def in_passes(unclaimed: Unclaimed) -> Iterator[Against]:
         yield Against(f"{percent(looped)} in small operations of the loop at {line}", once, loop)
     elif heavy is not None and is_sure(evidence, heavy.share):
         less, line = known_of(heavy.place, samples, native=evidence.native_in("forward")), at(heavy.place)
-        keep = "keep what does not change between steps, and check the shapes of its tensors"
-        see = f"see whether {line} has to be computed in each step: {keep}"
+        see = f"see whether {line} has to be computed in each step: keep what depends on neither batch nor weights, and"
+        see += " check the shapes of its tensors"
         if less not in named:
             yield Against(f"{percent(heavy.share)} in {line}", less.action if less is not None else see, heavy)
     update, hot = computes["optimizer"], evidence.hottest_in("optimizer")

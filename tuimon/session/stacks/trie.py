@@ -303,7 +303,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
                 continue
             lines = (at for at in self.trie.counts["hook"] if torch_code.is_hook_of(at.source, frame.function))
             registered = next(lines, None)
-            if registered is not None or torch_code.is_autograd_engine(*caller.code):
+            if registered is not None or caller.kind == "backward":
                 return frame, registered
         return None
 
