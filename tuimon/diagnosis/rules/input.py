@@ -148,6 +148,7 @@ class Facts(Struct, frozen=True, dict=True):
             if threads
             else ": loading then overlaps with training",
             "sender": at_hot(hot) if hot is not None else "",
+            "or_more": ", or make the data in more processes" if evidence.here.free_cores >= HALF else "",
             "cheaper": self._cheaper(),
             "tensors": self.apart,
         }
@@ -464,7 +465,7 @@ CAUSES = (
     Cause(
         "hand_rolled_loader",
         ": another process makes it{at}",
-        (_cheaper(", or make the data in more processes"),),
+        (_cheaper("{or_more}"),),
         takes=lambda cell: cell.via[:1] == ("process",),
         # a manager's process runs no code of the user's
         at=lambda f: f.evidence.data.senders.making.hottest() or f.own,
