@@ -49,7 +49,14 @@ LINES = frames(
     ("hooks.py", 9, "clip", "return gradient / np.percentile(gradient, 99)", True),
     (f"{TORCH}/autograd/function.py", 325, "apply"),
     ("spikes.py", 31, "backward", "return sum(g * slope(x) for x in ctx.saved_tensors)", True),
-    (f"{TORCH}/nn/modules/linear.py", 247, "forward", "return F.bilinear(input1, input2, self.weight, self.bias)"),
+    (
+        f"{TORCH}/nn/modules/linear.py",
+        247,
+        "forward",
+        "return F.bilinear(input1, input2, self.weight, self.bias)",
+    ),  # 59
+    ("implicit.py", 21, "solve", "g = torch.autograd.grad(f0, z0, g, retain_graph=True)[0] + gradient", True),
+    (f"{TORCH}/autograd/__init__.py", 594, "grad"),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -174,6 +181,12 @@ def test_hooks_of_gradients_are_named():
     told = found((COMPUTES, 40), ([*BACKWARD, 51, 56], 15))["compute_bound_cpu"]
     assert "in hooks that backward calls" in told.headline and told.where[0].file == "hooks.py"
     assert told.action.startswith("remove hooks that training does not need")
+
+
+def test_a_hook_that_takes_gradients_itself_is_the_models_own():
+    """It solves for the gradient of a fixed point, as implicit layers do."""
+    told = found((COMPUTES, 40), ([*BACKWARD, 51, 60, 61, 51], 15))["compute_bound_cpu"]
+    assert "hooks" not in told.headline
 
 
 @pytest.mark.parametrize(("inside", "line"), [([51, 57, 58], "backward() spikes.py:31"), ([], None)])

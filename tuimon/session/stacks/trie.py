@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Literal, get_args
 from weakref import WeakValueDictionary
 
@@ -297,9 +297,12 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def hook(self) -> tuple[KnownFrame, Place | None] | None:
-        """The user's function that autograd calls as a hook, outside an update, with the line that registers it."""
-        for caller, frame in zip(self.frames, self.frames[1:], strict=False):
-            if not frame.user or "optimizer" in self.roles:
+        """The user's function that autograd calls as a hook, outside an update, with the line that registers it.
+
+        One that takes gradients itself is the model's own: it solves for the gradient of a fixed point.
+        """
+        for depth, (caller, frame) in enumerate(pairwise(self.frames), 2):
+            if not frame.user or "optimizer" in self.roles or "backward" in self.kinds[depth:]:
                 continue
             lines = (at for at in self.trie.counts["hook"] if torch_code.is_hook_of(at.source, frame.function))
             registered = next(lines, None)
