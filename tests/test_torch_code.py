@@ -80,6 +80,10 @@ QUESTIONS = {
         "serialization.py x, distributed/checkpoint/state_dict.py x",
         "functional.py x, distributed/distributed_c10d.py x",
     ),
+    torch_code.saves_checkpoint: (
+        "serialization.py save, optim/optimizer.py state_dict, distributed/fsdp/_state_dict_utils.py state_dict",
+        "serialization.py load, nn/modules/module.py state_dict",
+    ),
     torch_code.is_compiler: ("_dynamo/eval_frame.py x, ../triton/runtime/jit.py x", "functional.py x"),
     torch_code.is_distributed: ("distributed/distributed_c10d.py x", "utils/data/distributed.py x"),
     torch_code.is_grad_scaler: ("amp/grad_scaler.py x", "amp/autocast_mode.py x"),

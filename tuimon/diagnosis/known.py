@@ -242,7 +242,7 @@ BELOW: Table = {
     ),
     "copies or averages of weights, tensor by tensor": (
         r"torch/nn/modules/module\.py \w*state_dict\w* |^ .*\.(?:mul_|lerp_|copy_|add_)\(.*\b(?:decay|tau|ema\w*)\b",
-        "use torch._foreach_copy_() or _foreach_lerp_() on lists of all tensors, made once",
+        "list all tensors once, not by state_dict() for each, and use torch._foreach_copy_() or _foreach_lerp_()",
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
     "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check only the loss, or every 100 steps"),
