@@ -316,7 +316,8 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
 def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """The training thread's work at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
-    answers = evidence.data.senders.number or any(each.part(works) for each in evidence.others.values())
+    sends = evidence.data.senders.number > 0
+    makes = any(each.part(works) for each in evidence.others.values())
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: StackNode) -> Doing:
@@ -328,8 +329,10 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         if node.has("fetch") and draws(node):
             return "draw"
         if at not in RUNS or not node.has("fetch"):
-            is_event = at == "prompt" or (node.activity == "connection" and not answers)
-            return "pace" if is_event or (at == "sleep" and paces(node)) else at
+            if at == "prompt" or (at == "sleep" and paces(node)):
+                return "pace"
+            is_event = node.activity == "connection" or (at == "sleep" and node.frame.polls)
+            return at if makes or not is_event else "message" if sends else "pace"
         return "collate" if node.has("collates") else "item"
 
     return doing

@@ -65,7 +65,8 @@ class FileFacts:
         self._withs: list[_With] = []
         self._loops: list[ast.For | ast.AsyncFor | ast.While] = []
         self._over_layers: set[ast.AST] = set()
-        #: the lines of each ``while``, its head included, that only waits for its condition
+        #: the lines of each ``while``, its head included, that only waits for its condition; in any other ``while``,
+        #: those of a branch that only sleeps
         self.polling: set[int] = set()
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
@@ -134,9 +135,14 @@ class FileFacts:
                 self._loops.append(node)
                 if not isinstance(node, ast.While) and _runs_layers(node):
                     self._over_layers.add(node)
-                statements = (each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node)
+                statements = [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
                 if isinstance(node, ast.While) and all(map(_waits, statements)):
                     self.polling.update(range(node.lineno, _block(node).last + 1))
+                elif isinstance(node, ast.While):
+                    branches = (
+                        part for each in statements if isinstance(each, ast.If) for part in (each.body, each.orelse)
+                    )
+                    self.polling.update(part[0].lineno for part in branches if part and _sleeps(part))
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self._comprehensions.append(_block(node))
             case ast.With() | ast.AsyncWith():
@@ -235,6 +241,11 @@ def _waits(statement: ast.AST) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return last_name(statement.value.func) == "sleep"
     return isinstance(statement, ast.Pass | ast.If | ast.With | ast.Break | ast.Continue | ast.Return | ast.Raise)
+
+
+def _sleeps(branch: Sequence[ast.stmt]) -> bool:
+    """True if a branch sleeps and does nothing else: there is nothing yet to work on."""
+    return isinstance(branch[0], ast.Expr) and all(map(_waits, branch))
 
 
 def _names(nodes: Sequence[ast.AST]) -> set[str]:

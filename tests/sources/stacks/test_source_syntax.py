@@ -331,6 +331,19 @@ def test_which_loops_only_wait(loop, polls):
     assert FileFacts(lines).polling == (set(range(2, len(lines))) if polls else set())
 
 
+@pytest.mark.parametrize(
+    ("body", "polls"),
+    [
+        ("line = f.readline()\n  if line: yield line\n  else: sleep(0.1)", {5}),
+        ("line = f.readline()\n  if not line:\n    time.sleep(0.1)\n    continue\n  yield line", {5}),
+        ("line = f.readline()\n  if line: yield line\n  else: report(); sleep(0.1)", set()),
+        ("if late: time.sleep(0.1); step()", set()),
+    ],
+)
+def test_which_branches_of_a_loop_only_wait(body, polls):
+    assert FileFacts(f"def f():\n while True:\n  {body}".encode().splitlines()).polling == polls
+
+
 FILES = TargetFiles(None, ended=OURS)
 BLOCKS = """\
 import torch

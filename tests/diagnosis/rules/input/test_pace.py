@@ -188,6 +188,21 @@ def test_a_loop_that_polls_is_told_to_wait_before_more_workers_are_advised(by_wo
         counted, row, phases = ([3, 4], 70), workers(2, 0.03, ([0, 60], 40)), {"data": 80, "forward": 20}
     else:
         counted, row, phases = ([40, 60], 70), (), {"between": 80, "backward": 20}
-    first, *others = found(phases, counted, beside=row, rule="input_bound").fixes
+    first, *others = found(phases, counted, thread=[68, 71], beside=row, rule="input_bound").fixes
     assert first.action.startswith("make take() feed.py:4 cheaper (let it wait: queue.Queue")
     assert any("workers" in fix.action for fix in others)
+
+
+@pytest.mark.parametrize(
+    ("serves", "severity", "says"),
+    [
+        (None, "info", "the loop is paced by time.sleep() at take() feed.py:4"),
+        ([75, 76], "info", "the loop is paced by time.sleep() at main() <string>:5"),
+        ([75, 77, 79], "critical", "another process makes it"),
+    ],
+    ids=["a file of others", "a program with a pace", "a program that reads"],
+)
+def test_a_loop_that_polls_for_what_no_thread_makes_has_the_pace_of_whoever_makes_it(serves, severity, says):
+    service = workers(1, 0.02, (serves, 100), role="child") if serves else ()
+    first = found({"between": 80, "backward": 20}, ([40, 60], 70), beside=service, rule="input_bound")
+    assert first.severity == severity and first.headline.endswith(f"waits for data: {says}")
