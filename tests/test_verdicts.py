@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import facts, verdicts
+from tests import verdicts
 from tests.recorded_logs import log_path
 from tests.verdicts import Run, corpora, difference, of_corpus, said
 
@@ -11,39 +11,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def noted():
-    """All parts, and the facts that were read for them."""
-    with facts.noting() as read:
-        parts = {part.file: part for part in said()}
-        facts.show_the_rest()
-    return parts, read
-
-
-@pytest.fixture(scope="module")
-def parts(noted):
-    return noted[0]
+def parts():
+    return {part.file: part for part in said()}
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in verdicts.ACCEPTED.iterdir()))
 def test_it_is_as_accepted(file, parts):
     found = difference(parts[file])
     assert not found, f"review this, then `make verdicts VERDICTS_ARGS=--accept`:\n{found}"
-
-
-def test_every_fact_has_a_reader(noted):
-    """A field that nobody reads goes, or is read, or has a row in ``facts.UNREAD``."""
-    assert facts.without_reader(noted[1]) == []
-    assert facts.rows_of_nothing() == set()
-
-
-def test_a_field_of_a_record_that_is_read_by_nobody_is_seen():
-    with facts.noting() as read:
-        session = facts.whole_session()
-        session.over("whole").gpus()
-    found = {*map(str, facts.not_noted(read))}
-    assert "Cost.rss_bytes" in found  # that a test reads it counts for nothing
-    assert "Gpu.uuid" not in found
-    assert "Threads.rss_bytes" not in found  # the same name, of another struct
 
 
 def test_every_part_is_accepted_and_each_corpus_has_runs(parts):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sources.loop.loop_script import MS, markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
-from tests.state_size import largest, size_of
+from tests.state_size import size_of, sizes_by_type
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Steps
@@ -64,12 +64,12 @@ def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
     for at in range(warm_up):
         fill(at)
         steps += run.second()
-    before = size_of(run.follower)
+    before = sizes_by_type(run.follower)
     for at in range(warm_up, seconds):
         fill(at)
         steps += run.second()
-    after = size_of(run.follower)
-    assert after <= before * 1.02 + slack_bytes, "\n".join(map(str, largest(run.follower)))
+    after = sizes_by_type(run.follower)
+    assert after.total() <= before.total() * 1.02 + slack_bytes, after - before
     return steps
 
 
