@@ -1,7 +1,7 @@
-"""The gains that tuimon tells, held against those of recorded runs whose fix was made and measured.
+"""The gains that tuimon estimates, held against those of recorded runs whose fix was made and measured.
 
-Told: the reports that were accepted (``tests.verdicts``). Measured: fixed forms of the labelled programs and of those
-that ran on an H100, without tuimon, and the steps a second of both sides of a code pair.
+Estimated: the reports that were accepted (``tests.verdicts``). Measured: fixed forms of the labelled programs and of
+those that ran on an H100, without tuimon, and the steps a second of both sides of a code pair.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.truth.judging import BUSY_CORES, LEAST_GAIN
 from tests.truth.programs import Scenarios
 from tests.verdicts import accepted
 
-#: A gain is told too high if its lower end is above the measured one by more than this ratio.
+#: A gain is estimated too high if its lower end is above the measured one by more than this ratio.
 TOO_HIGH = 1.10
 
 
-class Told(NamedTuple):
+class Estimate(NamedTuple):
     """The gain of the best fix of a finding, the first if no rule is named, and the one that was measured."""
 
     name: str
@@ -42,12 +42,12 @@ def _reports(corpus):  # Any: the report's JSON
     return {name: json.loads(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def _told(name, report, measured, rule=None):
+def _estimates(name, report, measured, rule=None):
     """Evaluation is beside the steps, which alone are counted."""
     finding = next((each for each in report["findings"] if rule in (None, each["rule"])), None)
     fix = next(iter(finding["fixes"]), None) if finding is not None else None
     if fix is not None and fix["low"] and measured >= LEAST_GAIN and finding["cause"] != "evaluation":
-        yield Told(name, fix["low"], fix["high"] or math.inf, measured)
+        yield Estimate(name, fix["low"], fix["high"] or math.inf, measured)
 
 
 def _of_programs():
@@ -61,7 +61,7 @@ def _of_programs():
     rules = {case.log: case.rule for case in CASES.values()}
     for name, report in _reports("logs").items():
         if name in measured and name not in simulated:
-            yield from _told(name, report, measured[name] or 0.0, rules.get(name))
+            yield from _estimates(name, report, measured[name] or 0.0, rules.get(name))
 
 
 def _of_pairs():
@@ -69,23 +69,23 @@ def _of_pairs():
     for name, before in reports.items():
         after = reports.get(name.replace(".before", ".after"))
         if name.endswith(".before") and after is not None and before["steps"]["per_second"]:
-            yield from _told(name, before, (after["steps"]["per_second"] or 0.0) / before["steps"]["per_second"])
+            yield from _estimates(name, before, (after["steps"]["per_second"] or 0.0) / before["steps"]["per_second"])
 
 
 @pytest.fixture(scope="module")
-def told():
+def estimates():
     return [*_of_programs(), *_of_pairs()]
 
 
-def test_half_of_the_fixes_gain_what_was_told_and_hardly_one_gains_less(told):
-    """The others gain more: no fix is told to gain more than its share of the step is worth, but some do."""
-    off = [each for each in told if not each.holds]
+def test_half_of_the_fixes_gain_what_was_estimated_and_hardly_one_gains_less(estimates):
+    """The others gain more: no fix is said to gain more than its share of the step is worth, but some do."""
+    off = [each for each in estimates if not each.holds]
     less = [each for each in off if each.measured < each.low]
-    assert len(told) >= 40 and len(off) <= 0.4 * len(told) and len(less) <= 2, "\n".join(map(str, off))
+    assert len(estimates) >= 40 and len(off) <= 0.4 * len(estimates) and len(less) <= 2, "\n".join(map(str, off))
 
 
-def test_no_gain_is_told_too_high(told):
-    assert [each for each in told if each.low > TOO_HIGH * each.measured] == []
+def test_no_gain_is_estimated_too_high(estimates):
+    assert [each for each in estimates if each.low > TOO_HIGH * each.measured] == []
 
 
 def test_the_ends_of_a_gain_are_not_far_apart():

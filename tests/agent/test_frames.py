@@ -18,7 +18,7 @@ warnings.filterwarnings("ignore", message=".*(lr_scheduler|pin_memory|scaler).*"
 logging.basicConfig(format="%(pathname)s %(lineno)d %(funcName)s %(message)s")
 
 
-def tell(place):
+def warn_at(place):
     for level in range(1, 16):
         warnings.warn(f"{place} {level}", stacklevel=level)
         if sys.version_info >= (3, 11):
@@ -30,7 +30,7 @@ class Rows(Dataset):
         return 2
 
     def __getitem__(self, index):
-        tell("item")
+        warn_at("item")
         return torch.ones(2)
 
 
@@ -39,7 +39,7 @@ class Order:
         return 2
 
     def __iter__(self):
-        tell("order")
+        warn_at("order")
         return iter(range(2))
 
 
@@ -51,7 +51,7 @@ class Stream(IterableDataset):
         return 1
 
     def __iter__(self):
-        tell("stream")
+        warn_at("stream")
         return iter(torch.ones(3, 2))
 
 
@@ -62,18 +62,18 @@ class Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(context, slope):
-        tell("backward")
+        warn_at("backward")
         return slope * 2
 
 
 class Told(torch.optim.SGD):
     def step(self, closure=None):
-        tell("step")
+        warn_at("step")
         return super().step(closure)
 
 
 def collate(items):
-    tell("collate")
+    warn_at("collate")
     return torch.stack(items)
 
 
@@ -98,7 +98,7 @@ def main():
 main()
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", module="torch.utils.data")
-tell = print  # of itself the data set warns no more
+warn_at = print  # of itself the data set warns no more
 list(DataLoader(Rows(), collate_fn=lambda items: warnings.warn("of torch, by its place", stacklevel=2)))
 """
 

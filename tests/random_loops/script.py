@@ -326,7 +326,7 @@ def _evaluation(plan: Plan) -> list[str]:
         """)
 
 
-def _whole_step(plan: Plan, names: dict[str, str], end: str = "return watch.tell()") -> list[str]:
+def _whole_step(plan: Plan, names: dict[str, str], end: str = "return watch.report()") -> list[str]:
     """From the batch, whose number is known, to the end of the step."""
     ending = ["if not watch.step():", f"    {end}"]
     update = [*_update(plan), *_side_work(plan, names), *_evaluation(plan), *ending]
@@ -388,7 +388,7 @@ def _closure(plan: Plan, names: dict[str, str]) -> list[list[str]]:
         $after
         watch.lap("other")
         if not watch.step():
-            return watch.tell()
+            return watch.report()
         """,
         learn=_learn(plan),
         after=[*_scheduled(plan), *_side_work(plan, names)],
@@ -401,7 +401,7 @@ def _two_models(plan: Plan, names: dict[str, str]) -> list[list[str]]:
     critic = ["critic = make_model()", f"critic(torch.randn(2, {plan.width}))"]
     second = [line for line in _update(plan, "critic", "of_critic") if line != "schedule.step()"]
     body = ['watch.lap("data")', *_learn(plan), *_update(plan), *_learn(plan, "critic"), *second]
-    body += [*_side_work(plan, names), "if not watch.step():", "    return watch.tell()"]
+    body += [*_side_work(plan, names), "if not watch.step():", "    return watch.report()"]
     return _main([*_start(plan), *critic, _optimizer(plan, "of_critic", "critic")], _OVER_LOADER, body)
 
 
@@ -421,7 +421,7 @@ def _functions(plan: Plan, names: dict[str, str]) -> list[list[str]]:
             watch = Laps(OPTIONS.seconds)
             while train_one_epoch({given}):
                 pass
-            watch.tell()
+            watch.report()
         """
     return [filled(epoch, body=_whole_step(plan, names, "return False")), filled(main, start=_start(plan))]
 
@@ -462,7 +462,7 @@ def _trainer(plan: Plan, names: dict[str, str]) -> list[list[str]]:
                         self.watch.lap("data")
                         self.training_step(x, y)
                         if not self.after_batch(number):
-                            return self.watch.tell()
+                            return self.watch.report()
         """
     early = f"if number % {plan.accumulate} != {plan.accumulate - 1}:\n    return True"
     return [

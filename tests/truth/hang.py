@@ -118,12 +118,12 @@ def run_case(case: Case, folder: Path) -> Result:
         (folder / "output").open("wb") as output,
         started([*words, *case.command(folder)], log, stdout=output, stderr=output) as process,
     ):
-        while process.poll() is None and time.monotonic() < until_s and _told(told) is None:
+        while process.poll() is None and time.monotonic() < until_s and _reported(told) is None:
             step_s = last_step(folder)[1]
             if case.hangs and step_s is not None and time.monotonic() - step_s > UNTOLD_S:
                 break
             time.sleep(0.2)
-        finding, exit_code = _told(told), process.poll()
+        finding, exit_code = _reported(told), process.poll()
         step, step_s = last_step(folder)
         after_s = None
         if finding is not None:
@@ -142,7 +142,7 @@ def last_step(folder: Path) -> tuple[int, float | None]:
     return (max(step for step, _ in found), max(at_s for _, at_s in found)) if found else (0, None)
 
 
-def _told(path: Path) -> dict[str, Any] | None:
+def _reported(path: Path) -> dict[str, Any] | None:
     try:
         told: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):

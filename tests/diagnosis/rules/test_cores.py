@@ -165,14 +165,14 @@ def test_beside_others_greedy_threads_are_still_too_many():
 # -- where the number comes from
 
 
-def told(*counts, file="/home/me/train.py", first=0):
+def setting(*counts, file="/home/me/train.py", first=0):
     """A frame of a file that sets these numbers."""
     return frames(Frame(file, 40, "main", "step()", user=True, counts=counts), t=1.0, first=first)
 
 
 def test_the_line_that_sets_the_threads_is_the_place():
     line = CountSettings("threads", 5, "main", "torch.set_num_threads(args.threads)")
-    found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
+    found = run(setting(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
     assert "torch.set_num_threads(2)" in found.action
     assert found.where == (Place("/home/me/train.py", 5, "main", "torch.set_num_threads(args.threads)"),)
 
@@ -198,7 +198,7 @@ def test_the_environment_that_sets_the_threads_is_named():
 )
 def test_a_line_that_sets_another_number_is_not_named(source, is_named):
     line = CountSettings("threads", 5, "begin", source)
-    found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
+    found = run(setting(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
     assert [place.line for place in found.where] == ([5] if is_named else [])
 
 

@@ -40,7 +40,7 @@ def main():
             dist.broadcast(going, 0)
         watch.lap("other")
     if rank == 0:
-        watch.tell()
+        watch.report()
     dist.barrier()
     dist.destroy_process_group()
 

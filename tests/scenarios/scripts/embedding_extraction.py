@@ -36,7 +36,7 @@ def main():
             watch.lap("other")
             if not watch.step():
                 break
-    watch.tell()
+    watch.report()
 
 
 if __name__ == "__main__":

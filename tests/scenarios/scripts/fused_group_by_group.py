@@ -20,4 +20,4 @@ while True:
     watch.lap("optimizer")
     if not watch.step():
         break
-watch.tell()
+watch.report()

@@ -40,7 +40,7 @@ class Trainer:
             self.watch.lap("optimizer")
             if not self.watch.step():
                 break
-        self.watch.tell()
+        self.watch.report()
 
 
 Trainer(options()).train()

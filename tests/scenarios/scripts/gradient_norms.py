@@ -51,7 +51,7 @@ def main():
         step += 1
         if not watch.step():
             break
-    watch.tell()
+    watch.report()
 
 
 main()

@@ -39,7 +39,7 @@ def healthy_accumulation(args):
             watch.lap("optimizer")
             if not watch.step():
                 break
-    watch.tell()
+    watch.report()
 
 
 # program: healthy_compiled
@@ -107,7 +107,7 @@ def healthy_gan(args):
         update(g_opt, judge(critic(fake), ones))
         if not watch.step():
             break
-    watch.tell()
+    watch.report()
 
 
 def network(*sizes):
@@ -128,7 +128,7 @@ def healthy_generation(args):
             tuimon.step()
             if not watch.step():
                 break
-    watch.tell()
+    watch.report()
 
 
 class Writer(nn.Module):
@@ -178,7 +178,7 @@ def healthy_lbfgs(args):
         watch.lap("optimizer")
         if not watch.step():
             break
-    watch.tell()
+    watch.report()
 
 
 # program: healthy_longer_episodes

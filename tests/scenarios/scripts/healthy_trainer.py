@@ -34,7 +34,7 @@ class Trainer:
     def fit(self):
         while self.epoch():
             self.validate()
-        self.watch.tell()
+        self.watch.report()
 
     def epoch(self):
         for x, y in self.train_loader:

@@ -74,7 +74,7 @@ class Laps:
             self.end = time.perf_counter() + self.seconds
         return time.perf_counter() < self.end or self.steps <= self.WARM_UP + 1
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """The truth, as the last line of the output; of a loop without laps only how long its steps take."""
         total = sum(seconds for part, seconds in self.parts.items() if part != "eval")
         counted = {
@@ -99,7 +99,7 @@ def steps(seconds: float) -> Iterator[int]:
     yield 0
     while watch.step():
         yield watch.steps
-    watch.tell()
+    watch.report()
 
 
 def fit(
@@ -135,7 +135,7 @@ def fit(
         if not going:
             break
     if not has_ranks or dist.get_rank() == 0:
-        watch.tell()
+        watch.report()
     if has_ranks:
         dist.barrier()
         dist.destroy_process_group()

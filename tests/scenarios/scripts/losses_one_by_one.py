@@ -32,7 +32,7 @@ def main():
             going = watch.step()
             if not going:
                 break
-    watch.tell()
+    watch.report()
 
 
 main()

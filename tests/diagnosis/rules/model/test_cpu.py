@@ -50,7 +50,7 @@ def batches(padding, fetches, row_bytes=16, number=0):
     return Loader(t=12.0, pid=100, number=number, role="train", **rows)
 
 
-def told(*loaders, counted=(), backwards=10):
+def bound_by(*loaders, counted=(), backwards=10):
     busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
     seen = [LINES, *(stacks(t, *counted) for t in range(1, 13))] if counted else []
     (only,) = run(HEALTHY, busy, *loaders, *seen, backwards=backwards)
@@ -67,7 +67,7 @@ def told(*loaders, counted=(), backwards=10):
     ],
 )
 def test_positions_that_are_padding_cost_their_part_of_the_passes(padding, row_bytes, cause, severity, gain):
-    found = told(batches(padding, 120, row_bytes))
+    found = bound_by(batches(padding, 120, row_bytes))
     assert (found.cause, found.severity) == (cause, severity)
     assert found.estimated_speedup == pytest.approx(gain)
     assert ("pad each batch to its own longest text" in found.action) == (cause is not None)
@@ -89,7 +89,7 @@ def test_of_several_passes_over_one_graph_one_would_do(fetches, line, cause, gai
     loaders = [
         batches(0.0, each, number=n) for n, each in enumerate(fetches if isinstance(fetches, tuple) else [fetches])
     ]
-    found = told(*loaders, counted=[(FORWARD, 15), (line, 30)] if line else [], backwards=40)
+    found = bound_by(*loaders, counted=[(FORWARD, 15), (line, 30)] if line else [], backwards=40)
     assert found.cause == cause
     assert found.estimated_speedup == pytest.approx(gain, abs=0.001)
     assert ("backward runs 4 times for each batch" in found.headline) == (cause is not None)
