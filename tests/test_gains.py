@@ -6,7 +6,6 @@ those that ran on an H100, without tuimon, and the steps a second of both sides 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from docs.cases import CASES
 from tests.scenarios.streams import STREAMS
 from tests.truth.judging import BUSY_CORES, LEAST_GAIN
 from tests.truth.programs import Scenarios
-from tests.verdicts import accepted
+from tests.verdicts import accepted_reports
 
 #: A gain is estimated too high if its lower end is above the measured one by more than this ratio.
 TOO_HIGH = 1.10
@@ -37,17 +36,12 @@ class Estimate(NamedTuple):
         return round(self.low, 2) <= round(self.measured, 2) <= round(self.high, 2)
 
 
-def _reports(corpus):  # Any: the report's JSON
-    parts = re.split(r"^== (.*) ==\n", accepted(f"{corpus}.json.gz"), flags=re.MULTILINE)
-    return {name: json.loads(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
 def _estimates(name, report, measured, rule=None):
     """Evaluation is beside the steps, which alone are counted."""
-    finding = next((each for each in report["findings"] if rule in (None, each["rule"])), None)
-    fix = next(iter(finding["fixes"]), None) if finding is not None else None
-    if fix is not None and fix["low"] and measured >= LEAST_GAIN and finding["cause"] != "evaluation":
-        yield Estimate(name, fix["low"], fix["high"] or math.inf, measured)
+    finding = next((each for each in report.findings if rule in (None, each.rule)), None)
+    fix = next(iter(finding.fixes), None) if finding is not None else None
+    if fix is not None and fix.low and measured >= LEAST_GAIN and finding.cause != "evaluation":
+        yield Estimate(name, fix.low, fix.high or math.inf, measured)
 
 
 def _of_programs():
@@ -59,17 +53,17 @@ def _of_programs():
     }
     measured |= {case.log: case.gain for case in CASES.values()}
     rules = {case.log: case.rule for case in CASES.values()}
-    for name, report in _reports("logs").items():
+    for name, report in accepted_reports("logs").items():
         if name in measured and name not in simulated:
             yield from _estimates(name, report, measured[name] or 0.0, rules.get(name))
 
 
 def _of_pairs():
-    reports = _reports("pairs")
+    reports = accepted_reports("pairs")
     for name, before in reports.items():
         after = reports.get(name.replace(".before", ".after"))
-        if name.endswith(".before") and after is not None and before["steps"]["per_second"]:
-            yield from _estimates(name, before, (after["steps"]["per_second"] or 0.0) / before["steps"]["per_second"])
+        if name.endswith(".before") and after is not None and before.steps.per_second:
+            yield from _estimates(name, before, (after.steps.per_second or 0.0) / before.steps.per_second)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +86,9 @@ def test_the_ends_of_a_gain_are_not_far_apart():
     fixes = [
         (name, fix)
         for corpus in ("logs", "pairs", "gpu_recordings")
-        for name, report in _reports(corpus).items()
-        for finding in report["findings"]
-        for fix in finding["fixes"]
-        if fix["low"] and fix["high"] and fix["low"] > 1.0
+        for name, report in accepted_reports(corpus).items()
+        for finding in report.findings
+        for fix in finding.fixes
+        if fix.low and fix.high and fix.low > 1.0
     ]
-    assert [(name, fix) for name, fix in fixes if fix["high"] > 2.001 * fix["low"]] == []
+    assert [(name, fix) for name, fix in fixes if fix.high > 2.001 * fix.low] == []

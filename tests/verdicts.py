@@ -12,10 +12,13 @@ import difflib
 import gzip
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tests import printed
 from tests.altered import ALTERED, RANKS, altered
@@ -28,6 +31,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.source import read_records
+from tuimon.views.report_types import Report
 
 DATA = Path(__file__).parent / "data"
 ACCEPTED = DATA / "verdicts"
@@ -118,6 +122,13 @@ def accepted(file: str) -> str:
     if not path.exists():
         return ""
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+
+
+def accepted_reports(corpus: str) -> dict[str, Report]:
+    """The accepted report of each run of a corpus, by its name; numbers have four digits."""
+    parts = re.split(r"^== (.*) ==\n", accepted(f"{corpus}.json.gz"), flags=re.MULTILINE)
+    named = zip(parts[1::2], parts[2::2], strict=True)
+    return {name: msgspec.json.decode(text, type=Report) for name, text in named}
 
 
 def main(argv: list[str]) -> int:

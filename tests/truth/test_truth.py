@@ -21,15 +21,15 @@ from tests.truth.hang import odd_lines
 from tests.truth.inject import SCRIPT, SHAPES, run_trial
 from tests.truth.kind import head
 from tests.truth.pair_results import GIVEN, result_fault
-from tests.truth.pairs import LOGS, PROGRAMS, Judged, Pairs, Side, all_sides
+from tests.truth.pairs import LOGS, PROGRAMS, Pairs, Side, all_sides
 from tests.truth.programs import labelled
 from tests.truth.rank import CASES, PHASES, TRAINING, cause_lines
 from tests.truth.running import Failed, finished, has_begun, started, truth_of
+from tests.verdicts import accepted_reports
 from tests.waiting import alive, until
 from tests.warm_torch import WarmProgram, warm_python
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.records import Exit, Steps
 from tuimon.session.state import PARTS
 
 
@@ -121,19 +121,23 @@ def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 _LEAST_STEPS = 8
 
 
+PAIRS = accepted_reports("pairs")
+
+
 @pytest.mark.parametrize("side", all_sides(), ids=lambda side: side.name)
 def test_the_rule_fires_before_and_not_after(side: Side) -> None:
+    """As was accepted of its log."""
     assert Pairs().is_recorded(side), f"no log of this code: python -m tests.truth pairs --record {side.name}"
-    records = list(side.records())
+    report = PAIRS[side.name]
     if (side.rule, side.when) != ("hang", "before"):  # which may stand before its first step
-        assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
-    assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
-    found = Judged(side, side.finding(records), side.log if side.is_recorded else LOGS)
-    assert found.is_right
-    if found.finding is not None and side.code.language == "python":
+        assert report.steps.total >= _LEAST_STEPS
+    assert not report.run.ended or report.run.exit_code == 0
+    found = [each for each in report.findings if each.rule == side.rule and side.code.cause in (None, each.cause)]
+    assert bool(found) == (side.when == "before")
+    if found and side.code.language == "python":
         course = (PROGRAMS / "course.py").read_text()
         lines = {line.strip() for line in (side.program + course if side.is_recorded else side.text).splitlines()}
-        assert {place.source.strip() for place in found.finding.where if place.source} <= lines
+        assert {place.source.strip() for place in found[0].where if place.source} <= lines
 
 
 @pytest.mark.parametrize("side", all_sides()[1::2], ids=lambda side: side.pair)
