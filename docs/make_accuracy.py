@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -65,6 +66,12 @@ def _of_log(program: Program, log: Path) -> Judgement:
 _GROUPS: dict[str, Callable[[], Iterator[Judgement]]] = {"scripts": _scripts, "simulated": _simulated, "h100": _h100}
 
 
+@cache
+def _rows(group: str) -> Sequence[Judgement]:
+    """A group's programs, judged once for all pages."""
+    return tuple(_GROUPS[group]())
+
+
 def accuracy(group: str, part: str = "") -> str:
     """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown.
 
@@ -78,7 +85,7 @@ def accuracy(group: str, part: str = "") -> str:
         return _causes()
     if group == "leaks":
         return _leaks()
-    rows = list(_GROUPS[group]())
+    rows = _rows(group)
     cells = [[cell or "–" for cell in _cells(row)] for row in rows]
     shown = [n for n in range(len(_HEADS)) if any(row[n] != "–" for row in cells)]
     table = [_HEADS, ["---"] * len(_HEADS), *cells]
@@ -88,7 +95,7 @@ def accuracy(group: str, part: str = "") -> str:
 
 def _gains() -> str:
     """How often the measured gain lay within the predicted range, and on which side the others lie, in a sentence."""
-    cpu, gpu = ([gain for row in _GROUPS[group]() if (gain := row.promised_against_measured)] for group in _MEASURED)
+    cpu, gpu = ([gain for row in _rows(group) if (gain := row.promised_against_measured)] for group in _MEASURED)
     held, low, high = ([gains.count(side) for gains in (cpu, gpu)] for side in ("within", "too low", "too high"))
     return (
         f"The measured gain lay within the predicted range for {held[0]} of {len(cpu)} fixes on a CPU (`make accuracy`)"
