@@ -14,8 +14,8 @@ from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
-from tuimon.sources.source_text import FILES_HELD, SourceText, line_of
-from tuimon.text import CodeLine
+from tuimon.sources.source_text import FILES_HELD, SOURCE_CHARS, SourceText, line_of
+from tuimon.text import CodeLine, plain
 from tuimon.torch_code import registers_hook
 
 #: Longest name of a function in records; a file's may have four times as many characters.
@@ -71,13 +71,17 @@ class FileFacts:
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
-        settings: list[tuple[int, CountSetting]] = []
+        settings, calls = list[tuple[int, CountSetting]](), dict[int, str]()  # the latter: on one line each
         for node in ast.walk(tree):  # which does not recurse: each ``elif`` is nested in the one before
             self._note(node)
             settings += _settings(node)
+            if isinstance(node, ast.Call) and registers_hook(last_name(node.func)):
+                settings.append((node.lineno, "hook"))
+                calls[node.lineno] = plain(ast.unparse(node))[:SOURCE_CHARS]
+        sources = {line: line_of(lines, line) for line, _ in settings} | calls
         #: lines of it that set how many threads share an operation, how many workers load, its cores, tracer and hooks
         self.counts = tuple(
-            CountSettings(what, line, at.name if (at := self._around(line)) else "<module>", line_of(lines, line))
+            CountSettings(what, line, at.name if (at := self._around(line)) else "<module>", sources[line])
             for line, what in sorted(set(settings))[:4]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
@@ -265,8 +269,6 @@ def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
                     yield node.lineno, "tracer"
                 case ("sched_setaffinity", _) | ("cpu_affinity", [_, *_]):
                     yield node.lineno, "cores"
-                case str(name), _ if registers_hook(name):
-                    yield node.lineno, "hook"
         case ast.keyword(arg="num_workers"):
             yield node.lineno, "workers"
         case ast.Assign(targets=targets):

@@ -178,8 +178,12 @@ def test_hooks_of_saved_tensors_are_named_whatever_they_do_with_files():
 
 
 def test_hooks_of_gradients_are_named():
-    told = found((COMPUTES, 40), ([*BACKWARD, 51, 56], 15))["compute_bound_cpu"]
-    assert "in hooks that backward calls" in told.headline and told.where[0].file == "hooks.py"
+    told = found((COMPUTES, 5), ([*BACKWARD, 51, 56], 15))["compute_bound_cpu"]
+    assert (
+        "in hooks that backward calls" in told.headline
+        and "times as long" not in told.headline
+        and told.where[0].file == "hooks.py"
+    )
     assert told.action.startswith("remove hooks that training does not need")
 
 
@@ -189,14 +193,16 @@ def test_a_hook_that_takes_gradients_itself_is_the_models_own():
     assert "hooks" not in told.headline
 
 
-@pytest.mark.parametrize(("inside", "line"), [([51, 57, 58], "backward() spikes.py:31"), ([], None)])
+@pytest.mark.parametrize(
+    ("inside", "line"), [([51, 57, 58], "backward() spikes.py:31"), ([], None), ([51, 56], "hooks")]
+)
 def test_a_long_backward_that_calls_the_programs_own_code_is_about_that_code(inside, line):
     windows = [stacks(t, (COMPUTES, 10), ([*BACKWARD, *inside], 75)) for t in range(1, 13)]
     phases = {**HEALTHY, "forward": 10, "backward": 75}
     judged = diagnose_run(training(phases, LINES, *windows, thread(12, 0.99), backwards=10), [])
     (told,) = (each for each in judged if each.rule == "compute_bound_cpu")
-    assert "backward takes 8 times as long as forward" in told.headline
-    assert (f"see whether {line} can do less" in told.action) is (line is not None)
+    assert ("backward takes 8 times as long as forward" in told.headline) is (line != "hooks")
+    assert (f"see whether {line} can do less" in told.action) is (line is not None and line != "hooks")
 
 
 @pytest.mark.parametrize(("forward", "backwards", "told"), [(10, 10, True), (25, 10, False), (10, 60, False)])

@@ -232,15 +232,23 @@ def test_ways_to_set_threads(line):
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("text", "call"),
     [
-        b"handle = weight.register_post_accumulate_grad_hook(clip)",
-        b"hooks = torch.autograd.graph.saved_tensors_hooks(pack, unpack)",
-        b"layer.register_full_backward_pre_hook(lambda *each: None)",
+        (
+            b"handle = weight.register_post_accumulate_grad_hook(clip)",
+            "weight.register_post_accumulate_grad_hook(clip)",
+        ),
+        (
+            b"with graph.saved_tensors_hooks(\n    pack,\n    unpack,\n): pass",
+            "graph.saved_tensors_hooks(pack, unpack)",
+        ),
+        (b"layer.register_full_backward_pre_hook(watch)", "layer.register_full_backward_pre_hook(watch)"),
     ],
 )
-def test_ways_to_register_what_autograd_calls(line):
-    assert [(found.what, found.source) for found in FileFacts([line]).counts] == [("hook", line.decode())]
+def test_ways_to_register_what_autograd_calls(text, call):
+    assert [(found.what, found.line, found.source) for found in FileFacts(text.splitlines()).counts] == [
+        ("hook", 1, call)
+    ]
 
 
 @pytest.mark.parametrize(

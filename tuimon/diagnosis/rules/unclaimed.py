@@ -112,9 +112,9 @@ def against_order(unclaimed: Unclaimed) -> Iterator[Against]:
     times = backward / (runs * forward or math.inf)
     decomposing = evidence.samples.where(phase="forward").part(decomposes)
     is_long = times >= LARGER * BACKWARD_PER_FORWARD and decomposing < LARGE
-    if is_long and is_sure(evidence, backward):
-        hot = evidence.hottest_in("backward")
-        in_backward = evidence.samples.where(phase="backward")  # which may call hooks and custom functions
+    in_backward = evidence.samples.where(phase="backward")
+    if is_long and is_sure(evidence, backward) and in_backward.part(lambda node: node.hook is not None) < LARGE:
+        hot = evidence.hottest_in("backward")  # perhaps the program's own derivative of a function
         calls = in_backward.part(lambda node: all(frame.kind != "backward" for frame in node.called))
         what = f"{'each pass of ' if runs > 1 else ''}backward takes {times:.0f} times as long as forward"
         yield Against(what, _LESS.format(at(hot.place)) if hot and calls >= MOST else _LONG_BACKWARD, hot)
