@@ -24,6 +24,7 @@ from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.words import percent
 from tuimon.interval import NONE, Interval
+from tuimon.records import PASSES
 from tuimon.threshold import MIN_SAMPLES, MOST, REPORTED, TINY, Threshold
 
 
@@ -193,6 +194,11 @@ class Unclaimed(NamedTuple):
     cells: Cells  # shares of a step
     found: tuple[Finding, ...]  # the findings that show a fault of the loop
     holds_up: bool  # one of them is at least a warning
+
+    @property
+    def computes(self) -> dict[str, float]:
+        """By phase, the share of a step in which the training thread runs a pass or an update."""
+        return {name: self.cells.computing.where({name}).share for name in PASSES}
 
 
 #: What the findings of a rule say of a run, unless they are benign:

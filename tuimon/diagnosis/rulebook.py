@@ -34,7 +34,6 @@ from tuimon.diagnosis.rules import (
     model,
     ranks,
     side_work,
-    unclaimed,
 )
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
 from tuimon.records import PASSES, STEP
@@ -83,7 +82,7 @@ RULES: tuple[Rule, ...] = (
         takes=lambda cell, finding: (
             cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
         ),
-        of_unclaimed=unclaimed.wait,
+        of_unclaimed=side_work.wait_in_pass,
     ),
     Rule(
         interpreter.recompiles,

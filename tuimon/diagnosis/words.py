@@ -97,6 +97,11 @@ def in_library(hot: HotLine | None, known: Known | None = None) -> str:
     return f"{place}, above all in {known.what}" if known is not None else place
 
 
+def times_a_step(phase: str, times: int) -> str:
+    """``backward, 4 times a step``."""
+    return f"{phase}, {times} times a step" if times > 1 else phase
+
+
 def after(seconds: float) -> str:
     """``42 s``, ``2 min 30 s``, ``3 h 5 min``: how far into a run."""
     minutes, rest_s = divmod(round(seconds), 60)

@@ -11,7 +11,8 @@ from tuimon.code_origin import function_at, is_library_file
 from tuimon.records import UPDATE, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place, hottest_place
 from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, user_place
-from tuimon.threshold import MIN_SAMPLES, MOST
+from tuimon.text import code_place
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 #: The files of Python that call the function of a thread or of a process.
@@ -80,6 +81,21 @@ def in_inner_loop(samples: Samples) -> Callable[[StackNode], bool]:
         for frame in row.node.outside_torch:
             training[frame.code] = max(frame.loops, training.get(frame.code, 0))
     return lambda node: (line := node.user_line) is not None and line.loop and line.loops > training.get(line.code, -1)
+
+
+def lines_that_run(samples: Samples) -> list[str]:
+    """The lines outside all modules that run one and the same module, each for a large part of the time."""
+    within: dict[str, set[tuple[str, int]]] = {}
+    lines = Counter[str]()
+    for row in samples.where(below="module").rows:
+        outside = row.node.before("module")
+        inner = next((frame for frame in row.node.frames[len(outside) :] if frame.user), None)
+        if outside and outside[-1].user and inner is not None:
+            line = code_place(outside[-1])
+            within.setdefault(line, set()).add((inner.file, inner.line))
+            lines[line] += row.count
+    large = [line for line, count in lines.items() if count >= LARGE * lines.total()]
+    return sorted(line for line in large if any(within[line] & within[other] for other in large if other != line))
 
 
 def decomposes(node: StackNode) -> bool:

@@ -67,6 +67,11 @@ class ProcessEvidence(ProcessView, frozen=True, dict=True):
         sums = self.totals.sums
         return sums.gc_ns / 1e9 / (sums.span_s or math.inf) if sums.gc_windows else None
 
+    def times_run(self, phase: str) -> int:
+        """How often a phase runs in a step, at least 1."""
+        runs = {"backward": self.stats.backwards, "optimizer": self.stats.updates}.get(phase, 0)
+        return max(1, round(runs / max(1, self.stats.total)))
+
     # -- its threads and samples
 
     @property

@@ -29,7 +29,7 @@ from tuimon.diagnosis.finding import Change, EditName, Finding, Fix, Severity, b
 from tuimon.diagnosis.known import POLLING, figures, known_of, known_of_pages
 from tuimon.diagnosis.rule import Claim, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
+from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
 from tuimon.diagnosis.words import (
     CHANGES_TRAINING,

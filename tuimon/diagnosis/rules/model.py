@@ -9,20 +9,23 @@ from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.finding import Finding, Fix, leading, verdict
+from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, verdict
 from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.unclaimed import against_order, in_passes, is_in_order, pass_in_words
+from tuimon.diagnosis.rules.faults import faults_in
+from tuimon.diagnosis.rules.side_work import wait_in_pass
 from tuimon.diagnosis.step_model import HALF, without, without_cost
-from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.diagnosis.words import at_hot, in_library, percent, times_a_step
 from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import StackNode
+from tuimon.text import function_text, plain
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TINY, Threshold
 
 #: Packages that compute on a CPU for the code that calls them.
@@ -33,6 +36,8 @@ _NOT_OF_MODEL: tuple[CodeKind, ...] = ("python", "arrays", "codec", "compression
 _AT_WORK = ("python", "sync")
 #: A call that makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
+#: Functions that only call others: their time belongs to the functions that they call.
+_LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 
 
 def python_in_model(evidence: Evidence) -> Finding | None:
@@ -111,7 +116,7 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     evidence = unclaimed.evidence
     if evidence.gpu.is_used is not False:
         return None
-    compute = {name: unclaimed.cells.computing.where({name}).share for name in PASSES}
+    compute = unclaimed.computes
     share = sum(compute.values())
     most = share + unclaimed.cells.where(phase=PASSES, via="core").share
     unsure = max((row.error or 0.0 for row in evidence.phases.rows if row.name in PASSES), default=0.0)
@@ -120,32 +125,52 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
     used, hot = evidence.cpu_ratio, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
-    against = list(in_passes(unclaimed) if unclaimed.holds_up else against_order(unclaimed))
-    if unclaimed.holds_up and not against:
+    faults = faults_in(unclaimed)
+    if unclaimed.holds_up and not faults:
         return None
     warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
-    mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), *warned]
+    mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.remedy for each in faults), *warned]
     mends.append(_to_gpu(evidence))
     fixes = [action for action in mends if action is not None]
-    if not fixes and not against:
-        orderly = "leave it as it is: nothing holds the loop back, and the time is the model's own work"
-        fixes = [orderly if is_in_order(unclaimed) else "leave the model as it is: the time in it is its own work"]
+    if not fixes and not faults:
+        gains = [
+            (each.best.least, each.estimated_speedup or 1.0) for each in unclaimed.found if each.severity != "benign"
+        ]
+        gain_little = all(least is not None and likely < WARNING_GAIN for least, likely in gains)
+        fixes = ["leave the model as it is: the time in it is its own work"]
+        if gain_little and wait_in_pass(unclaimed) is None:
+            fixes = ["leave it as it is: nothing holds the loop back, and the time is the model's own work"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
     return verdict(
         "; ".join(
             (
                 f"the model computes on the CPU for {percent(share)} of each step{on}, mostly"
-                f" {pass_in_words(evidence, heaviest)}",
-                *(each.what for each in against),
+                f" {_pass_in_words(evidence, heaviest)}",
+                *(each.what for each in faults),
             )
         ),
         *fixes,
         severity="info",
         share=share,
-        at=(*(one.at for one in against), hot),
+        at=(*(each.at for each in faults), hot),
         evidence={"cpu_ratio": used, "step_ms": evidence.phases.mean_ms, **figures(evidence.native_in(*PASSES))},
     )
+
+
+def _pass_in_words(evidence: Evidence, phase: str) -> str:
+    """``forward, run at train.py:40 and train.py:45, 75 % of it in gru_cell() of torch/nn/modules/rnn.py``."""
+    words, samples = times_a_step(phase, evidence.times_run(phase)), evidence.samples.where(phase=phase)
+    if phase == "forward" and len(lines := lines_that_run(samples)) > 1:
+        words += f", run at {' and '.join(lines)}"
+    if phase == "backward" and evidence.samples.where(phase="forward").part(decomposes) >= LARGE:
+        words += ", with the gradients of decompositions of matrices"
+    leaves = samples.counted(lambda row: () if row.node.frame.user else (row.node.frame.code,))
+    (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))
+    if samples.total >= MIN_SAMPLES and count >= MOST * samples.total and not _LEADS.fullmatch(function):
+        where = plain(file.rpartition("-packages/")[2])
+        words += f", {percent(count / samples.total)} of it in {function_text(function)} of {where}"
+    return words
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:

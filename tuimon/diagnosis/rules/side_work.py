@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.code_origin import is_library_file
+from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     is_collecting,
@@ -18,20 +19,20 @@ from tuimon.diagnosis.evidence.lines import (
     with_library,
 )
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
-from tuimon.diagnosis.known import figures, known_of
-from tuimon.diagnosis.rule import Claim, claim_on, is_sure
+from tuimon.diagnosis.known import figures, known_in, known_of
+from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.gpu.waits import calls_per_step
-from tuimon.diagnosis.rules.unclaimed import sleep_that_paces
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.diagnosis.words import WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
-from tuimon.records import UPDATE
+from tuimon.records import PASSES, UPDATE
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import StackNode, user_place
+from tuimon.text import at
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, UNUSUAL
 
 SideWorkKind = Literal["checkpoint", "network"]
@@ -75,6 +76,56 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
         eval_share=share,
         eval_ms_per_batch=evaluation.ms_per_step,
         hot_share=hot.share if hot else None,
+    )
+
+
+# -- waits of the training thread itself, of unknown gain
+
+
+def wait_in_pass(unclaimed: Unclaimed) -> Finding | None:
+    """The longest wait in a pass or an update: time that is not the model's work."""
+    waits = [cell for cell in unclaimed.cells.where(phase=PASSES) if cell.doing in WAIT_TIPS and not cell.via]
+    longest = max(waits, key=lambda cell: cell.cost.low, default=None)
+    if longest is None or not is_sure(unclaimed.evidence, share := longest.cost.low, early=False):
+        return None
+    headline = (
+        f"the training thread {WAIT_TIPS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
+    )
+    return _wait_at_line(unclaimed.evidence, longest, share, f"{headline} each step")
+
+
+def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
+    """What sets the loop's pace and fills a phase apart from waits for a core: a sleep that its author wants, or a wait
+    for events from outside.
+    """
+    found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
+    paced = found.where(doing={"pace"})
+    longest = max(paced, key=lambda cell: cell.share, default=None)
+    if longest is None or paced.share < MOST * found.share or not is_sure(evidence, paced.share):
+        return None
+    waits = "is side work" if phase == "other" else "waits for data"
+    sleeps = longest.node is None or longest.node.activity == "sleep"
+    how = "is paced by time.sleep() at" if sleeps else "waits for the next event or message at"
+    return _wait_at_line(
+        evidence, longest, paced.share, f"{percent(paced.share)} of each step {waits}: the loop {how} {{}}"
+    )
+
+
+def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
+    """A finding about a wait, of unknown gain; ``headline``: a template over its line."""
+    node = longest.node
+    place = node.place if node is not None else None
+    if node is None or place is None:
+        return None
+    tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
+    in_hook = known_in(node) if node.hook is not None else None
+    return verdict(
+        headline.format(at(place)),
+        in_hook.action if in_hook is not None else tip.less.format(at(place)),
+        severity="info",
+        share=share,
+        at=place,
+        step_ms=evidence.phases.mean_ms,
     )
 
 

@@ -12,9 +12,8 @@ from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import needless_work
-from tuimon.diagnosis.rules.unclaimed import times_a_step
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
-from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent, times_a_step
 from tuimon.interval import Interval
 from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
@@ -231,7 +230,8 @@ def keeps_busy(unclaimed: Unclaimed) -> Finding | None:
         return None  # other findings say that it waits for one rank, or is shared by several
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].span)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
-    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
+    runs = times_a_step(heaviest, evidence.times_run(heaviest))
+    most = f"mostly {runs} ({ms_text(gpu.phases[heaviest].span * gpu.step_ms)} a step)"
     use = _use_of(unclaimed, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     return verdict(
