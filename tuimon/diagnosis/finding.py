@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.interval import Interval
-from tuimon.records import Place
+from tuimon.records import LineCalls, Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.threshold import MOST, Threshold
 
@@ -196,6 +196,11 @@ def bounds(name: Literal["gpu_idle", "gpu_waits"], share: Interval) -> dict[str,
     """
     known = share.width <= MOST
     return {f"{name}_at_least": share.low if known else None, f"{name}_at_most": share.high if known else None}
+
+
+def calls_per_step(repeats: LineCalls | None) -> dict[str, float]:
+    """The figure of a call that each step repeats: ``item_calls_per_step``."""
+    return {f"{repeats.name.strip('_')}_calls_per_step": repeats.calls} if repeats is not None else {}
 
 
 def graded(finding: Finding) -> Finding:

@@ -5,102 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, verdict
-from tuimon.diagnosis.known import figures, known_of
+from tuimon.diagnosis.known import figures
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
-from tuimon.diagnosis.rules.compute import lower_is_faster, without_settings
+from tuimon.diagnosis.rules.compute import lower_is_faster
 from tuimon.diagnosis.rules.faults import faults_in
+from tuimon.diagnosis.rules.interpreter import python_in_model
 from tuimon.diagnosis.rules.side_work import wait_in_pass
 from tuimon.diagnosis.step_model import HALF, without, without_cost
-from tuimon.diagnosis.words import at_hot, in_library, percent, times_a_step
+from tuimon.diagnosis.words import percent, times_a_step
 from tuimon.interval import Interval
-from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
+from tuimon.native_code import ALLOCATOR, NativeUse
 from tuimon.records import MODEL, PASSES
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import StackNode
 from tuimon.text import function_text, plain
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, TINY, Threshold
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, TINY, Threshold
 
-#: Packages that compute on a CPU for the code that calls them.
-_NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
-#: Kinds of code in forward and backward that run no faster on a GPU.
-_NOT_OF_MODEL: tuple[CodeKind, ...] = ("python", "arrays", "codec", "compression", "parser")
-#: Activities in which a line's text decides, provided that nothing waits for a GPU: ``int(x.item())`` is Python too.
-_AT_WORK = ("python", "sync")
-#: A call that makes a tensor out of Python's numbers, one by one.
-_FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 #: Functions that only call others: their time belongs to the functions that they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
-
-
-def python_in_model(evidence: Evidence) -> Finding | None:
-    """A finding about a Python function that takes much of forward and backward, which no faster device shortens.
-
-    An operation of torch on the user's line looks the same but releases the GIL. So a function counts only if it holds
-    the GIL, or if its lines call only other packages.
-    """
-    samples = evidence.samples.where(phase=MODEL).whole
-    hot = without_settings(samples, evidence).hottest(runs_python)
-    if hot is None or samples.total < MIN_SAMPLES:
-        return None
-    rows, own = [row for row in evidence.phases.rows if row.name in MODEL], hot.place.code
-    running = samples.where(lambda node: node.function == own and runs_python(node))
-    # the measured length of a phase is more exact than the samples' share
-    share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
-    if not is_sure(evidence, share):
-        return None
-    held, native = evidence.gil_held_in(hot.place), evidence.native_in(*MODEL)
-    if native:
-        holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
-    else:
-        holds = held is not None and held >= MOST * share * evidence.phases.part_of_time
-        # an operation of torch has no frame of its own, so its line looks like Python
-        holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
-    if not holds:
-        return None
-    python = native.share("python")
-    measured = f"; the interpreter has {percent(python)} of the CPU time of both passes" if python is not None else ""
-    vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
-    if (known := known_of(hot.place, running)) is not None:
-        vectorise = f"make {at_hot(hot)} cheaper ({known.action})"
-    return verdict(
-        f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
-        # each operation that forward leaves out saves one in backward, where samples do not show it
-        without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)).without_upper_end,
-        cause="python",
-        share=share,
-        at=hot,
-        evidence={
-            "step_ms": evidence.phases.mean_ms,
-            "gil_ratio": held,
-            "python_share": python,
-            "hot_share": share / sum(row.share for row in rows),
-            **{f"{row.name}_share": row.share for row in rows},
-        },
-    )
-
-
-def runs_python(node: StackNode) -> bool:
-    """True if the user's code is at work, itself or in a package that computes for it; a library's does not count."""
-    if node.activity not in _AT_WORK and not _makes_tensor(node):
-        return False
-    for frame in reversed(node.frames):
-        if frame.user:
-            return True
-        if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
-            return False
-    return False
-
-
-def _makes_tensor(node: StackNode) -> bool:
-    return node.frame.user and _FROM_PYTHON.search(node.frame.text) is not None
 
 
 def _runs(evidence: Evidence) -> float:

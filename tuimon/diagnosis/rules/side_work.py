@@ -18,11 +18,10 @@ from tuimon.diagnosis.evidence.lines import (
     user_path,
     with_library,
 )
-from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, verdict
+from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
 from tuimon.diagnosis.known import figures, known_in, known_of
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
-from tuimon.diagnosis.rules.gpu.waits import calls_per_step
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.diagnosis.words import WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval

@@ -9,7 +9,7 @@ from tuimon.diagnosis.cells import Cell, Cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.finding import Finding, Fix, bounds, verdict
+from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, verdict
 from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
@@ -191,11 +191,6 @@ def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
     if instead.startswith(_LEAVE_OUT):
         return f"leave out {what}{instead.removeprefix(_LEAVE_OUT)}"
     return f"replace {what}: {instead}"
-
-
-def calls_per_step(repeats: LineCalls | None) -> dict[str, float]:
-    """The figure of a call that each step repeats: ``item_calls_per_step``."""
-    return {f"{repeats.name.strip('_')}_calls_per_step": repeats.calls} if repeats is not None else {}
 
 
 def once_a_step(repeats: LineCalls | None) -> str | None:
