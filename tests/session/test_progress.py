@@ -7,7 +7,7 @@ from tests.session import records
 from tests.session.records import session_of
 from tests.views.streams import gpu
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, TracedFlops, TraceTaken
-from tuimon.session.progress import FlopsRate, Progress, flops_rate, rates_in, run_progress
+from tuimon.session.progress import Progress, progress_of, run_progress
 from tuimon.views.words import flops_rate_text, left_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
@@ -111,7 +111,7 @@ def test_samples_are_those_of_all_ranks():
     known = run_progress(session.shown().of(100))
     assert (known.samples_per_s, known.ranks) == (320 + 160, 2)
     assert run_progress(session.shown().of(101)).samples_per_s == known.samples_per_s
-    assert rates_in(session.shown().of(101)).samples == 160
+    assert progress_of(session.shown().of(101)).samples_per_s == 160
     assert progress_text(known) == "480 samples/s on 2 ranks"
 
 
@@ -146,17 +146,16 @@ def traced(*traces, name=H100, gpus=1, parent=None, **facts):
 
 
 def mfu(session):
-    found = flops_rate(session.shown().of(100))
-    return found.mfu_ratio if found is not None else None
+    return progress_of(session.shown().of(100)).mfu_ratio
 
 
 HALF = TracedFlops("product", "bfloat16", 40 * TERA)  # of two steps: 200 TFLOPS at ten steps a second
 
 
 def test_without_a_trace_nothing_is_known():
-    assert flops_rate(traced().shown().of(100)) == FlopsRate()
-    assert flops_rate(traced(trace()).shown().of(100)) == FlopsRate()  # one in which they could not be counted
-    assert run_progress(traced(trace()).shown().of(100)).flops_per_s is None
+    for session in (traced(), traced(trace())):  # of the one, operations could not be counted
+        found = run_progress(session.shown().of(100))
+        assert found.flops_per_s is found.mfu_ratio is None
 
 
 def test_a_share_of_the_dense_peak():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct, field, structs
 
@@ -41,29 +41,23 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     printed: str | None = None  # the place in the run, as printed
 
 
-class Rates(NamedTuple):
-    """Samples and tokens a second; None if unknown."""
-
-    samples: float | None = None
-    tokens: float | None = None
-
-
 def run_progress(own: ProcessView) -> Progress:
     """The progress of a process, with samples and tokens of all ranks of its training."""
     # of a pipeline, for instance, only the first rank loads data
     ranks = [rank for rank in training_of(own) if own.view.session.exit or not rank.process.ended] or [own]
-    of_ranks = [rates for rank in ranks if (rates := rates_in(rank)) != Rates()]
+    rates = [known for rank in ranks if (known := _rates_in(rank)) != (None, None)]
+    samples, tokens = (
+        [rate for rate in each if rate is not None] for each in zip(*rates or [(None, None)], strict=True)
+    )
     return structs.replace(
-        progress_of(own),
-        samples_per_s=sum_of_all([rates.samples for rates in of_ranks if rates.samples is not None]),
-        tokens_per_s=sum_of_all([rates.tokens for rates in of_ranks if rates.tokens is not None]),
-        ranks=len(of_ranks) or 1,
+        progress_of(own), samples_per_s=sum_of_all(samples), tokens_per_s=sum_of_all(tokens), ranks=len(rates) or 1
     )
 
 
 def progress_of(own: ProcessView) -> Progress:
-    """The progress of one process; ``rates_in`` gives its samples and tokens."""
-    session, steps, loaders, flops = own.view.session, own.steps, _training_loaders(own), flops_rate(own)
+    """The progress of one process."""
+    session, steps, loaders = own.view.session, own.steps, _training_loaders(own)
+    (samples_per_s, tokens_per_s), (flops_per_s, mfu_ratio) = _rates_in(own), _flops_rate(own)
     planned, epochs = own.process.planned_steps, own.process.planned_epochs
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epoch, batches = _epoch(session, loaders), loaders[0].batches if len(loaders) == 1 else None
@@ -75,8 +69,10 @@ def progress_of(own: ProcessView) -> Progress:
     elif session.exit is None and epoch.given is not None:
         left_s, left_of = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(own))
     return Progress(
-        flops_per_s=flops.per_s,
-        mfu_ratio=flops.mfu_ratio,
+        samples_per_s=samples_per_s,
+        tokens_per_s=tokens_per_s,
+        flops_per_s=flops_per_s,
+        mfu_ratio=mfu_ratio,
         padding_ratio=padding / batches.tokens if batches and batches.tokens and padding is not None else None,
         step=done,
         steps=planned if done is not None else None,
@@ -91,15 +87,13 @@ def progress_of(own: ProcessView) -> Progress:
     )
 
 
-def rates_in(own: ProcessView) -> Rates:
+def _rates_in(own: ProcessView) -> tuple[float | None, float | None]:
     """Samples and tokens a second of one process.
 
     As the program passes them; otherwise from all batches of its training loaders. None if some are unknown.
     """
-    totals, passed = own.totals, Rates()
-    if totals.sized and (per_s := totals.sums.per_second) is not None:
-        passed = Rates(*(n / totals.sized * per_s if n else None for n in (totals.samples, totals.tokens)))
-    a_second = _of_all_steps(own)
+    totals, a_second = own.totals, _of_all_steps(own)
+    a_step = (totals.sums.per_second or 0.0) / totals.sized if totals.sized else 0.0
     samples: list[float | None] = []
     tokens: list[float | None] = []
     for loader in _training_loaders(own):
@@ -111,10 +105,7 @@ def rates_in(own: ProcessView) -> Rates:
             text = (batches.tokens - (batches.padding or 0)) / batches.count
         samples.append(size * fetches_per_s if size and fetches_per_s else None)
         tokens.append(text * fetches_per_s if text is not None and fetches_per_s else None)
-    return Rates(
-        sum_of_all(samples) if passed.samples is None else passed.samples,
-        sum_of_all(tokens) if passed.tokens is None else passed.tokens,
-    )
+    return totals.samples * a_step or sum_of_all(samples), totals.tokens * a_step or sum_of_all(tokens)
 
 
 def _of_all_steps(own: ProcessView) -> float:
@@ -165,15 +156,11 @@ _PEAKS: dict[str, dict[str, float]] = {
 }
 
 
-class FlopsRate(NamedTuple):
-    """Operations of one process; None if no trace counts them, or its pace or the peak of its GPUs is unknown."""
+def _flops_rate(own: ProcessView) -> tuple[float | None, float | None]:
+    """The operations of a process in a second, and as a share of its GPUs' peak.
 
-    per_s: float | None = None
-    mfu_ratio: float | None = None
-
-
-def flops_rate(own: ProcessView) -> FlopsRate:
-    """The operations of a process: by its latest trace that counts them all, at the pace of its steps.
+    They are those of its latest trace that counts them all, at the pace of its steps. None if no trace counts them, or
+    its pace or the peak of its GPUs is unknown.
 
     Example: 1.2e12 operations of bfloat16 in a step, 400 steps a second: 48 % of the 989.5 TFLOPS of an H100.
     """
@@ -181,16 +168,16 @@ def flops_rate(own: ProcessView) -> FlopsRate:
         (each for each in reversed(own.view.session.traces) if each.pid == own.pid and each.flops and each.steps), None
     )
     if trace is None or trace.flops is None:
-        return FlopsRate()
+        return None, None
     per_step = sum(row.flops for row in trace.flops) / trace.steps
     per_s = own.steps.per_second if own.steps is not None else None
     if not per_s:
-        return FlopsRate()
+        return None, None
     devices = [device.latest for device in own.view.session.nodes.of(own.node).devices.values()]
     gpus = [gpu for gpu in devices if own.process.uses(gpu) or own.pid in gpu.pids]  # as the driver lists them
     are_known = sum(map(own.process.uses, gpus)) == len(own.process.gpu_uuids)
     seconds = _seconds_at_peak(trace.flops, own.process, gpus) if are_known else None
-    return FlopsRate(per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
+    return per_step * per_s, None if seconds is None else seconds / trace.steps * per_s
 
 
 def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu]) -> float | None:

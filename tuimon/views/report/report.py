@@ -18,7 +18,7 @@ from tuimon.records import BETWEEN, PHASES, Exit, length_bucket
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.processes import superseded
-from tuimon.session.progress import Progress, progress_of, rates_in, run_progress
+from tuimon.session.progress import Progress, progress_of, run_progress
 from tuimon.session.ranks import (
     RankRow,
     rank_rows,
@@ -275,7 +275,7 @@ def _rank(own: ProcessView, row: RankRow | None, training: int, *, is_earlier: b
     on_gpu = None
     if times is not None:
         on_gpu = types.GpuTimeJson(*times.idle, list(times.leads))
-    rates, made = rates_in(own), progress_of(session.shown().of(own.pid))
+    made = progress_of(session.shown().of(own.pid))
     is_in_focus = own.pid == session.trainer()
     return filled(
         types.Rank,
@@ -290,8 +290,8 @@ def _rank(own: ProcessView, row: RankRow | None, training: int, *, is_earlier: b
         gpus=list(process.gpu_uuids),
         steps=marked(own.steps),
         phases=phases,
-        samples_per_s=rates.samples,
-        tokens_per_s=rates.tokens,
+        samples_per_s=made.samples_per_s,
+        tokens_per_s=made.tokens_per_s,
         flops_per_s=made.flops_per_s,
         mfu_ratio=made.mfu_ratio,
         left_s=made.left_s if made.left_of == "run" else None,
