@@ -21,8 +21,12 @@ class PhaseRow(NamedTuple):
     name: str
     share: float  # of the steps' wall time; for "eval": of the loop's time, outside the steps
     ms_per_step: float | None  # None: shares inferred from samples, no step known
-    estimated: bool = False  # rests on samples: shown with "~"
-    error: float | None = None  # half width of the 95 % interval of ``share``, if estimated
+    error: float | None = None  # half width of the 95 % interval of ``share``, if it rests on samples
+
+    @property
+    def estimated(self) -> bool:
+        """True if it rests on samples: shown with ``~``."""
+        return self.error is not None
 
 
 class RangeRow(Struct, frozen=True, gc=False):
@@ -49,13 +53,17 @@ class PhaseTable(NamedTuple):
 
     pid: int
     window_s: float = 0.0  # time that it covers
-    steps: int = 0  # number of steps that it covers; 0: inferred from stack samples
-    inferred: bool = False  # from stack samples alone, without markers
+    steps: int = 0  # number of steps that it covers
     rows: tuple[PhaseRow, ...] = ()
     ranges: tuple[RangeRow, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.rows)
+
+    @property
+    def inferred(self) -> bool:
+        """True if its rows are from stack samples alone, without markers."""
+        return bool(self.rows) and not self.steps
 
     def row(self, name: str) -> PhaseRow | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -109,16 +117,16 @@ def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:
         part = split.shares.get(name, 0.0)
         ns = measured.get(name, 0) + between_ns * part + moved_ns.get(name, 0.0)
         seldom = not ns and split.samples and name in DIVIDED  # no sample found it: it takes little, not nothing
-        estimated = between_ns * max(part, split.error(name) if seldom else split.unsure_of(name)) > 0.01 * whole_ns
-        error = split.error(name) * between_ns / in_steps_ns if estimated else None
+        unsure = max(part, split.error(name) if seldom else split.unsure_of(name))
+        error = split.error(name) * between_ns / in_steps_ns if between_ns * unsure > 0.01 * whole_ns else None
         if name in errors:
-            estimated, error = True, max(error or 0.0, errors[name])
-        rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error))
+            error = max(error or 0.0, errors[name])
+        rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, error))
     ranges = [
         RangeRow(path, phase, count / steps, total_ns / steps / 1e6, total_ns / totals.sums.total_ns)
         for path, (count, total_ns, phase) in sorted(totals.ranges.items())
     ]
-    return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), tuple(ranges))
+    return PhaseTable(pid, totals.sums.span_s, steps, tuple(rows), tuple(ranges))
 
 
 def _moved(
@@ -153,9 +161,8 @@ def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[Ph
     window_ns = sums.span_s * 1e9
     share = (eval_ns + unmarked_ns) / window_ns if window_ns else 0.0
     a_batch_ms = eval_ns / max(1, sums.eval_count) / 1e6 if eval_ns else None
-    estimated = unmarked_ns > 0.01 * window_ns
-    error = min(1.0, error_ns / window_ns) if estimated else None
-    return [PhaseRow("eval", min(1.0, share), a_batch_ms, estimated, error)]
+    error = min(1.0, error_ns / window_ns) if unmarked_ns > 0.01 * window_ns else None
+    return [PhaseRow("eval", min(1.0, share), a_batch_ms, error)]
 
 
 def inferred_phases(
@@ -176,12 +183,12 @@ def inferred_phases(
     rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STEP]
     if counts["eval"]:
         rows.append(_inferred_row("eval", counts["eval"], total))
-    return PhaseTable(pid, window_s, 0, True, tuple(rows))
+    return PhaseTable(pid, window_s, rows=tuple(rows))
 
 
 def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
     share = count / total
-    return PhaseRow(name, share, None, estimated=True, error=max(share_error(share, total), unsure / total))
+    return PhaseRow(name, share, None, max(share_error(share, total), unsure / total))
 
 
 class Moved(Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.step_pane import StepPane, StepState, idle_line, phases_lines, who_waits
 
-TABLE = PhaseTable(1, 30.0, 450, False, (
+TABLE = PhaseTable(1, 30.0, 450, (
     PhaseRow("data", 0.62, 41.5), PhaseRow("forward", 0.11, 7.1), PhaseRow("backward", 0.16, 10.4),
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
 
@@ -62,10 +62,10 @@ def test_the_pane_of_a_run_before_its_first_step():
 
 
 def test_estimates_carry_a_tilde_and_their_error():
-    rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
+    rows = (PhaseRow("data", 0.6, 40.0, 0.05), PhaseRow("forward", 0.4, None, 0.05))
     drawn = texts(phases_lines(of(TABLE._replace(rows=rows)), 70, 6))
     assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
-    assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
+    assert drawn[1].endswith(" –  ~40 % ±5 %") and drawn[1].index("%") == drawn[0].index("%")
 
 
 def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
