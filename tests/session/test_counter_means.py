@@ -195,7 +195,7 @@ def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unk
     table.add_window(threads(4, (100, "python", None, "running", None)), 100)
     (only,) = mean(table).values()
     assert (only.tid, only.cpu_ratio, only.delay_ratio) == (100, 1.0, None)
-    assert (table.disk_ratio(Span()), table.disk_ratio(LATEST)) == (0.25, 0.0)
+    assert (table.training(Span()).disk_ratio, table.training(LATEST).disk_ratio) == (0.25, 0.0)
     assert table.training(Span()).stopped_ratio == 0.5
 
 

@@ -122,17 +122,18 @@ class RunProcesses:
         ranks = {pid: process.rank for pid in pids if (process := self.known.get(pid)) is not None}
         return sorted(pids, key=lambda pid: (math.inf if (rank := ranks.get(pid)) is None else rank, pid))
 
-    def workers(self, trainer: int) -> list[Process]:
-        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
-        parent = self.known.get(trainer)
-        if parent is not None and parent.ended:
-            return [p for p in self.last_workers(trainer) if p.t >= parent.t - LAST_MOMENT_S]
-        return self.workers_since(trainer, math.inf)
+    def workers(self, trainer: int, lived_s: float = math.inf) -> list[Process]:
+        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end.
 
-    def last_workers(self, trainer: int) -> list[Process]:
-        """The workers that lived when the latest of them appeared: of several epochs, those of the last."""
-        own = self._workers.get(trainer)
-        return [self.known[pid] for pid in own.together if pid in self.known] if own is not None else []
+        If all have ended, those of the last epoch that ended after ``lived_s``.
+        """
+        parent, own = self.known.get(trainer), self._workers.get(trainer)
+        if parent is not None and parent.ended:
+            lived_s = min(lived_s, parent.t - LAST_MOMENT_S)
+        elif live := self.workers_since(trainer, math.inf):
+            return live
+        last = [self.known[pid] for pid in own.together if pid in self.known] if own is not None else []
+        return [worker for worker in last if worker.t >= lived_s]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""

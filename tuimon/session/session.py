@@ -16,7 +16,6 @@ from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Gpu, Plac
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
-from tuimon.session.machines import CoresTaken
 from tuimon.session.phase_table import PhaseTable, SplitShares, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling, sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
@@ -228,11 +227,6 @@ class SessionView:
                 found.append(structs.replace(threads, pid=succession[-1]))
         return found
 
-    def cores_taken(self, node: int) -> CoresTaken | None:
-        """Cores of a node that were not available to the run: lately, or over its steps."""
-        cost = self.session.cost
-        return self.session.nodes.of(node).cores_taken(self.focus.threads_span, cost.cpu_ratio if cost else 0.0)
-
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the node in focus, those the run uses first."""
         return self.gpus_on(self.session.focus_node)
@@ -301,9 +295,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     @once_property
     def workers(self) -> list[Process]:
         """Its live DataLoader workers; over the whole run, when all have ended, those that were the last."""
-        known = self.view.session.run_processes
-        last = known.last_workers(self.pid)
-        return known.workers(self.pid) or [worker for worker in last if worker.t >= self.view.lived_s]
+        return self.view.session.run_processes.workers(self.pid, self.view.lived_s)
 
     @property
     def recent_workers(self) -> list[Process]:
@@ -469,11 +461,6 @@ class ProcessView(Struct, frozen=True, dict=True):
         """Means of the thread that trains, since its first step."""
         recent = Span(self.steady_span.begin_s, last_s=WINDOW_S)
         return self.view.session.threads[self.pid].training(self.threads_span if self.view.is_whole else recent)
-
-    @property
-    def disk_ratio(self) -> float | None:
-        """Share of the time in which its main thread waits for the disk; for a single moment, 0 or 1."""
-        return self.view.session.threads[self.pid].disk_ratio(self.threads_span)
 
     @property
     def native(self) -> dict[int, NativeUse]:

@@ -120,6 +120,7 @@ class MainThread(Struct, frozen=True, gc=False):
     cpu_ratio: float | None = None
     delay_ratio: float | None = None
     stopped_ratio: float = 0.0  # share of the windows at whose end it was stopped
+    disk_ratio: float | None = None  # ... at whose end the main thread waited for the disk
 
     @property
     def busy_ratio(self) -> float | None:
@@ -254,7 +255,8 @@ class ProcessThreads:
         sums = self.use.over(span)
         if sums is None:
             return MainThread()
-        return MainThread(sums.ratio("training_cpu"), sums.ratio("training_delay"), sums.stopped_s / sums.seconds)
+        at_ends = sums.stopped_s / sums.seconds, sums.disk_s / sums.seconds
+        return MainThread(sums.ratio("training_cpu"), sums.ratio("training_delay"), *at_ends)
 
     @property
     def is_stopped(self) -> bool:
@@ -272,11 +274,6 @@ class ProcessThreads:
         figures = self._figures.figures(self._windows.counts(span)).get(_WRITES, (0,) * 6)
         windows, of_bursts, bursts, burst_bytes, *_ = figures
         return bursts if 2 * of_bursts <= windows else None, burst_bytes
-
-    def disk_ratio(self, span: Span) -> float | None:
-        """Share of a span's windows at whose end the main thread waited for the disk."""
-        sums = self.use.over(span)
-        return sums.disk_s / sums.seconds if sums is not None else None
 
     def on_cores(self, begin_s: float, end_s: float, workers: Iterable[Threads | None] = ()) -> OnCores:
         """Its use of cores and its waits for them, with those of its workers, in a window of its steps.

@@ -146,7 +146,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         recent = [worker for worker in recent if worker.pid not in idle]
         makers = [view.of(each) for each in dict.fromkeys([*live, *(worker.pid for worker in recent)])]
         threads = [maker.thread_figures for maker in makers if maker.thread_figures is not None]
-        disk = [ratio for maker in makers if (ratio := maker.disk_ratio) is not None]
+        disk = [ratio for maker in makers if (ratio := maker.training.disk_ratio) is not None]
         own = [maker.samples for maker in makers]
         together = Samples.joined(own)
         asked_for = facts.workers if facts is not None else 0

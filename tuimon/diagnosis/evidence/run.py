@@ -319,8 +319,9 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
-        """The cores of the machine that were not available to the run; None if unknown."""
-        return self._view.cores_taken(self.node)
+        """The cores of the machine that were not available to the run, lately or over its steps; None if unknown."""
+        cost = self._view.session.cost
+        return self.table.cores_taken(self._view.focus.threads_span, cost.cpu_ratio if cost is not None else 0.0)
 
     @cached_property
     def waits_from_outside(self) -> OutsideWaits:

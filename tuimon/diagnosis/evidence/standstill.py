@@ -164,7 +164,10 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         """The object of the process's or a worker's wait outside the training; ``unknown`` without a stack."""
         found = [self._work_wait()]
         for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.workers)):
-            if self.view.of(pid).disk_ratio == 1.0:
+            threads = self.view.of(pid).thread_figures
+            if any(
+                each.tid == pid and each.state == "disk" for each in (threads.threads if threads is not None else ())
+            ):
                 found.append("slow")
             stack, row = self._stack(pid, tid), self._process(pid)
             wait = _outside_wait(stack)
