@@ -113,7 +113,7 @@ def counted(places, samples):
 
 def totals_of(*windows):
     """What windows of steps come to."""
-    stats = StepStats(100)
+    stats = StepStats()
     for window in windows:
         stats.add_window(window)
     return stats.since_start()

@@ -274,8 +274,7 @@ class StepStats:
     ==========================  ===========  ==================================================
     """
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
         self._series = step_series()
         # by path of a range: its uses and ns; under None: steps with known samples and tokens, then samples and tokens
         self._ranges = Keys[str | None](3, HELD + 2)

@@ -86,7 +86,7 @@ class Tables:
         self.traces: deque[records.TraceTaken] = deque(maxlen=HELD)
         self.standstills = Standstills()
         self.chosen = 0  # the process in focus, by the user; 0: the first one
-        self.step_stats = ByProcess(StepStats)
+        self.step_stats = ByProcess(lambda _: StepStats())
         self.stacks = ByProcess(partial(ProcessStacks, trie=self.trie))
         self.samplers = ByProcess(lambda _: Sampler())
         self.sampling_cost_s = 0.0  # CPU of all windows of samples, of whatever process

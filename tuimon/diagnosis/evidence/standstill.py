@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -76,7 +77,8 @@ class StandingRank(ProcessView, frozen=True, dict=True):
     @property
     def is_still(self) -> bool | None:
         """True if its training thread has shown the same stack all the time; None if unknown."""
-        return self.stacks.threads.is_still(self.tid, self.begun_s)
+        latest = self.stacks.threads.stack_of(self.tid)
+        return latest.same_for_s > 0 if latest is not None and latest.begin_s >= self.begun_s else None
 
     @property
     def is_stopped(self) -> bool:
@@ -128,17 +130,16 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         groups = self.taken.groups if self.taken is not None else []
         return next((group.frames for group in groups if (pid, tid) in group.threads), [])
 
-    def _sampled_stack(self, pid: int, tid: int) -> list[Frame]:
-        """The most frequent stack of a thread in the latest window."""
+    def _sampled_stack(self, pid: int, tid: int, since_s: float = -math.inf) -> list[Frame]:
+        """The most frequent stack of a thread in the latest window, if that began at this moment or later."""
         latest = self.view.of(pid).stacks.threads.stack_of(tid)
-        return list(latest.node.frames) if latest is not None else []
+        return list(latest.node.frames) if latest is not None and latest.begin_s >= since_s else []
 
     def _stack(self, pid: int, tid: int) -> list[Frame]:
         """The stack of a thread since the process began to stand still."""
         if found := self._taken_stack(pid, tid):
             return found
-        is_of_now = self.view.of(pid).stacks.threads.is_still(tid, self.begun_s) is not None
-        return self._sampled_stack(pid, tid) if is_of_now else []
+        return self._sampled_stack(pid, tid, self.begun_s)
 
     @cached_property
     def cpu_ratio(self) -> float | None:

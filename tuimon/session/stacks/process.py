@@ -328,6 +328,7 @@ class LatestStack(NamedTuple):
     node: StackNode
     share: float  # of the thread's samples in the window
     same_for_s: float  # how long all of its samples have been of this one stack; 0: some are of others
+    begin_s: float  # of the window
 
 
 class LatestStacks:
@@ -378,13 +379,7 @@ class LatestStacks:
             return None
         best, unmoved = max(own, key=own.__getitem__), self._unmoved.get(tid)
         same_for_s = self._latest.t - unmoved[1] if unmoved else 0.0
-        return LatestStack(best, own[best] / sum(own.values()), same_for_s)
-
-    def is_still(self, tid: int, since_s: float) -> bool | None:
-        """True if a thread has shown one stack since a moment; None if no window has begun since, or none has it."""
-        if self._latest is None or not self._counts(tid) or self._latest.begin_s < since_s:
-            return None
-        return tid in self._unmoved
+        return LatestStack(best, own[best] / sum(own.values()), same_for_s, self._latest.begin_s)
 
     def _counts(self, tid: int) -> dict[StackNode, int]:
         return self._latest.counts.get(tid, {}) if self._latest is not None else {}
