@@ -148,7 +148,8 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         """The collectives of a step, of the first rank in which torch's flight recorder was read; empty without."""
         counts, stats = self.view.session.collective_counts, self.stats
         known = next((counts[row.pid] for row in self.ranks if row.pid in counts), None)
-        return step_collectives(known, stats.updates / stats.total if stats.updates and stats.total else 1.0)
+        updates = stats.updates / stats.total if stats.updates and stats.total else 1.0
+        return step_collectives(known, updates) if known is not None else ()
 
     def repeats(self, place: Place) -> LineCalls | None:
         """The call that reads or moves tensors most often at a line, if each step runs the line repeatedly."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Literal
 
@@ -172,33 +172,26 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     if len(ranks) < 2 or any(row.on_gpu for row in ranks):
         return None
     waits = [row.waits for row in ranks]  # a phase in which ranks wait for each other is not their own work
-    parts = enumerate(SHARED_PARTS)
-    own = [place for place, name in parts if median(wait.get(name, 0.0) for wait in waits) < TINY]
-    if not own:
+    parts = [at for at, name in enumerate(SHARED_PARTS) if median(wait.get(name, 0.0) for wait in waits) < TINY]
+    if not parts:
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
     common = _common([steps_of(row.pid) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]
     if len(common) < _LEAST_STEPS:
         return None
-    work_us = [[sum(step.parts_us[place] for place in own) for step in steps] for steps in common]
-    late = [max(range(len(ranks)), key=work.__getitem__) for work in work_us]
-    lost_us = fmean(work[last] - _others(work, last) for work, last in zip(work_us, late, strict=True))
-    means = [fmean(work[n] for work in work_us) for n in range(len(ranks))]
-    latest = max(range(len(ranks)), key=means.__getitem__)
-    lasting_us = means[latest] - _others(means, latest)
-    uneven_us = fmean(max(work) - fmean(work) for work in work_us) - (means[latest] - fmean(means))
+    work_us = [[sum(step.parts_us[part] for part in parts) for step in steps] for steps in common]
+    last = [work.index(max(work)) for work in work_us]  # the rank, in each step
+    lost_us = fmean(map(_excess, work_us, last))
+    means_us = [fmean(of_rank) for of_rank in zip(*work_us, strict=True)]
+    lasting_us = _excess(means_us, means_us.index(max(means_us)))
+    uneven_us = fmean(max(work) - fmean(work) for work in work_us) - (max(means_us) - fmean(means_us))
     longer_us = {
-        place: fmean(
-            steps[last].parts_us[place] - _others([step.parts_us[place] for step in steps], last)
-            for steps, last in zip(common, late, strict=True)
-        )
-        for place in own
+        part: fmean(map(_excess, ([step.parts_us[part] for step in steps] for steps in common), last)) for part in parts
     }
     longest = max(longer_us, key=longer_us.__getitem__)
     step_us = max(1.0, fmean(sum(step.parts_us) for steps in common for step in steps))
-    counts = Counter(late)
     return Turns(
-        last=tuple((ranks[n], count / len(late)) for n, count in counts.most_common()),
+        last=tuple((ranks[rank], count / len(last)) for rank, count in Counter(last).most_common()),
         phase=SHARED_PARTS[longest],
         share=max(0.0, lost_us - lasting_us) / step_us,
         share_if_even=max(0.0, uneven_us) / step_us,
@@ -219,8 +212,9 @@ def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[li
     return [[steps[index] for steps in by_index] for index in shared]
 
 
-def _others(values: Sequence[float], but: int) -> float:
-    return median(value for n, value in enumerate(values) if n != but)
+def _excess(values: Sequence[float], at: int) -> float:
+    """By how much one of the values is above the median of the others."""
+    return values[at] - median(value for other, value in enumerate(values) if other != at)
 
 
 class StepCollective(Struct, frozen=True, gc=False):
@@ -241,20 +235,13 @@ class StepCollective(Struct, frozen=True, gc=False):
         return f"{self.name}{size}, {self.calls:.1f}".removesuffix(".0") + " a step"
 
 
-def step_collectives(counts: CollectiveCounts | None, updates: float) -> tuple[StepCollective, ...]:
-    """The collectives of a step of so many updates, those with most bytes first; empty if they were not counted."""
-    if counts is None:
-        return ()
+def step_collectives(counts: CollectiveCounts, updates: float) -> tuple[StepCollective, ...]:
+    """The collectives of a step of so many updates, those with most bytes first."""
     per_step = updates / max(1, counts.steps)
     return tuple(
-        StepCollective(
-            each.name,
-            each.calls * per_step,
-            each.bytes * per_step if each.bytes is not None else None,
-            each.largest_bytes,
-        )
-        for each in counts.collectives
-        if each.calls
+        StepCollective(kind.name, kind.calls * per_step, kind.bytes and kind.bytes * per_step, kind.largest_bytes)
+        for kind in counts.collectives
+        if kind.calls
     )
 
 
@@ -303,12 +290,12 @@ def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Excha
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
     by_sms = waits_by_sms(ranks)
-    found = {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
+    shown = {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
     moved = [gpu.moved_bytes_per_s for gpu in ranks.values() if gpu.moved_bytes_per_s is not None]
     if len(moved) < world_size or len({node_of(pid) for pid in ranks}) > 1:
-        return found
+        return shown
     moving = max(moved) / SLOW_PCIE  # the largest share of the time in which anything moves
-    return {pid: replace(each, waiting=max(each.waiting, each.share.low - moving)) for pid, each in found.items()}
+    return {pid: replace(own, waiting=max(own.waiting, own.share.low - moving)) for pid, own in shown.items()}
 
 
 def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
@@ -400,7 +387,7 @@ def waits_ms(ranks: Mapping[int, Sequence[TimedExchange]], step_ms: float) -> di
 
     If the last rank was not timed in a step, the last timed one stands for it, which makes the waits too short.
     """
-    steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
+    steps = _same_steps(ranks, step_ms * _SAME_STEP / 1e3)
     ahead_s = _clocks_ahead_s(steps)
     together = []
     for step in steps:
@@ -414,24 +401,19 @@ def waits_ms(ranks: Mapping[int, Sequence[TimedExchange]], step_ms: float) -> di
         last_ns = min(exchange.span_ns for exchange in step.values())
         for pid, exchange in step.items():
             waits[pid].append((exchange.span_ns - last_ns) / 1e6)
-    return {pid: fmean(found) for pid, found in waits.items() if len(found) >= MIN_STEPS}
+    return {pid: fmean(waits_of_rank) for pid, waits_of_rank in waits.items() if len(waits_of_rank) >= MIN_STEPS}
 
 
-def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -> Iterable[dict[int, TimedExchange]]:
+def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -> list[dict[int, TimedExchange]]:
     """The exchanges of two or more ranks that belong to one step, by the clock."""
-    ordered = sorted((exchange.reached_s, pid, exchange) for pid, found in ranks.items() for exchange in found)
-    step: dict[int, TimedExchange] = {}
-    since_s = 0.0
-    for reached_s, pid, exchange in ordered:
-        if step and (pid in step or reached_s - since_s > within_s):
-            if len(step) > 1:
-                yield step
-            step = {}
-        if not step:
+    steps: list[dict[int, TimedExchange]] = []
+    since_s = -math.inf
+    for reached_s, pid, exchange in sorted((each.reached_s, pid, each) for pid, own in ranks.items() for each in own):
+        if not steps or pid in steps[-1] or reached_s - since_s > within_s:
+            steps.append({})
             since_s = reached_s
-        step[pid] = exchange
-    if len(step) > 1:
-        yield step
+        steps[-1][pid] = exchange
+    return [step for step in steps if len(step) > 1]
 
 
 def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, float]:

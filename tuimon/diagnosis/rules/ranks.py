@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import in_inner_loop, update_path
 from tuimon.diagnosis.evidence.ranks import (
     Exchange,
+    LateRank,
     late_on_gpu,
     late_rank,
     late_turns,
@@ -33,14 +34,10 @@ from tuimon.text import ms_text
 from tuimon.threshold import MIN_SAMPLES, REPORTED, SMALL, TINY
 from tuimon.torch_code import model_division
 
-#: How to make an exchange cheaper when there are as many exchanges.
-_CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
 _FEWER_RANKS = (
     "divide layers over fewer ranks, and the batch over the others (a mesh of two dimensions): each layer that ranks"
     " share exchanges in forward and in backward"
 )
-
-
 #: For a loop that calls ``all_reduce`` itself: in any case, and if it makes many such calls.
 _WHILE_COMPUTING = (
     "let DistributedDataParallel exchange the gradients instead of {}: it joins them into buckets and exchanges these"
@@ -81,55 +78,22 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     """
     if evidence.world_size < 2:
         return None
-    compared, rows = evidence.compared, {row.pid: row for row in evidence.ranks}
-    exchanges = evidence.exchanges
-    measured = [
-        found
-        for rank in compared
-        if rank.pid in rows and (found := _communication(rank, rows[rank.pid], exchanges.get(rank.pid))) is not None
-    ]
-    if not measured:
+    rows = {row.pid: row for row in evidence.ranks}
+    compared = [(rank, rows[rank.pid]) for rank in evidence.compared if rank.pid in rows]
+    communications = (_communication(rank, row, evidence.exchanges.get(rank.pid)) for rank, row in compared)
+    measured = [communication for communication in communications if communication is not None]
+    least = min(measured, key=lambda communication: communication.share, default=None)
+    if least is None or not is_sure(evidence, least.share, error=least.error):
         return None
-    least = min(measured, key=lambda rank: rank.share)
-    divided = cells_of(evidence)
-    for_cores = divided.where(via="rank").where(via="core").share
-    if least.exchange is None and for_cores > divided.where(doing={"exchange"}).share:
-        return None  # the others come late because they wait for a core
-    if not is_sure(evidence, least.share, error=least.error):
-        return None
-    exchange, ranks, share = least.exchange, evidence.world_size, percent(least.share)
-    whole = len(measured) == len(compared) and len(rows) == ranks  # else a wait may be for a rank that is not measured
-    cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
-    cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
-    figures: dict[str, Figure] = {}
-    if exchange is None:
-        inside = "" if least.hot else ", inside backward"
-        headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
-        part = Interval.around(least.share, UNSURE) if whole else NONE
-        by_hand = least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source)
-        advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
-        action = advice.format(at_hot(least.hot)) if least.hot is not None and by_hand else cheaper
-        sends_buffers = not by_hand and [each.name for each in evidence.collectives[:1]] == ["broadcast"]
-        action = _BUFFERS if sends_buffers else action
-        most = Interval.around(part.middle)
-        fix = without(evidence, "communication", action, part, claimed=most, changes_training=action == cheaper)
-        fix = Fix(_FEWER_RANKS) if _division(compared) == "layers" else fix
-    else:  # the share comes from the GPU's clock
-        phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
-        whom = f"for gradients of the other {ranks - 1} ranks"
-        if exchange.is_uneven:
-            whom = f"mostly for late ranks, a different one of the {ranks} from step to step"
-        headline = f"the GPU waits at least {share} of each step{phase}{',' * exchange.is_uneven} {whom}"
-        fix = without_cost(evidence, cheaper, exchange.share, changes_training=True)
-        if exchange.rests_on != "no_sync" or not whole:
-            gain = without_cost(evidence, "", Interval.around(least.share)).gain
-            fix = Fix(even_work(evidence)) if exchange.is_uneven else fix
-            fix = fix.by_up_to(gain.high if gain is not None else None)
-        waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
-        means = [row.means for row in evidence.gpu.rows if row.means is not None]
-        links = [rate for each in means for rate in (each.nvlink_rx_bytes_per_s, each.nvlink_tx_bytes_per_s)]
-        nvlink = {"nvlink_bytes_per_s": max(known)} if (known := [rate for rate in links if rate is not None]) else {}
-        figures = {**exchange.figures, **waits, **nvlink}  # a rank that waits for a late one moves little
+    # else a wait may be for a rank that is not measured
+    all_measured = len(measured) == len(evidence.compared) and len(rows) == evidence.world_size
+    if least.exchange is not None:
+        headline, fix, figures = _on_gpu(evidence, least.share, least.exchange, all_measured=all_measured)
+    else:
+        cells = cells_of(evidence)
+        if cells.where(via="rank").where(via="core").share > cells.where(doing={"exchange"}).share:
+            return None  # the others come late because they wait for a core
+        headline, fix, figures = _on_cpu(evidence, least, all_measured=all_measured)
     collectives = _collectives(evidence)
     debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, the gain of a change is unknown
     return verdict(
@@ -141,27 +105,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "calls_share": least.called,
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
-            "world_size": ranks,
+            "world_size": evidence.world_size,
             **collectives,
             **figures,
         },
     )
-
-
-def _exchanges_many(evidence: Evidence) -> bool:
-    """True if a step makes many ``all_reduce``: as counted, or else by a loop around it within the training's."""
-    for each in evidence.collectives:
-        if each.name == "all_reduce" and each.bytes and each.largest_bytes:
-            return each.bytes >= _SEVERAL * each.largest_bytes
-    return evidence.samples.where(in_inner_loop(evidence.samples), doing="ranks").total >= MIN_SAMPLES
-
-
-def _collectives(evidence: Evidence) -> dict[str, str]:
-    """The largest collectives of a step, as evidence; empty if they are unknown."""
-    known = evidence.collectives
-    most = max((each.bytes or 0.0 for each in known), default=0.0)
-    named = [each.text for each in known if (each.bytes or 0.0) >= TINY * most][:2]
-    return {"collectives": "; ".join(named)} if named else {}
 
 
 def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
@@ -181,42 +129,90 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
     return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
 
 
+def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> tuple[str, Fix, dict[str, Figure]]:
+    """The headline, the fix and further figures of communication that samples or the threads' sleep show."""
+    inside = "" if least.hot is not None else ", inside backward"
+    share, ranks = percent(least.share), evidence.world_size
+    headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
+    if _division(evidence.compared) == "layers":
+        return headline, Fix(_FEWER_RANKS), {}
+    changes_training = False
+    if least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source):
+        advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
+        action = advice.format(at_hot(least.hot))
+    elif evidence.collectives and evidence.collectives[0].name == "broadcast":
+        action = _BUFFERS
+    else:
+        action, changes_training = _less_communication(evidence), True
+    saved = Interval.around(least.share, UNSURE) if all_measured else NONE
+    claimed = Interval.around(saved.middle)
+    fix = without(evidence, "communication", action, saved, claimed=claimed, changes_training=changes_training)
+    return headline, fix, {}
+
+
+def _on_gpu(
+    evidence: Evidence, share: float, exchange: Exchange, *, all_measured: bool
+) -> tuple[str, Fix, dict[str, Figure]]:
+    """The headline, the fix and further figures of an exchange that the GPU's clock shows."""
+    phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
+    whom = f" for gradients of the other {evidence.world_size - 1} ranks"
+    if exchange.is_uneven:
+        whom = f", mostly for late ranks, a different one of the {evidence.world_size} from step to step"
+    if exchange.rests_on == "no_sync" and all_measured:
+        fix = without_cost(evidence, _less_communication(evidence), exchange.share, changes_training=True)
+    else:
+        action = even_work(evidence) if exchange.is_uneven else _less_communication(evidence)
+        fix = without_cost(evidence, action, Interval.around(share), changes_training=not exchange.is_uneven)
+        fix = fix.by_up_to(fix.gain and fix.gain.high)
+    figures: dict[str, Figure] = {
+        **exchange.figures,
+        "waits_for_later_ranks_at_least_share": exchange.waiting,
+        "rests_on": exchange.rests_on,
+    }
+    means = [row.means for row in evidence.gpu.rows if row.means is not None]
+    nvlink = [rate for gpu in means for rate in (gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)]
+    if known := [rate for rate in nvlink if rate is not None]:
+        figures["nvlink_bytes_per_s"] = max(known)  # a rank that waits for a late one moves little
+    return f"the GPU waits at least {percent(share)} of each step{phase}{whom}", fix, figures
+
+
+def _less_communication(evidence: Evidence) -> str:
+    """The fix for exchanges that are made as they should be."""
+    return (
+        f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or use a bf16 compression"
+        f" hook, or larger buckets (bucket_cap_mb){', or NCCL on GPUs' if evidence.gpu.is_used is False else ''}"
+    )
+
+
+def _exchanges_many(evidence: Evidence) -> bool:
+    """True if a step makes many ``all_reduce``: as counted, or else by a loop around it within the training's."""
+    for collective in evidence.collectives:
+        if collective.name == "all_reduce" and collective.bytes and collective.largest_bytes:
+            return collective.bytes >= _SEVERAL * collective.largest_bytes
+    return evidence.samples.where(in_inner_loop(evidence.samples), doing="ranks").total >= MIN_SAMPLES
+
+
+def _collectives(evidence: Evidence) -> dict[str, str]:
+    """The largest collectives of a step, as evidence; empty if they are unknown."""
+    most = max((collective.bytes or 0.0 for collective in evidence.collectives), default=0.0)
+    large = [collective.text for collective in evidence.collectives if (collective.bytes or 0.0) >= TINY * most]
+    return {"collectives": "; ".join(large[:2])} if large else {}
+
+
+def _division(ranks: Sequence[Evidence]) -> str | None:
+    """How the model is divided over these ranks, by most of the samples that exchange something."""
+    samples = Samples.joined(rank.samples for rank in ranks).where(doing="ranks")
+    ways = samples.counted(lambda row: {way for frame in row.node.frames if (way := model_division(frame.file))})
+    way, most = next(iter(ways.most_common(1)), (None, 0))
+    return way if most > samples.total / 2 else None
+
+
 #: Most ranks that the headline names.
 _NAMED = 4
-#: The share of ``GpuSteps`` that shows a late GPU.
-_SHOWN_BY = {"gpu": "sm_ratio", "slow gpu": "clock_ratio", "power": "power_ratio"}
-_LONGER, _LATE_IN = "which is {late}longer in {phase}", "rank {rank} is {by}late in {place}: "
-#: Reasons why a rank is late: a clause of the headline, and the fix.
-_REASONS = {
-    "stopped": (
-        "which is stopped {stopped} of the time",
-        "find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger",
-    ),
-    "no core": (
-        "whose training thread waits {delay} of the time for a core",
-        "give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit",
-    ),
-    "collections": (
-        f"{_LONGER}, in the garbage collector",
-        "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
-    ),
-    "gpu": (
-        "whose {gpus} meanwhile: {active} of multiprocessors are busy (on GPUs that wait: {others_active})",
-        "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
-    ),
-    "slow gpu": (
-        "whose {gpus} meanwhile, at {active} of the highest clock (GPUs that wait: {others_active})",
-        "find what holds the clocks of rank {rank}'s GPU down: nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE",
-    ),
-    "power": (
-        "whose {gpus} meanwhile, by a weak sign: at {active} of the power limit (the others: {others_active}, at full"
-        " clock)",
-        "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
-    ),
-    "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
-    "other": (_LONGER, f"{_LATE_IN}do this side work less often, or in the background"),
-    "stage": (_LONGER, "move layers from rank {rank}'s stage of the pipeline to those that wait"),
-    "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
+#: Less work for a late rank, by the phase that takes longer.
+_LESS_WORK = {
+    "data": "make its batches as cheap as the others', and its reads as fast",
+    "other": "do this side work less often, or in the background",
 }
 
 
@@ -226,51 +222,25 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or a different rank is late in each step (``in_turn``). The late rank is the one whose own work, without waits in
     collectives, takes longest.
     """
-    rows, gpus, in_turn = evidence.ranks, evidence.compared_gpus, _in_turn(evidence)
-    found = [each for each in (late_rank(rows), late_on_gpu(rows, gpus)) if each is not None]
-    late = max(found, key=lambda each: each.share, default=None)
+    rows, in_turn = evidence.ranks, _in_turn(evidence)
+    late_process, late_gpu = late_rank(rows), late_on_gpu(rows, evidence.compared_gpus)
+    candidates = [late for late in (late_process, late_gpu) if late is not None]
+    late = max(candidates, key=lambda candidate: candidate.share, default=None)
     if late is None or not is_sure(evidence, late.share, error=late.error):
         return in_turn
     if in_turn is not None and late.share < (in_turn.share_of_step or 0.0):
         return in_turn
-    if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
+    row, is_weak = late.row, late.why == "power"
+    if len(late.others) + 1 < evidence.world_size and (row.wait_ratio or 0.0) >= SMALL:
         return in_turn  # it waits itself for a rank that is not measured
-    row, shown_by = late.row, _SHOWN_BY.get(late.why or "")
-    own = evidence.of_rank(row.pid) if shown_by is None else None
-    hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
-    late_ms = row.late_ms  # as panes and reports show it
-    others = [each for each in late.others if each.rank not in late.also]
-    active = (
-        [getattr(gpus[each.pid], shown_by) or 0.0 for each in (row, *others)] if shown_by is not None else [0.0] * 2
-    )
-    facts = {
-        "rank": row.rank,
-        "by": f"{ms_text(late_ms)} " if late_ms is not None else "",
-        "late": f"{ms_text(late_ms)} late, " if late_ms is not None else "",
-        "phase": late.phase,
-        "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
-        "stopped": percent(row.main.stopped_ratio),
-        "delay": percent(row.main.delay_ratio or 0.0),
-        "gpus": "GPUs compute" if late.also else "GPU computes",
-        "active": percent(active[0]),
-        "others_active": percent(median(active[1:])),
-    }
-    is_stage = late.why is None and _division(evidence.compared) == "stages"
-    reason = "stage" if is_stage else late.why or (late.phase if late.phase in _REASONS else "model")
-    clause, action = (template.format_map(facts) for template in _REASONS[reason])
-    # layers, or a part of the batch, that move to the others are work there
-    moved = late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
-    fix = without_cost(evidence, action, Interval.around(moved if is_stage else late.share, late.error))
-    if shown_by is not None:
-        fix = without_cost(evidence, action, Interval(moved, late.share)).without_upper_end
-    is_weak = late.why == "power"
-    who = f"rank {others[0].rank}" if len(others) == 1 else "the others"
-    wait = "may wait" if is_weak else "waits" if len(others) == 1 else "wait"
-    ones = ", ".join(map(str, (row.rank, *late.also)[:_NAMED]))
-    whom = f"{'ranks' if late.also else 'rank'} {ones}{f' on {row.host}' if late.is_elsewhere else ''}"
+    clause, fix, hot = (_of_process if late is late_process else _of_gpu)(evidence, late)
+    waiting = [other.rank for other in late.others if other.rank not in late.also]
+    who, wait = (f"rank {waiting[0]}", "waits") if len(waiting) == 1 else ("the others", "wait")
+    whom = f"{'ranks' if late.also else 'rank'} {', '.join(map(str, (row.rank, *late.also)[:_NAMED]))}"
+    where = f" on {row.host}" if late.is_elsewhere else ""
     return verdict(
-        f"{who} {wait} {percent(late.share)} of the time for {whom}, {clause}{in_library(hot)}",
-        Fix(action) if is_weak else fix,
+        f"{who} {'may wait' if is_weak else wait} {percent(late.share)} of the time for {whom}{where}, {clause}",
+        fix,
         severity="info" if is_weak else "warning",
         share=late.share,
         at=hot,
@@ -285,6 +255,59 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **_collectives(evidence),
         },
     )
+
+
+def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine | None]:
+    """The clause of the headline on a rank whose own work takes longer, the fix, and the line of that work."""
+    row, rank, saved = late.row, evidence.of_rank(late.row.pid), late.share
+    hot = rank.samples.where(_is_at_work, phase=late.phase).hottest() if rank is not None else None
+    by = f"{ms_text(row.late_ms)} " if row.late_ms is not None else ""  # as panes and reports show it
+    clause = f"which is {by and f'{by}late, '}longer in {late.phase}"
+    if late.why == "stopped":
+        clause = f"which is stopped {percent(row.main.stopped_ratio)} of the time"
+        action = f"find who stops rank {row.rank}'s process: a tool that limits its CPU, or a debugger"
+    elif late.why == "no core":
+        clause = f"whose training thread waits {percent(row.main.delay_ratio or 0.0)} of the time for a core"
+        action = f"give rank {row.rank} cores of its own: check what else runs on its machine, and its CPU limit"
+    elif late.why == "collections":
+        clause += ", in the garbage collector"
+        when = "seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
+        action = f"collect garbage in rank {row.rank} {when}"
+    elif _division(evidence.compared) == "stages":
+        action = f"move layers from rank {row.rank}'s stage of the pipeline to those that wait"
+        saved = _moved_away(evidence, late)
+    else:
+        place = work_at(hot, update_path(rank.samples)) if rank is not None and hot is not None else late.phase
+        advice = _LESS_WORK.get(late.phase, "compare its batches and its machine with the others'")
+        action = f"rank {row.rank} is {by}late in {place}: {advice}"
+    fix = without_cost(evidence, action, Interval.around(saved, late.error))
+    return clause + in_library(hot), fix, hot
+
+
+def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
+    """The clause of the headline on a rank whose GPU computes while the others' GPUs wait, and the fix."""
+    action = f"compare rank {late.row.rank}'s batches, and its GPU's clocks and temperature, with the others'"
+    figure, sign = "sm_ratio", ": {} of multiprocessors are busy (on GPUs that wait: {})"
+    if late.why == "power":
+        figure, sign = "power_ratio", ", by a weak sign: at {} of the power limit (the others: {}, at full clock)"
+    elif late.why == "slow gpu":
+        figure, sign = "clock_ratio", ", at {} of the highest clock (GPUs that wait: {})"
+        tool = "nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE"
+        action = f"find what holds the clocks of rank {late.row.rank}'s GPU down: {tool}"
+    waiting = [row for row in late.others if row.rank not in late.also]
+    gpus = [evidence.compared_gpus[row.pid] for row in (late.row, *waiting)]
+    computing, *idling = (getattr(gpu, figure) or 0.0 for gpu in gpus)
+    clause = f"whose {'GPUs compute' if late.also else 'GPU computes'} meanwhile"
+    clause += sign.format(percent(computing), percent(median(idling)))
+    if late.why == "power":
+        return clause, Fix(action), None
+    saved = Interval(_moved_away(evidence, late), late.share)
+    return clause, without_cost(evidence, action, saved).without_upper_end, None
+
+
+def _moved_away(evidence: Evidence, late: LateRank) -> float:
+    """The share saved by moving layers, or a part of the batch, to the other ranks: they are work there."""
+    return late.share * (1.0 - (1 + len(late.also)) / evidence.world_size)
 
 
 def _in_turn(evidence: Evidence) -> Finding | None:
@@ -321,14 +344,6 @@ def _in_turn(evidence: Evidence) -> Finding | None:
         longer_ms=turns.longer_ms,
         steps_compared=turns.steps,
     )
-
-
-def _division(ranks: Sequence[Evidence]) -> str | None:
-    """How the model is divided over these ranks, by most of the samples that exchange something."""
-    samples = Samples.joined(rank.samples for rank in ranks).where(doing="ranks")
-    ways = samples.counted(lambda row: {way for frame in row.node.frames if (way := model_division(frame.file))})
-    way, most = next(iter(ways.most_common(1)), (None, 0))
-    return way if most > samples.total / 2 else None
 
 
 def _is_at_work(node: StackNode) -> bool:
