@@ -405,19 +405,20 @@ class StepStats:
     def _totals_over(self, span: Span) -> Totals:
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
-        rows = self._series.rows(self._last_span(span.last_s))
-        earliest = next((row for row in rows if row.steps or row.eval_count), None)
-        if earliest is None:
+        columns = self._series.columns(self._last_span(span.last_s), ("begin_s", "span_s", "steps", "eval_count"))
+        rows = [*zip(*columns.values(), strict=True)]  # columns alone: each rank's are read once a second
+        begin_s = next((begin_s for begin_s, _, steps, evals in rows if steps or evals), None)
+        if begin_s is None:
             return Totals()
-        totals = self.totals(Span(earliest.begin_s, self._loop_end_s))
-        since_s = sum(row.span_s for row in rows if row.begin_s >= self._loop_end_s)
+        totals = self.totals(Span(begin_s, self._loop_end_s))
+        since_s = sum(span_s for begin_s, span_s, *_ in rows if begin_s >= self._loop_end_s)
         return totals._replace(sums=totals.sums._replace(span_s=totals.sums.span_s + since_s))
 
     def _last_span(self, last_s: float) -> Span:
         """The last seconds, or since the last but two windows with a step."""
         span = Span(self._run_begin_s(), last_s=last_s)
-        if sum(map(bool, self._series.columns(span)["steps"])) < _LEAST_WINDOWS:
-            columns = self._series.columns(Span(span.begin_s))
+        if sum(map(bool, self._series.columns(span, ["steps"])["steps"])) < _LEAST_WINDOWS:
+            columns = self._series.columns(Span(span.begin_s), ("begin_s", "steps"))
             older = [begin_s for begin_s, steps in zip(columns["begin_s"], columns["steps"], strict=True) if steps]
             span = Span(older[-_LEAST_WINDOWS:][0] if older else span.begin_s)
         return span

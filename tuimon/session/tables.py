@@ -261,7 +261,8 @@ class Tables:
     def _fold_threads(self, record: records.Threads) -> None:
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
-        tid, steps = self.stacks[record.pid].tid, self.step_stats[record.pid].total
+        stacks, stats = self.stacks.get(record.pid), self.step_stats.get(record.pid)  # workers have neither
+        tid, steps = stacks.tid if stacks is not None else record.pid, stats.total if stats is not None else 0
         self.threads.kept(record.pid).add_window(record, tid, held_bytes, steps)
         self.nodes.of_process(record.pid).add_held(record.pid, held_bytes or 0)
 

@@ -184,7 +184,7 @@ class ProcessThreads:
                 found.append((_WRITES, 1, int(much), int(begins), record.written_bytes if much else 0))
                 self._in_burst, self.written_to = much, record.written_to or self.written_to
             self._in_burst = self._in_burst or False
-        self._windows.fold(record, self._figures.counts(found))
+        self._windows.append(Stretch(record.t - record.window_s, record.t), self._figures.counts(found))
 
     def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
         window_s, rows = record.window_s, {row.tid: row for row in record.threads}
@@ -197,26 +197,24 @@ class ProcessThreads:
             and row.delay_ratio is not None
             and (row is main or row.cpu_ratio + row.delay_ratio >= UNUSUAL)  # helpers: a few percent
         ]
-        measured = {
-            "cpu": record.cpu_ratio,
-            "waited": max(waits, default=None),
-            "training_cpu": cpu,
-            "training_delay": delay,
-        }
-        self.use.fold(
-            record,
-            None,
-            seconds=window_s,
-            **{f"{name}_s": (ratio or 0.0) * window_s for name, ratio in measured.items()},
-            **{f"{name}_of_s": 0.0 if ratio is None else window_s for name, ratio in measured.items()},
-            childrens_s=record.ended_cpu_s or 0.0,
+        use = _Use(
+            record.t - window_s,
+            record.t,
+            window_s,
+            *_measured(record.cpu_ratio, window_s),
+            *_measured(max(waits, default=None), window_s),
+            record.ended_cpu_s or 0.0,
+            *_measured(cpu, window_s),
+            *_measured(delay, window_s),
             stopped_s=window_s if training is not None and training.state == "stopped" else 0.0,
             disk_s=window_s if main is not None and main.state == "disk" else 0.0,
             held_bytes=math.nan if held_bytes is None else held_bytes,
+            private_bytes=math.nan if record.private_bytes is None else record.private_bytes,
             open_files=record.open_files[0] if record.open_files is not None else math.nan,
             number=thread_count(record),
             steps=steps,
         )
+        self.use.append(use)
 
     def keep_apart(self, t: float) -> None:
         """Note that steps begin at ``t``: a span may begin there."""
@@ -293,6 +291,11 @@ class ProcessThreads:
         both = sum(row.wanted_ratio * row.count for row in known)
         busy = 0.0 if ran is None or wanted is None else min(1.0, ran + wanted)
         return OnCores(waited or 0.0, cpu or 0.0, delay / both if delay else 0.0, busy)
+
+
+def _measured(ratio: float | None, window_s: float) -> tuple[float, float]:
+    """The time of a window that a ratio stands for, and the time in which it was measured."""
+    return (0.0, 0.0) if ratio is None else (ratio * window_s, window_s)
 
 
 def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
