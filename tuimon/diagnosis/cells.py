@@ -353,9 +353,7 @@ def _doing_in_data(evidence: Evidence) -> Callable[[StackNode], Doing]:
 
 
 def _doing_of_maker(node: StackNode) -> Doing:
-    """The work of another thread or process that makes the data; ``pace`` if it sleeps to limit its rate, or in its own
-    loop.
-    """
+    """The work of another thread or process that makes the data; ``pace`` if it sleeps to limit its rate."""
     doing = _doing_of_worker(node)
     return "pace" if doing == "sleep" and (limits_rate(node) or is_in_own_loop(node)) else doing
 

@@ -15,8 +15,6 @@ from tuimon.text import code_place
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.torch_code import collects_garbage, is_loader_code
 
-#: The files of Python that call the function of a thread or of a process.
-_STARTS = re.compile(r"(?:^|/)(?:threading|multiprocessing/(?:process|popen_\w+|spawn))\.py$")
 _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|slogdet|MultivariateNormal\()")
 
 
@@ -127,8 +125,8 @@ def limits_rate(node: StackNode) -> bool:
 
 
 def is_in_own_loop(node: StackNode) -> bool:
-    """True if the innermost line is in the outermost loop of its thread or process, and in no function that calls."""
-    callers = takewhile(lambda frame: _STARTS.search(frame.file) is None, reversed(node.frames[:-1]))
+    """True if the innermost line is in the outermost loop of the user's code there, not in a function that it calls."""
+    callers = takewhile(lambda frame: frame.user, reversed(node.frames[:-1]))
     return node.frame.loop and not any(frame.loop for frame in callers)
 
 

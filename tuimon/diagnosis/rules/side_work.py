@@ -94,20 +94,17 @@ def wait_in_pass(unclaimed: Unclaimed) -> Finding | None:
 
 
 def sleep_that_paces(evidence: Evidence, phase: CellPhase) -> Finding | None:
-    """What sets the loop's pace and fills a phase apart from waits for a core: a sleep that its author wants, or a wait
-    for events from outside.
-    """
+    """What sets the loop's pace and fills a phase, apart from waits for a core: a sleep, or a wait for events."""
     found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
     paced = found.where(doing={"pace"})
     longest = max(paced, key=lambda cell: cell.share, default=None)
     if longest is None or paced.share < MOST * found.share or not is_sure(evidence, paced.share):
         return None
     waits = "is side work" if phase == "other" else "waits for data"
-    sleeps = longest.node is None or longest.node.activity == "sleep"
-    how = "is paced by time.sleep() at" if sleeps else "waits for the next event or message at"
-    return _wait_at_line(
-        evidence, longest, paced.share, f"{percent(paced.share)} of each step {waits}: the loop {how} {{}}"
-    )
+    sleeps = longest.node is not None and longest.node.activity == "sleep"
+    how = "is paced by time.sleep()" if sleeps else "waits for the next event or message"
+    headline = f"{percent(paced.share)} of each step {waits}: the loop {how} at {{}}"
+    return _wait_at_line(evidence, longest, paced.share, headline)
 
 
 def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
