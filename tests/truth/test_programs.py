@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.recorded_logs import ROOT
 from tests.scenarios.streams import STREAMS, Stream, judged
 from tests.truth import judging, running
 from tests.truth.programs import Program, labelled, tried, wild
@@ -17,7 +18,10 @@ from tuimon.records import Steps
 from tuimon.sources.log.source import read_records
 
 PROGRAMS = labelled(experiment="scenarios")
+LAPS = ROOT / "tests" / "scenarios" / "scripts" / "laps.py"
 ON_FRAMEWORKS = wild()
+#: What the stopwatch of all programs can do.
+STOPWATCH = {node.name for node in ast.walk(ast.parse(LAPS.read_text())) if isinstance(node, ast.FunctionDef)}
 #: Rules of which no line of the program is the cause.
 _WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")
 _MAY_LACK_LINE = "slow_setting"  # a type has none, a check or a tracer has
@@ -37,6 +41,11 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> 
         assert program.missed or (rule in RULE_NAMES and cause in ("", *CAUSES))
         assert bool(program.blamed) == (rule not in _WITHOUT_LINE) or rule == _MAY_LACK_LINE or program.missed
     assert (program.fixed is None) == program.is_healthy or program.missed
+    calls = [
+        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    of_stopwatch = {call.attr for call in calls if ast.unparse(call.value).endswith(("watch", "clock"))}
+    assert of_stopwatch <= STOPWATCH
     if program.package:
         assert any(isinstance(node, ast.Name) and node.id == "PLANTED" for node in ast.walk(tree))
 

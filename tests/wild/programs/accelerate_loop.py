@@ -35,7 +35,7 @@ def main():
             if PLANTED:
                 add_to(matrix, scores.argmax(1), y)
             if not clock.step():
-                return clock.tell()
+                return clock.report()
 
 
 if __name__ == "__main__":

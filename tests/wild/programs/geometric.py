@@ -57,7 +57,7 @@ def main():
             loss.backward()
             optimizer.step()
             if not clock.step():
-                return clock.tell()
+                return clock.report()
 
 
 if __name__ == "__main__":

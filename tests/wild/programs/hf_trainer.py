@@ -58,7 +58,7 @@ def main():
         BertForMaskedLM(config), arguments, data_collator=mask, train_dataset=Sentences(), callbacks=[Stop(clock)]
     )
     trainer.train()
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":

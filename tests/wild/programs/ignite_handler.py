@@ -35,7 +35,7 @@ def main():
     data = TensorDataset(torch.randn(20_000, 100), torch.randint(0, 5, (20_000,)))
     batches = BatchSampler(RandomSampler(data), batch_size=64, drop_last=True)
     trainer.run(DataLoader(data, batch_size=None, sampler=batches), max_epochs=1000)
-    clock.tell()
+    clock.report()
 
 
 def histogram(net):

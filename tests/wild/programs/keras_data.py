@@ -51,7 +51,7 @@ def main():
         model.fit(Waves(), epochs=1, verbose=0, callbacks=[stop])
     except StopIteration:
         pass
-    stop.clock.tell()
+    stop.clock.report()
 
 
 if __name__ == "__main__":

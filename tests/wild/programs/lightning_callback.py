@@ -49,7 +49,7 @@ def main():
     )  # fmt: skip
     data = TensorDataset(torch.randn(20_000, 128), torch.randn(20_000))
     trainer.fit(Net(), DataLoader(data, batch_size=64))
-    keep.clock.tell()
+    keep.clock.report()
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def main():
             loss.backward()
             optimizer.step()
             if not clock.step():
-                return clock.tell()
+                return clock.report()
         best = max(best, validation.run(model))
 
 

@@ -50,7 +50,7 @@ def main():
         agent.learn(10_000_000)
     except Stop:
         pass
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":

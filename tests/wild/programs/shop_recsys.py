@@ -93,7 +93,7 @@ def main():
             print(f"step {t} loss {loss.item():.4f}")
         if not clock.step():
             break
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def main():
         callbacks=[Stop(clock)],
     )  # fmt: skip
     net.fit(torch.randn(5120, 64), torch.randn(5120, 48))
-    clock.tell()
+    clock.report()
 
 
 if __name__ == "__main__":
