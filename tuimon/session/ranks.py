@@ -386,10 +386,8 @@ def training_rows(session: Session) -> list[TrainingRow]:
 
 def training_numbers(session: Session) -> dict[int, int]:
     """The number of the training that each process belongs to, by pid; empty if there is one."""
-    found = _trainings(session)
-    if len(found) < 2:
-        return {}
-    return {process.pid: at + 1 for at, members in enumerate(found) for process in members}
+    trainings = _trainings(session) if len(_trainings(session)) > 1 else []
+    return {process.pid: number for number, members in enumerate(trainings, 1) for process in members}
 
 
 @once

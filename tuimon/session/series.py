@@ -324,7 +324,8 @@ class Series(Generic[R]):
         at, numbers, counts = self._levels.find(level), self._numbers, self._counts
         one, other = at * self._width, (at + 1) * self._width
         self._levels[at] += 1
-        if self._apart and any(self._middle_s(at) < t <= self._middle_s(at + 1) for t in self._apart):
+        middle_s, next_s = self._middle_s(at), self._middle_s(at + 1)
+        if any(middle_s < t <= next_s for t in self._apart):
             return
         for column in self._summed:
             numbers[one + column] += numbers[other + column]

@@ -282,14 +282,14 @@ def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Excha
       longer, they wait: with 50, 60 and 55 ms that is 0, 10 and 5. It holds if the ranks' own passes take equally long;
       a rank with more work comes later and takes longer, so the bound is below the truth.
     - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times as long as all forward passes of the step.
-    - A GPU that waits in a kernel of NCCL keeps few multiprocessors busy (``waits_by_sms``).
+    - A GPU that waits in a kernel of NCCL keeps few multiprocessors busy (``waits_by``).
 
     Time for which backward may idle for lack of launches counts for none of them. If all ranks are on one machine, its
     counters show all that moves, and the time in which next to nothing moves is a wait.
     """
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
-    by_sms = waits_by_sms(ranks)
+    by_sms = waits_by("sm_ratio", ranks)
     shown = {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
     moved = [gpu.moved_bytes_per_s for gpu in ranks.values() if gpu.moved_bytes_per_s is not None]
     if len(moved) < world_size or len({node_of(pid) for pid in ranks}) > 1:
@@ -298,17 +298,14 @@ def exchanges(ranks: Mapping[int, GpuSteps], world_size: int) -> dict[int, Excha
     return {pid: replace(own, waiting=max(own.waiting, own.share.low - moving)) for pid, own in shown.items()}
 
 
-def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
-    """Least share of the step that each rank's GPU waits for the GPU with the most busy multiprocessors.
+def waits_by(figure: Literal["sm_ratio", "power_ratio"], ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
+    """Least share of the step that each rank's GPU waits for the GPU with the most busy multiprocessors, or power.
 
     If ranks run the same code, with 80 % of the multiprocessors busy in one and 20 % in another whose GPU always runs a
     kernel, the other computes for a quarter of the time, or little more. Empty without GPM's figures (Hopper and
     later).
     """
-    return _waits({pid: gpu.sm_ratio for pid, gpu in ranks.items() if gpu.sm_ratio is not None}, ranks)
-
-
-def _waits(active: Mapping[int, float], ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
+    active = {pid: ratio for pid, gpu in ranks.items() if (ratio := getattr(gpu, figure)) is not None}
     most, busiest = max(((ratio, pid) for pid, ratio in active.items()), default=(0.0, 0))
     if len(active) < 2 or most <= NCCL_SMS:
         return {}
@@ -322,9 +319,8 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
     A late CPU shows in the rank's phases instead, and in a GPU that idles.
     """
     live = {row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"}
-    by_sms = waits_by_sms(live)
-    power = {pid: gpu.power_ratio for pid, gpu in live.items() if gpu.power_ratio is not None}
-    waits = by_sms or _waits(power, live)  # before Hopper: a kernel of NCCL that waits draws little power at full clock
+    by_sms = waits_by("sm_ratio", live)
+    waits = by_sms or waits_by("power_ratio", live)  # before Hopper: NCCL's kernels wait at little power and full clock
     if not by_sms and any(wait and (live[pid].clock_ratio or 0.0) < NEARLY_ALL for pid, wait in waits.items()):
         return None  # at a lower clock, little power is no sign of a wait
     measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])

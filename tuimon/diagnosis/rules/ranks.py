@@ -95,10 +95,9 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             return None  # the others come late because they wait for a core
         headline, fix, figures = _on_cpu(evidence, least, all_measured=all_measured)
     collectives = _collectives(evidence)
-    debugging = advice_on_debugging("comm_bound", evidence)  # until that is off, the gain of a change is unknown
     return verdict(
         ": ".join((headline, *collectives.values())),
-        debugging or fix,
+        advice_on_debugging("comm_bound", evidence) or fix,  # until that is off, the gain of a change is unknown
         share=least.share,
         at=least.hot,
         evidence={
