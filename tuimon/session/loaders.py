@@ -168,11 +168,6 @@ class LoaderStats:
         if record.workers:
             self._reported.fold(record, self._figures.counts(reports))
 
-    @property
-    def epoch(self) -> EpochRow:
-        """Its progress in its epochs."""
-        return self._epoch if self._epoch.done or self._epoch.given is not None else EpochRow()
-
     def row(
         self, now_s: float, span: Span, ended: Callable[[int], bool], name: Callable[[int], str]
     ) -> LoaderRow | None:
@@ -210,7 +205,7 @@ class LoaderStats:
                 for number, pid in sorted((reported | live).items())
             ),
             batches=self.batches,
-            epoch=self.epoch,
+            epoch=self._epoch if self._epoch.done or self._epoch.given is not None else EpochRow(),
             fetches=self.fetches,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,

@@ -38,7 +38,6 @@ class _Workers(Struct):
 
     pids: dict[int, None] = field(default_factory=dict)  # known ones, in the order of their latest records
     number: int = 0
-    no_workers: int = 0  # how many of these turned out to be ranks, forked before they trained
     together: list[int] = field(default_factory=list)  # those that lived when the latest appeared
 
 
@@ -79,7 +78,7 @@ class RunProcesses:
         elif life.number is not None and (own := self._workers.get(life.trainer)) is not None:
             own.pids.pop(pid, None)
             if record.role == "trainer":
-                life.number, own.no_workers = None, own.no_workers + 1
+                life.number, own.together = None, [other for other in own.together if other != record.pid]
         if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
         return self._too_many(nodes, trained_pids)
@@ -185,7 +184,7 @@ class RunProcesses:
     def had_workers(self, trainer: int) -> bool:
         """True if a process ever had DataLoader workers."""
         own = self._workers.get(trainer)
-        return own is not None and own.number > own.no_workers
+        return own is not None and bool(own.together)
 
     def trainer_and_number(self, pid: int) -> tuple[int, int]:
         """The trainer of a worker, and the worker's number: the lowest that no other had when it appeared."""

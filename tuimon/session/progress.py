@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from tuimon.records import Gpu, Process, TracedFlops
-from tuimon.session.loaders import EpochRow, LoaderStats
+from tuimon.session.loaders import EpochRow, LoaderRow
 from tuimon.session.ranks import training_of
 from tuimon.session.series import sum_of_all
 from tuimon.session.session import ProcessView, Session
@@ -99,7 +99,7 @@ def _rates_in(own: ProcessView) -> tuple[float | None, float | None]:
     for loader in _training_loaders(own):
         batches, fetches_per_s = loader.batches, loader.fetches * a_second
         size, text = batches.mean_samples if batches is not None else None, None
-        if loader.facts is not None and loader.facts.batch_size:
+        if loader.facts.batch_size:
             size = loader.facts.batch_size
         if batches is not None and batches.tokens is not None:
             text = (batches.tokens - (batches.padding or 0)) / batches.count
@@ -117,11 +117,11 @@ def _of_all_steps(own: ProcessView) -> float:
     return per_second / total if total and per_second else 0.0
 
 
-def _training_loaders(own: ProcessView) -> list[LoaderStats]:
-    return [each for each in own.view.session.loaders[own.pid].values() if each.latest.role == "train" and each.fetches]
+def _training_loaders(own: ProcessView) -> list[LoaderRow]:
+    return [each for each in own.loaders if each.latest.role == "train" and each.fetches]
 
 
-def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow:
+def _epoch(session: Session, loaders: list[LoaderRow]) -> EpochRow:
     """The epoch of the only training loader, unknown with several; earlier epochs are unknown after an attach."""
     epoch = loaders[0].epoch if len(loaders) == 1 else EpochRow()
     if (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
