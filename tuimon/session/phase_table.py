@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP, UPDATE
+from tuimon.records import BETWEEN, DIVIDED, PHASES, STEP
 from tuimon.session.series import share_error, sum_of_all
 from tuimon.session.steps import StepStretch, Totals
 from tuimon.threshold import LARGER
@@ -86,11 +86,6 @@ class PhaseTable(NamedTuple):
     def trains(self) -> bool:
         """True if a batch, a forward or backward pass or an update was seen in its steps."""
         return any(row.share for row in self.rows if row.name not in ("other", "eval"))
-
-    @property
-    def updates(self) -> bool:
-        """True if a backward pass or an update was seen in its steps; inference has none."""
-        return any(row.share for row in self.rows if row.name in UPDATE)
 
 
 def phase_table(pid: int, totals: Totals, split: SplitShares) -> PhaseTable:

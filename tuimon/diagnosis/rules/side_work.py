@@ -187,7 +187,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.known and f.by_option, "make {f.at} cheaper ({f.known.action}); or {f.by_option}"),
     (lambda f: f.known, "make {f.at} cheaper ({f.known.action}); or run it less often"),
     (  # nothing trains: running the model is the purpose, and every step needs the work
-        lambda f: not f.evidence.phases.updates,
+        lambda f: not f.evidence.phases.share_of(*UPDATE),
         "make {f.at} cheaper, or do it in another process while the model runs",
     ),
     (lambda f: f.by_option, "{f.by_option}"),
