@@ -254,14 +254,15 @@ def test_operations_that_wait_for_their_threads_speak_against_order(waits, told)
 
 
 @pytest.mark.parametrize(
-    ("waits", "intra_op", "told"),
-    [(30, 2, False), (70, 2, True), (30, 8, True)],
-    ids=["needed", "two in vain", "eight"],
+    ("waits", "intra_op", "for_core", "told"),
+    [(30, 2, 0.0, False), (70, 2, 0.0, True), (30, 8, 0.0, True), (70, 2, 0.4, False)],
+    ids=["needed", "two in vain", "eight", "one without a core"],
 )
-def test_threads_that_wait_less_than_one_of_them_works_are_all_needed(waits, intra_op, told):
+def test_threads_that_wait_less_than_one_of_them_works_are_all_needed(waits, intra_op, for_core, told):
     """Two threads that wait 30 % of their time do 1.4 times the work of one, which would take 1.4 times as long."""
     measured = use(100, "forward", torch=100 - waits, OpenMP=waits), use(100, "backward", torch=10)
-    found = model(*measured, process(t=1.0, intra_op_threads=intra_op))
+    cpu = [thread(t, 1.0 - for_core, for_core) for t in range(1, 13)]
+    found = model(*measured, process(t=1.0, intra_op_threads=intra_op), *cpu)
     assert any("fewer threads" in fix.action for fix in found.fixes) is told
 
 

@@ -94,10 +94,12 @@ _BELOW_PYTHON: dict[CodeKind, tuple[str, str]] = {
 def below_python(rest: Rest) -> Iterator[Fault]:
     """Threads of a pool that wait for longer than one thread works; the kernel, for more than any model needs of it.
 
-    Most of that need is page faults, which have a cause of their own.
+    A pool also waits for a thread of its own that waits for a core. Most of what models need of the kernel is page
+    faults, which have a cause of their own.
     """
     native, computing = rest.evidence.native_in(*PASSES), sum(rest.computes.values())
-    least = {"pool": 1.0 / (rest.evidence.process.intra_op_threads or math.inf), "kernel": LARGE}
+    for_cores = rest.cells.where(PASSES, via="core").share
+    least = {"pool": 1.0 / (rest.evidence.process.intra_op_threads or math.inf) + for_cores, "kernel": LARGE}
     for kind, (does, instead) in _BELOW_PYTHON.items():
         part = native.share(kind) or 0.0
         if part >= least[kind] and is_sure(rest.evidence, part * computing):
