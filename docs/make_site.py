@@ -47,7 +47,7 @@ NAV = {
         "internals/orders.md", "internals/log.md", "internals/accuracy.md", "internals/faults.md",
     ],
     "Trust": ["measured.md", "accuracy.md", "costs.md", "reliability.md", "limits.md", "security.md"],
-    "Contribute": ["contributing.md"],
+    "Contribute": ["contributing.md", "internals/extending.md"],
 }  # fmt: skip
 #: The part of the rules that a family's pages are in, by the beginning of its name; the first that fits counts.
 _PARTS = {
