@@ -229,18 +229,13 @@ def within_share(finding: Finding) -> Finding:
     """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
     if finding.share_of_step is None:
         return finding
-    return replace(finding, fixes=tuple(_within(fix, _bound(finding.share_of_step)) for fix in finding.fixes))
-
-
-def _within(fix: Fix, most: float) -> Fix:
-    """The fix with its gain capped at ``most``; one with an open upper end stays open."""
-    if fix.gain is None:
-        return fix
-    low, high = fix.gain
-    estimated = min(fix.estimated_speedup, most) if fix.estimated_speedup is not None else None
-    return fix._replace(
-        estimated_speedup=estimated, gain=Interval(min(low, most), high if math.isinf(high) else min(high, most))
-    )
+    most, fixes = _bound(finding.share_of_step), list(finding.fixes)
+    for n, fix in enumerate(fixes):
+        if fix.gain is not None:
+            likely = min(fix.estimated_speedup, most) if fix.estimated_speedup is not None else None
+            high = math.inf if math.isinf(fix.gain.high) else min(fix.gain.high, most)  # an open end stays open
+            fixes[n] = fix._replace(estimated_speedup=likely, gain=Interval(min(fix.gain.low, most), high))
+    return replace(finding, fixes=tuple(fixes))
 
 
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:

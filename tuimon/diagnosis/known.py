@@ -75,10 +75,7 @@ THROUGH: Table = {
         "compute them per sample, by vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
         " others",
     ),
-    "derivatives computed row by row": (
-        r"torch/autograd/functional\.py ",
-        "set vectorize=True, or use torch.func",
-    ),
+    "derivatives computed row by row": (r"torch/autograd/functional\.py ", "set vectorize=True, or use torch.func"),
     "operations on a tensor's subclass, each of which goes through Python": (
         r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
         "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
@@ -120,10 +117,7 @@ BELOW: Table = {
         r"/multiprocessing/managers\.py |^<string> __(?:getitem|setitem|contains|len)__ ",
         "keep a dict in each worker, or arrays in shared memory: a manager pickles every request and reply",
     ),
-    "counting one by one": (
-        r"^ [\w.]+\[.*\] \+= 1$",
-        "count whole arrays: torch.bincount(), np.bincount()",
-    ),
+    "counting one by one": (r"^ [\w.]+\[.*\] \+= 1$", "count whole arrays: torch.bincount(), np.bincount()"),
     "sorts": (
         r"^ .*(?:\bsorted\((?!.*\bfor\b)|\.(?:arg)?sort\()",
         "take the first few by topk() or np.argpartition(), and sort whole tensors at once",

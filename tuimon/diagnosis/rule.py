@@ -114,10 +114,7 @@ STEPS = Need("phases of steps", _no_steps)
 STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times, thresholds=(JUMP_AT_ONCE, JUMP_LASTS))
 BOUNDARIES = Need(
     "the beginning and end of steps",
-    _missing_if(
-        lambda each: each.phases.inferred,
-        "no markers: the beginning and end of a step are not known",
-    ),
+    _missing_if(lambda each: each.phases.inferred, "no markers: the beginning and end of a step are not known"),
 )
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
 SETTINGS = Need(

@@ -24,17 +24,7 @@ from tuimon.diagnosis.rule import (
     TENSOR_ACTIVITY,
     Rule,
 )
-from tuimon.diagnosis.rules import (
-    compute,
-    cores,
-    course,
-    input,
-    interpreter,
-    memory,
-    model,
-    ranks,
-    side_work,
-)
+from tuimon.diagnosis.rules import compute, cores, course, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
 from tuimon.records import PASSES, STEP
 

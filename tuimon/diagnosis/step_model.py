@@ -77,11 +77,6 @@ def _fetch(step: ModelStep, left: float) -> ModelStep:
     return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
 
 
-def _workers(step: ModelStep, number: float) -> ModelStep:
-    beside = {} if number else {"starts_ms": 0.0, "held_ms": 0.0}
-    return replace(step, workers=int(number), **beside)
-
-
 def _own(step: ModelStep, left: float) -> ModelStep:
     return replace(step, own_ms=step.own_ms * left)
 
@@ -97,10 +92,11 @@ def _thread(step: ModelStep, left: float) -> ModelStep:
     )
 
 
+_WITHOUT_WORKERS = {"starts_ms": 0.0, "held_ms": 0.0}
 EDITS: dict[EditName, Edit] = {
     "items": Edit(_items),
     "fetch": Edit(_fetch),
-    "workers": Edit(_workers, "slower"),
+    "workers": Edit(lambda step, n: replace(step, workers=int(n), **({} if n else _WITHOUT_WORKERS)), "slower"),
     "starts": Edit(lambda step, left: replace(step, starts_ms=step.starts_ms * left), "slower"),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
     "side_work": Edit(_own),
@@ -172,15 +168,17 @@ class StepModel(NamedTuple):
         if middle < _NOTHING:
             return Interval(1.0, 1.0)
         certain = min(middle, max(1.0, gain(self._crowded(change), change, max(0.0, part.low))))
-        low = min(certain, self._by_half(change, part.middle))
-        if EDITS[change.edit].least == "slower":
+        low, least = certain, EDITS[change.edit].least
+        if least == "half" and change.to == 0.0:
+            low = min(certain, gain(self.likely, change._replace(to=HALF), part.middle))
+        elif least == "slower":
             low = max(1.0, min(low, middle / (1.0 + SLOWDOWN_OF_REST * (1.0 - 1.0 / middle))))
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))
         # changes of workers, and rearrangements, have bounds of their own
         removed = 0.0
-        if EDITS[change.edit].least != "slower" and self.claimed is not None:
+        if least != "slower" and self.claimed is not None:
             removed = self.claimed.high * (1.0 - change.to)
         if max(removed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
@@ -203,12 +201,6 @@ class StepModel(NamedTuple):
         if change.edit != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
             return step
         return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
-
-    def _by_half(self, change: Change, part: float) -> float:
-        """The gain if only half of the work is removed; infinite if the change cannot be done by half."""
-        if change.to != 0.0 or EDITS[change.edit].least != "half":
-            return math.inf
-        return gain(self.likely, change._replace(to=HALF), part)
 
     def own_part(self, share: Interval) -> Interval:
         """This share of the measured step, as a part of the training thread's own work in the model.
@@ -411,7 +403,10 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
     if running is None:  # as far as others leave it a core
         running = min(1.0, max(0.0, evidence.here.free_cores))
     on_core_ms = running * mean_ms - fetches * fetching_ms
-    own_threads = _own_threads(evidence, mean_ms, on_core_ms)
+    own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread
+    if training.cpu_ratio is not None and used is not None and on_core_ms > 0:
+        beside_ms = max(0.0, used - training.cpu_ratio) * mean_ms
+        own_threads = min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)
     return ModelStep(
         own_ms=own_ms,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
@@ -445,12 +440,3 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     return made_ms, running, hand_over_ms - drawing_ms
-
-
-def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
-    """Cores that the training process uses while its training thread does its own work."""
-    main, used = evidence.training.cpu_ratio, evidence.cpu_ratio
-    if main is None or used is None or on_core_ms <= 0:
-        return 1.0
-    beside_ms = max(0.0, used - main) * mean_ms
-    return min(float(evidence.cores), 1.0 + beside_ms / on_core_ms)

@@ -92,11 +92,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
         every = f": every {pace}, for up to {ms_text(longest_ms)}"
-        figures = {
-            "pauses": pauses,
-            "longest_ms": longest_ms,
-            "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6,
-        }
+        figures = {"pauses": pauses, "longest_ms": longest_ms, "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6}
     if not is_sure(evidence, share, TINY if pauses else REPORTED):
         return None
     call = collecting_line(evidence.samples)

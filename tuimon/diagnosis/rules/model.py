@@ -25,7 +25,7 @@ from tuimon.records import MODEL, PASSES
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 from tuimon.text import function_text, plain
-from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, TINY, Threshold
+from tuimon.threshold import LARGE, MIN_SAMPLES, MOST, TINY
 
 #: Functions that only call others: their time belongs to the functions that they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
@@ -123,12 +123,9 @@ def _to_gpu(evidence: Evidence) -> str | None:
     )
 
 
-PAGE_FAULT_US = Threshold(
-    1.5,
-    "CPU time of a page fault in the kernel, in us, with clearing the page and taking it back",
-    "measured in bench/page_faults.py: 1.5 to 1.7 on a virtual machine, 32 to 200 for a huge page, which is as large as"
-    " 512",
-)
+#: CPU time of a page fault in the kernel, in us, with clearing the page and taking it back. Measured in
+#: bench/page_faults.py: 1.5 to 1.7 on a virtual machine, 32 to 200 for a huge page, which is as large as 512.
+PAGE_FAULT_US = 1.5
 #: Lines that map memory themselves, or give it back: no setting of malloc concerns that memory.
 _MAPS = re.compile(r"\b(?:mmap|madvise|memmap)\b")
 

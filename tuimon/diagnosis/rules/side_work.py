@@ -11,13 +11,7 @@ from msgspec import Struct
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import (
-    is_collecting,
-    library_place,
-    update_path,
-    user_path,
-    with_library,
-)
+from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
 from tuimon.diagnosis.known import figures, known_in, known_of
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
