@@ -59,7 +59,7 @@ class RankTimes(Struct, frozen=True, gc=False):
     def shares(self, ms: Mapping[str, float]) -> dict[str, float]:
         """Times by phase as shares of its step."""
         step_ms = self.step_ms
-        return {phase: each / step_ms for phase, each in ms.items()}
+        return {phase: phase_ms / step_ms for phase, phase_ms in ms.items()}
 
     def count(self, *activities: Activity, phases: Container[str] | None = None) -> int:
         """Its samples in some activities (without any: in all), in some phases (None: in all)."""
@@ -95,14 +95,14 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     backward = _median_of_others([own["backward"] for own, waits in parts if "backward" in waits])
     errors_ms = [_asleep_error_ms(rank) for rank in ranks]
     typical_ms = _median_of_others(errors_ms)
-    found = []
+    splits = []
     for (own, waits), error_ms in zip(parts, errors_ms, strict=True):
         excess = {phase: own.get(phase, 0.0) - others(own.get(phase, 0.0)) for phase, others in typical.items()}
         if "backward" in own:
             longer_ms = own["backward"] - backward(own["backward"]) if "backward" in waits else 0.0
             excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms(error_ms))
-        found.append(RankSplit(waits, excess))
-    return found
+        splits.append(RankSplit(waits, excess))
+    return splits
 
 
 def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
@@ -117,7 +117,7 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
             collective = rank.samples.get((phase, "ranks"), 0)
             seen[phase] += collective
             shares.setdefault(phase, []).append(collective / rank.count(phases=(phase,)))
-    return {phase: sum(found) / len(found) for phase, found in shares.items() if seen[phase] >= _LEAST_SAMPLES}
+    return {phase: sum(parts) / len(parts) for phase, parts in shares.items() if seen[phase] >= _LEAST_SAMPLES}
 
 
 def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:
@@ -278,7 +278,7 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
     rows, times = list[RankRow](), dict[int, RankTimes]()
     for own in ranks:
         rank, threads, sums = own.process.rank, own.thread_figures, own.totals.sums
-        held = [each.memory_bytes for gpu in own.devices for each in gpu.processes if each.pid == own.pid]
+        held = [user.memory_bytes for gpu in own.devices for user in gpu.processes if user.pid == own.pid]
         on_gpus = [held_bytes for held_bytes in held if held_bytes is not None]
         row = RankRow(
             rank=rank or 0,
@@ -314,11 +314,11 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
 
 def beside_each_other(rows: Sequence[RankRow], times: Mapping[int, RankTimes]) -> list[RankRow]:
     """The rows; those with times (by process) get their waits and lateness relative to each other."""
-    found = {row.pid: row for row in rows}
+    compared = {row.pid: row for row in rows}
     for (pid, own), split in zip(times.items(), split_ranks(list(times.values())), strict=True):
         phases, waits, excess = map(own.shares, (own.ms, *split))
-        found[pid] = replace(found[pid], phases=phases, waits=waits, excess=excess)
-    return list(found.values())
+        compared[pid] = replace(compared[pid], phases=phases, waits=waits, excess=excess)
+    return list(compared.values())
 
 
 def _behind(first: StepStats, stats: StepStats) -> int:
@@ -393,15 +393,15 @@ def training_numbers(session: Session) -> dict[int, int]:
 @once
 def _trainings(session: Session) -> list[list[Process]]:
     """The processes of each training that goes on, by rank; if none does, of those that ended last."""
-    found: list[list[Process]] = []
+    trainings: list[list[Process]] = []
     seen: set[int] = set()
     for pid in session.trainers():
         ranks = training_of(session.over("recent").of(pid)) if pid not in seen else []
         members = [rank.process for rank in ranks]
         if members and not seen.intersection(process.pid for process in members):
-            found.append(members)  # else an earlier start of the same ranks
+            trainings.append(members)  # else an earlier start of the same ranks
         seen.update((pid, *(process.pid for process in members)))
-    ends_s = [max(process.t for process in each) if all(p.ended for p in each) else math.inf for each in found]
+    ends_s = [max(rank.t if rank.ended else math.inf for rank in members) for members in trainings]
     last_s = max(ends_s, default=0.0) - LAST_MOMENT_S
-    current = [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= last_s]
-    return sorted(current, key=lambda each: (min(p.start_unix_s for p in each), each[0].pid))
+    current = [members for members, end_s in zip(trainings, ends_s, strict=True) if end_s >= last_s]
+    return sorted(current, key=lambda members: (min(rank.start_unix_s for rank in members), members[0].pid))

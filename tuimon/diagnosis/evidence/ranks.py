@@ -402,9 +402,10 @@ def waits_ms(ranks: Mapping[int, Sequence[TimedExchange]], step_ms: float) -> di
 
 def _same_steps(ranks: Mapping[int, Sequence[TimedExchange]], within_s: float) -> list[dict[int, TimedExchange]]:
     """The exchanges of two or more ranks that belong to one step, by the clock."""
+    timed = ((exchange.reached_s, pid, exchange) for pid, of_rank in ranks.items() for exchange in of_rank)
     steps: list[dict[int, TimedExchange]] = []
     since_s = -math.inf
-    for reached_s, pid, exchange in sorted((each.reached_s, pid, each) for pid, own in ranks.items() for each in own):
+    for reached_s, pid, exchange in sorted(timed):
         if not steps or pid in steps[-1] or reached_s - since_s > within_s:
             steps.append({})
             since_s = reached_s
@@ -419,13 +420,13 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, TimedExchange]]) -> dict[int, f
     step.
     """
     first = min((node_of(pid) for step in steps for pid in step), default=0)
-    found: dict[int, list[float]] = defaultdict(list)
+    ahead_s: dict[int, list[float]] = defaultdict(list)
     for step in steps:
         reached_s = {node_of(pid): exchange.reached_s for pid, exchange in step.items()}
         if first in reached_s and len(reached_s) > 1:
             for node, moment_s in reached_s.items():
-                found[node].append(moment_s - reached_s[first])
-    return {node: median(differences_s) for node, differences_s in found.items()}
+                ahead_s[node].append(moment_s - reached_s[first])
+    return {node: median(differences_s) for node, differences_s in ahead_s.items()}
 
 
 def on_gpu_clock(rows: Sequence[RankRow], view: SessionView) -> tuple[RankRow, ...]:
@@ -438,6 +439,6 @@ def on_gpu_clock(rows: Sequence[RankRow], view: SessionView) -> tuple[RankRow, .
             if gpu is None or not has_enough_steps(gpu.steps, gpu.timed_s) or not sum(spans.values()):
                 return tuple(rows)
             times[row.pid] = RankTimes(spans, on_gpu=True)
-    steps_ms = {pid: found.step_ms for pid, found in times.items()}
+    steps_ms = {pid: measured.step_ms for pid, measured in times.items()}
     clocked = [replace(row, step_ms=steps_ms.get(row.pid, row.step_ms), history=None) for row in rows]
     return tuple(beside_each_other(clocked, times))
