@@ -132,6 +132,7 @@ _TELLING = (
     ("torch/nn/functional.py", re.compile(r"\battn_output_weights\b")),
     ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),
     ("torch/nn/modules/linear.py", re.compile(r"\bbilinear\(")),
+    ("torch/nn/modules/distance.py", re.compile(r"\bcosine_similarity\(")),
     ("torch/utils/data/_utils/fetch.py", re.compile(r"collate_fn\(")),
 )
 

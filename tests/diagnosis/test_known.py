@@ -98,6 +98,54 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("y = table.sum()", f"{SITE}/pandas/core/frame.py sum")],
     ),
+    "what stays the same, made again each time": (
+        [
+            ("v = self.tokenizer.get_vocab()", f"{SITE}/transformers/tokenization_utils_tokenizers.py get_vocab"),
+            ("v = tokenizer.get_vocab()",),
+            ("n = cfg.model.depth", f"{SITE}/omegaconf/dictconfig.py __getattr__"),
+            ("names = inspect.signature(f).parameters", f"{PYTHON}/inspect.py signature"),
+        ],
+        [("ids = tokenizer(text)", f"{SITE}/transformers/tokenization_utils_tokenizers.py _encode_plus")],
+    ),
+    "figures of processes": (
+        [
+            ("rss = self.process.memory_full_info().rss", f"{SITE}/psutil/_pslinux.py _parse_smaps_rollup"),
+            ("for line in open('/proc/self/status'):",),
+        ],
+        [("rss = self.process.rss",)],
+    ),
+    "cosine similarities": (
+        [
+            (
+                "sim = self.similarity(z.unsqueeze(1), z.unsqueeze(0)) / self.temperature",
+                f"{SITE}/torch/nn/modules/distance.py forward return F.cosine_similarity(x1, x2, self.dim, self.eps)",
+            ),
+            ("sim = F.cosine_similarity(z[:, None], z[None], dim=-1)",),
+        ],
+        [
+            ("sim = F.cosine_similarity(a, b)",),
+            ("d = self.distance(a, b)", f"{SITE}/torch/nn/modules/distance.py forward"),
+        ],
+    ),
+    "derivatives of which one column is kept": (
+        [("return torch.autograd.grad(f, xyt, torch.ones_like(f), create_graph=True)[0][:, 1:2]",)],
+        [("return torch.autograd.grad(f, xyt, torch.ones_like(f), create_graph=True)[0]",)],
+    ),
+    "the length of a loader, which its sampler computes": (
+        [("lr = i / len(loader)", f"{SITE}/torch/utils/data/dataloader.py __len__", "return len(self.batches())")],
+        [("for x in loader:", f"{SITE}/torch/utils/data/dataloader.py __next__", "return iter(self.batches())")],
+    ),
+    "predict() of Keras": (
+        [
+            ("return net.predict(states, verbose=0)", f"{SITE}/keras/src/layers/layer.py __call__"),
+            ("q = net.predict(s)", f"{SITE}/keras/src/callbacks/callback_list.py on_predict_batch_end"),
+        ],
+        [("labels = forest.predict(x)", f"{SITE}/sklearn/ensemble/_forest.py predict")],
+    ),
+    "predictions of the whole evaluation, gathered": (
+        [("trainer.train()", f"{SITE}/transformers/trainer_pt_utils.py torch_pad_and_concatenate")],
+        [("trainer.train()", f"{SITE}/transformers/trainer_pt_utils.py log_metrics")],
+    ),
     "one-hot vectors": (
         [("x = F.one_hot(items, self.n).float()",)],
         [("x = self.one_hot_embedding[items]",), ("x = rows @ w  # instead of F.one_hot(items)",)],
@@ -267,6 +315,14 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("f = h5py.File(path)", f"{SITE}/h5py/_hl/files.py make_fid"),
         ],
         [("data = self.zip.read(name)", f"{PYTHON}/zipfile.py read")],
+    ),
+    "compressing data": (
+        [
+            ("torch.save(state, archive)", f"{SITE}/torch/serialization.py _save", f"{PYTHON}/gzip.py write"),
+            ("np.savez_compressed(path, x=x)", f"{SITE}/numpy/lib/_npyio_impl.py savez_compressed"),
+            ("blob = zlib.compress(data)",),
+        ],
+        [("data = gzip.open(path).read()", f"{PYTHON}/gzip.py read")],
     ),
     "decompressing data": (
         [("data = gzip.open(path).read()", f"{PYTHON}/gzip.py read"), ("data = zlib.decompress(blob)",)],

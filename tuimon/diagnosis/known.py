@@ -25,8 +25,9 @@ from tuimon.text import code_place
 from tuimon.threshold import LARGE, MOST
 
 Table = dict[str, tuple[str, str]]
-#: The row of loops that only wait.
+#: The row of loops that only wait; two whose lines reveal more than the libraries that they run.
 POLLING = "a polling loop"
+UNCHANGED, COMPRESSING = "what stays the same, made again each time", "compressing data"
 
 #: Rows of operations in forward, matched with any frame of a stack; backward, which has no lines, has a part of each.
 DIFFERENTIATED: Table = {
@@ -55,6 +56,16 @@ DIFFERENTIATED: Table = {
         "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
         " does not depend on its state for all positions at once, before the loop",
     ),
+    "cosine similarities": (
+        r"torch/nn/modules/distance\.py forward .*\bcosine_similarity\("
+        r"|^ .*\bcosine_similarity\(.*(?:\.unsqueeze\(|\bNone\b)",
+        "for all pairs, normalize once and take one product, F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T: pairs"
+        " made by broadcasting hold each vector once for every other",
+    ),
+    "derivatives of which one column is kept": (
+        r"^ .*\bgrad\(.*\)\[0\]\[(?::|\.\.\.), ?-?\d",
+        "call autograd.grad() once for each output, and take all columns from its result",
+    ),
     "products of three or more tensors": (
         r"^ .*\beinsum\(\s*['\"][^'\"]*,[^'\"]*,",
         "multiply two at a time, small results first, or install opt_einsum: without it torch goes from left to right",
@@ -81,6 +92,19 @@ THROUGH: Table = {
         "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
     ),
     "copies of the model for nn.DataParallel": (r"torch/nn/parallel/[rs]\w+\.py ", "use DistributedDataParallel"),
+    "the length of a loader, which its sampler computes": (
+        r"torch/utils/data/dataloader\.py __len__ ",
+        "take len(loader) once an epoch, or keep the number of batches in the sampler",
+    ),
+    "predict() of Keras": (
+        r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?=",
+        "call the model itself on a few rows, model(x, training=False) under torch.no_grad(): each predict() makes a"
+        " data set, and calls callbacks",
+    ),
+    "predictions of the whole evaluation, gathered": (
+        r"/transformers/trainer_pt_utils\.py (?:add|\w*concat\w*|\w*numpify\w*|\w*pad\w*) ",
+        "keep only what compute_metrics needs, such as logits.argmax(-1): preprocess_logits_for_metrics of the Trainer",
+    ),
     "a function called row by row": (
         r"/pandas/core/\S+ (?:apply\w*|iterrows|itertuples|map) |/numpy/lib/\S+ (?:_vectorize\w*|apply_along_axis) ",
         "compute on whole columns or arrays: apply() and np.vectorize() loop in Python",
@@ -88,6 +112,16 @@ THROUGH: Table = {
 }
 #: Rows matched with frames below the user's innermost line; or with that line, if it has none below.
 BELOW: Table = {
+    UNCHANGED: (
+        r" get_(?:added_)?vocab |^ .*\.get_(?:added_)?vocab\(|/transformers/configuration_utils\.py |/inspect\.py "
+        r"|-packages/omegaconf/",
+        "build it once, before the loop, and keep it: vocabularies, signatures, values of a configuration",
+    ),
+    "figures of processes": (
+        r"-packages/psutil/|^ .*(?:['\"]/proc/|\bgetrusage\()",
+        "ask for them every hundred steps, and only for what is cheap: memory_info() instead of memory_full_info() or"
+        " memory_maps(), for which the kernel goes through all pages",
+    ),
     "one-hot vectors": (
         r"^ .*\bone_hot\(",
         "use the indices: nn.Embedding looks up what nn.Linear makes of one-hot vectors; most losses take indices",
@@ -182,6 +216,11 @@ BELOW: Table = {
     "files opened for each item": (
         r"/h5py/_hl/files\.py |/(?:zipfile|tarfile)(?:/__init__)?\.py (?:_RealGetContents|next|_load|getmembers?) ",
         "open the file once in each worker, and keep it open; unpack a .tar, which has no index",
+    ),
+    COMPRESSING: (
+        r"/(?:gzip|bz2|lzma)\.py (?:write|compress|flush|close) |/numpy/lib/\S+ savez_compressed "
+        r"|^ .*\b(?:zlib|bz2|lzma|gzip|zstd\w*|blosc2?)\.compress\(",
+        "write without compression, or at a low level (compresslevel=1): weights and other floats hardly get smaller",
     ),
     "decompressing data": (
         r"/(?:gzip|bz2|lzma|_compression)\.py |^ .*\b(?:zlib|bz2|lzma|gzip|zstd\w*|blosc2?)\.(?:open|decompress)\(",
@@ -286,6 +325,7 @@ BY_LIBRARY: dict[str, str] = {
     "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or by out=, take"
     " views, keep uint8)",
     "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or from nearer",
+    "system calls": "ask the system for less, in fewer and larger calls, or keep its answers",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
 _UNPACKS: tuple[CodeKind, ...] = ("codec", "compression", "parser")
@@ -299,7 +339,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
     compared by their shares of the time in user code, unless they only move memory.
     """
     of_samples, user = most_at(place, several, known_in), native.without("kernel")
-    if place is None or not native:
+    if place is None or not native or (of_samples is not None and of_samples.what in (UNCHANGED, COMPRESSING)):
         return of_samples
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
     if of_samples is None:
@@ -317,6 +357,8 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             large = [name for name, share in shares.items() if share >= LARGE] or [*shares][:1]
             large.sort(key=lambda name: kind_of(name) != kinds[0])
             faster = BY_LIBRARY.get(large[0]) or BY_LIBRARY[kind_of(large[0])]
+            if large[0] == KERNEL and (user.share("python") or 0.0) >= MOST:  # no array is made or filled
+                faster = BY_LIBRARY["system calls"]
             has = " and ".join(f"{_the(name)} has {percent(shares[name])}" for name in large)
             part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             callee = callee_at(place, several) if kinds[0] in ("python", "arrays") else None

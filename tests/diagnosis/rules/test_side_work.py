@@ -10,11 +10,13 @@ from tests.session.records import (
     extend,
     frames,
     loop,
+    native,
     one_process,
     reason_by_rule,
     session_of,
     stacks,
     steps,
+    thread,
     threads,
 )
 from tuimon.records import LineCalls, StepCalls
@@ -348,6 +350,24 @@ def test_half_as_many_checkpoints_gain_less():
     less, half = beside_training(frames(*SAVES, first=40), ([40, 41, 42], 20)).fixes
     assert half.action == "save half as often at save() train.py:50"
     assert 1.0 < half.estimated_speedup < less.estimated_speedup
+
+
+@pytest.mark.parametrize(("library", "compresses"), [("zlib", True), ("torch", False)])
+def test_checkpoints_that_mostly_compress_are_to_be_written_without(library, compresses):
+    saves = frames(*SAVES, first=40), stacks(8, *TRAINING, ([40, 41, 42], 20))
+    code = native(8, (100, (library, "other", 50), ("interpreter", "other", 10)))
+    work = found(QUARTER, *saves, code, thread(8, 0.9))["side_work"]
+    assert ("write without compression" in work.action) is compresses
+    assert work.headline.endswith("saving checkpoints, above all in compressing data" * compresses or "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("saved", "views"), [('{"feats": feats}', True), ("model.state_dict()", False), ("checkpoint", False)]
+)
+def test_of_saved_tensors_views_are_to_be_cloned(saved, views):
+    line = ("train.py", 50, "save", f"torch.save({saved}, path)", True)
+    work = beside_training(frames(SAVES[0], line, SAVES[2], first=40), ([40, 41, 42], 20))
+    assert any("clone()" in fix.action for fix in work.fixes) is views
 
 
 def test_side_work_that_reads_values_in_a_loop_says_how_often():

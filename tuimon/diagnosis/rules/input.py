@@ -99,7 +99,6 @@ def _in_thread(facts: Facts) -> StepModel:
     return model._replace(likely=one[0], certain=one[1])
 
 
-_AT_ONCE = ": build the batch in one operation instead of item by item"
 #: Remedies for any cause.
 _KEEPING = (
     Remedy(
@@ -228,9 +227,6 @@ CAUSES = (
         ": batches are ready, but each takes {fetch} to hand over",
         (
             Remedy(
-                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than making it", "workers"
-            ),
-            Remedy(
                 "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
                 " each tensor is handed over separately",
                 "fetch",
@@ -239,6 +235,9 @@ CAUSES = (
                     if f.apart
                     else None
                 ),
+            ),
+            Remedy(
+                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than making it", "workers"
             ),
             Remedy(
                 f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
@@ -250,6 +249,7 @@ CAUSES = (
         takes=lambda cell: cell.doing == "hand_over",
         when=lambda f: f.lie_ready,
         at=lambda f: (f.workers.hot_in_collate if f.apart else None) or f.own,
+        in_order=lambda f: f.apart is not None,
     ),
     _of_workers(
         "idle_workers",
@@ -279,7 +279,7 @@ CAUSES = (
     _of_workers(
         "slow_collate",
         ": the workers collate batches{at}",
-        (_cheaper(_AT_ONCE),),
+        (_cheaper("{at_once}"),),
         takes=lambda cell: _is_of_workers(cell) and cell.doing == "collate",
         at=lambda f: f.workers.hot_in_collate or f.workers.hot,
     ),
@@ -340,7 +340,7 @@ CAUSES = (
     Cause(
         "slow_collate",
         ": the training process collates batches{at}",
-        (_WHOLE_BATCHES, _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
+        (_WHOLE_BATCHES, _cheaper("{at_once}", when=lambda f: f.loaders_own < MOST)),
         takes=lambda cell: cell.doing == "collate",
         at=lambda f: collating_function(f.samples, f.samples.part(below="collates")),
     ),

@@ -110,6 +110,7 @@ class Facts(Struct, frozen=True, dict=True):
             "or_more": ", or make the data in more processes" if evidence.here.free_cores >= HALF else "",
             "cheaper": self._cheaper(),
             "tensors": self.apart,
+            "at_once": ": build the batch in one operation instead of item by item" if self.known is None else "",
         }
 
     def _cheaper(self) -> str:

@@ -13,7 +13,7 @@ from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
-from tuimon.diagnosis.known import figures, known_in, known_of
+from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_in, known_of
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
@@ -35,6 +35,9 @@ _OF_UPDATE = re.compile(
     r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
     r"\w*grad\w*|unscale_)\s*\("
 )
+
+#: Tensors that a user saves by name, which may be views: a model's state hardly has any.
+_SAVES_TENSORS = re.compile(r"\btorch\.save\((?!.*(?:state|model|net|ckpt|checkpoint|weight|param))")
 
 
 def side_work(evidence: Evidence) -> Finding | None:
@@ -152,8 +155,11 @@ class _Work(Struct, frozen=True):
     @property
     def known(self) -> Known | None:
         """Public knowledge about the work's line."""
-        if self.hot is None or self.kind == "checkpoint":
+        if self.hot is None:
             return None
+        if self.kind == "checkpoint":
+            compresses = (self.native.without("kernel").share("compression") or 0.0) >= MOST
+            return Known(COMPRESSING, BELOW[COMPRESSING][1]) if compresses else None
         native = NativeUse() if self.runs_model or self.wait else self.native
         return known_of(self.hot.place, self.evidence.samples, native=native)
 
@@ -232,6 +238,8 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     fixes = [fix]
     if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody can do without checkpoints
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
+        if _SAVES_TENSORS.search(hot.place.source):
+            fixes.append(Fix("save a clone() of each tensor that is a view: torch.save() writes all of its storage"))
     return verdict(
         _headline(work),
         *fixes,
