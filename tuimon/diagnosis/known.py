@@ -59,8 +59,7 @@ DIFFERENTIATED: Table = {
     "cosine similarities": (
         r"torch/nn/modules/distance\.py forward .*\bcosine_similarity\("
         r"|^ .*\bcosine_similarity\(.*(?:\.unsqueeze\(|\bNone\b)",
-        "for all pairs, normalize once and take one product, F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T: pairs"
-        " made by broadcasting hold each vector once for every other",
+        "for all pairs, normalize once and take one product: F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T",
     ),
     "derivatives of which one column is kept": (
         r"^ .*\bgrad\(.*\)\[0\]\[(?::|\.\.\.), ?-?\d",
@@ -98,8 +97,7 @@ THROUGH: Table = {
     ),
     "predict() of Keras": (
         r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?=",
-        "call the model itself on a few rows, model(x, training=False) under torch.no_grad(): each predict() makes a"
-        " data set, and calls callbacks",
+        "call the model itself on a few rows (model(x, training=False) under torch.no_grad()): it makes no data set",
     ),
     "predictions of the whole evaluation, gathered": (
         r"/transformers/trainer_pt_utils\.py (?:add|\w*concat\w*|\w*numpify\w*|\w*pad\w*) ",
@@ -113,14 +111,12 @@ THROUGH: Table = {
 #: Rows matched with frames below the user's innermost line; or with that line, if it has none below.
 BELOW: Table = {
     UNCHANGED: (
-        r" get_(?:added_)?vocab |^ .*\.get_(?:added_)?vocab\(|/transformers/configuration_utils\.py |/inspect\.py "
-        r"|-packages/omegaconf/",
+        r"[ .]get_(?:added_)?vocab[ (]|/transformers/configuration_utils\.py |/inspect\.py |-packages/omegaconf/",
         "build it once, before the loop, and keep it: vocabularies, signatures, values of a configuration",
     ),
     "figures of processes": (
         r"-packages/psutil/|^ .*(?:['\"]/proc/|\bgetrusage\()",
-        "ask for them every hundred steps, and only for what is cheap: memory_info() instead of memory_full_info() or"
-        " memory_maps(), for which the kernel goes through all pages",
+        "ask for them rarely, and for cheap ones: memory_info(), not memory_full_info(), which walks through all pages",
     ),
     "one-hot vectors": (
         r"^ .*\bone_hot\(",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 
@@ -21,7 +22,7 @@ from tuimon.diagnosis.finding import Figure, Finding, Fix, verdict
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import without, without_cost
-from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, percent, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, DIVIDED
@@ -51,6 +52,13 @@ _BUFFERS = (
     "set broadcast_buffers=False in DistributedDataParallel if the model's buffers are alike on all ranks: else rank 0"
     " sends them before each forward pass"
 )
+_METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on_step=True, and compute() in steps"
+#: For other lines of the user's, by the calls on them: the first that matches counts.
+_BY_CALL = {
+    r"_object(?:_list|s)?\b": "exchange tensors instead of objects at {}, which are pickled; or exchange less often",
+    r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: backward is one as well",
+    r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything by one call",
+}
 #: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
 #: gradients, it may average a loss.
 _SEVERAL = 2.0
@@ -135,18 +143,24 @@ def _on_cpu(evidence: Evidence, least: Communication, *, all_measured: bool) -> 
     headline = f"{share} of each step goes to communication between {ranks} ranks{inside}"
     if _division(evidence.compared) == "layers":
         return headline, Fix(_FEWER_RANKS), {}
-    changes_training = False
-    if least.hot is not None and "all_reduce" in outer_calls(least.hot.place.source):
-        advice = _AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING
-        action = advice.format(at_hot(least.hot))
-    elif evidence.collectives and evidence.collectives[0].name == "broadcast":
+    action = _by_line(evidence, least.hot) if least.hot is not None else None
+    if action is None and evidence.collectives and evidence.collectives[0].name == "broadcast":
         action = _BUFFERS
-    else:
-        action, changes_training = _less_communication(evidence), True
+    less = action or _less_communication(evidence)
     saved = Interval.around(least.share, UNSURE) if all_measured else NONE
     claimed = Interval.around(saved.middle)
-    fix = without(evidence, "communication", action, saved, claimed=claimed, changes_training=changes_training)
+    fix = without(evidence, "communication", less, saved, claimed=claimed, changes_training=action is None)
     return headline, fix, {}
+
+
+def _by_line(evidence: Evidence, hot: HotLine) -> str | None:
+    """The advice on a line of the user's that exchanges something outside backward; None if its text says nothing."""
+    line, calls = at_hot(hot), " ".join(outer_calls(hot.place.source))
+    if most_at(hot.place, [evidence.samples], lambda node: node.computes_metric or None):
+        return _METRICS.format(line)
+    if "all_reduce" in calls:
+        return (_AT_ONCE if _exchanges_many(evidence) else _WHILE_COMPUTING).format(line)
+    return next((advice.format(line) for names, advice in _BY_CALL.items() if re.search(names, calls)), None)
 
 
 def _on_gpu(

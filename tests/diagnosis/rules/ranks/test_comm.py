@@ -55,6 +55,29 @@ def test_collectives_that_the_loop_calls_are_named():
     assert not finding.best.changes_training
 
 
+@pytest.mark.parametrize(
+    ("line", "library", "advice"),
+    [
+        ("values = metrics(y, t)", "torchmetrics/metric.py", "let the metrics at main() train.py:70 exchange once"),
+        ("dist.all_gather_object(names, name)", "", "exchange tensors instead of objects at main() train.py:70"),
+        ("accelerator.wait_for_everyone()", "accelerate/accelerator.py", "leave out the barrier at main() train.py:70"),
+        ("dist.broadcast(scale, src=0)", "", "exchange less often at main() train.py:70, or everything by one call"),
+        ("loss = model(x)", "", "accumulate gradients of n batches under no_sync()"),  # FullyShardedDataParallel's
+    ],
+)
+def test_an_exchange_outside_backward_is_advised_on_by_its_line(line, library, advice):
+    calls = [
+        ("train.py", 70, "main", line, True),
+        ("/lib/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper"),
+    ]
+    through = [(f"/lib/site-packages/{library}", 518, "sync")] if library else []
+    counted = (([0, 1], 30), ([2, 3], 50), ([60, 61, 62][: 2 + len(through)], 20))
+    more, phases = [frames(calls[0], *through, calls[1], first=60)], {"forward": 30, "backward": 50, "other": 20}
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=more)["comm_bound"]
+    assert finding.action.startswith(advice)
+    assert finding.where[0].line == 70
+
+
 LOOP = frames(
     Frame("train.py", 60, "average", "dist.all_reduce(p.grad)", user=True, loop=True),
     Frame("train.py", 50, "main", "dist.all_reduce(p.grad)", user=True, loop=True, loops=2),
