@@ -313,6 +313,17 @@ def test_page_faults_that_explain_the_time_in_the_kernel_gain_it_back(faults, pa
         assert f"{faults:,} a second" in found.headline
 
 
+@pytest.mark.parametrize(
+    ("line", "told"), [("c = F.cosine_similarity(z[:, None], z[None])", True), ("c = f(z)", False)]
+)
+def test_of_page_faults_the_operation_that_may_need_the_memory_is_told(line, told):
+    places = frames(*LOOP.frames[:2], Frame("net.py", 30, "match", line, True), *LOOP.frames[3:], first=50)
+    passes = [use(100, name, torch=40, kernel=60) for name in ("forward", "backward")]
+    found = model(*passes, thread(12, 0.99, faults=[ThreadFaults(100, 400_000, 0.0)]), places=places)
+    assert found.cause == "page_faults"
+    assert any("of forward is in cosine similarities: for all pairs" in fix.action for fix in found.fixes) is told
+
+
 def test_faults_under_another_allocator_are_not_malloc_s():
     passes = use(100, "forward", torch=20, kernel=60, memory_allocator=20)
     found = model(passes, thread(12, 0.99, faults=[ThreadFaults(100, 400_000, 0.0)]))

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.lines import decomposes, lines_that_run
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, leading, verdict
-from tuimon.diagnosis.known import figures
+from tuimon.diagnosis.known import figures, known_in
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster
@@ -155,9 +155,13 @@ def page_faults(evidence: Evidence) -> Finding | None:
         "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory that is freed"
         " is then kept for the next step, and the process grows"
     )
+    forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
+    counts = forward.counted(lambda row: filter(None, (known_in(row.node),))).most_common(1)
+    large = [(known, n / forward.total) for known, n in counts if n >= max(MIN_SAMPLES, LARGE * forward.total)]
     return verdict(
         f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
         without_cost(evidence, action, share).without_upper_end,
+        *(f"{percent(part)} of forward is in {known.what}: {known.action}" for known, part in large),
         cause="page_faults",
         share=share.high,
         at=evidence.hottest_in("forward"),
