@@ -140,7 +140,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("return net.predict(states, verbose=0)", f"{SITE}/keras/src/layers/layer.py __call__"),
             ("q = net.predict(s)", f"{SITE}/keras/src/callbacks/callback_list.py on_predict_batch_end"),
         ],
-        [("labels = forest.predict(x)", f"{SITE}/sklearn/ensemble/_forest.py predict")],
+        [
+            ("labels = forest.predict(x)", f"{SITE}/sklearn/ensemble/_forest.py predict"),
+            ("boxes = detector.predict(x, verbose=False)", f"{SITE}/ultralytics/engine/model.py predict"),
+        ],
     ),
     "predictions of the whole evaluation, gathered": (
         [("trainer.train()", f"{SITE}/transformers/trainer_pt_utils.py torch_pad_and_concatenate")],

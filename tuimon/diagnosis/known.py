@@ -95,7 +95,7 @@ THROUGH: Table = {
         "take len(loader) once an epoch, or keep the number of batches in the sampler",
     ),
     "predict() of Keras": (
-        r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?=",
+        r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?= ?[\d'\"]",
         "call the model itself on a few rows (model(x, training=False) under torch.no_grad()): it makes no data set",
     ),
     "predictions of the whole evaluation, gathered": (
