@@ -318,6 +318,8 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
     sends = evidence.data.senders.number > 0
     makes = any(each.part(works) for each in evidence.others.values())
+    loader = evidence.data.loader
+    asks = loader is not None and loader.facts.kind == "map"  # for each item, so that none comes at its own pace
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: StackNode) -> Doing:
@@ -332,6 +334,8 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
             if at == "prompt" or (at == "sleep" and paces(node)):
                 return "pace"
             is_event = node.activity == "connection" or (at == "sleep" and node.frame.polls)
+            if asks and node.has("fetch") and (is_event or at == "message") and not (sends or makes):
+                return "network"
             return at if makes or not is_event else "message" if sends else "pace"
         return "collate" if node.has("collates") else "item"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import run, workers
+from tests.diagnosis.cpu import loader, run, workers
 from tests.session.records import frames, stacks, threads
 from tuimon.records import Frame
 
@@ -57,6 +57,8 @@ LINES = frames(
     Frame("<string>", 6, "main", "print(read())", True, loop=True, loops=1),
     ("loop.py", 41, "main", "y = int(input('label? '))", True),  # 78
     Frame("<string>", 2, "read", "time.sleep(0.05)", True, loop=True, loops=1),
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),  # 80
+    ("data.py", 9, "__getitem__", "return decode(feed.recv(4096))", True),
     first=30,
 )
 PASSES = (([49, 50], 10), ([51, 52], 20))
@@ -122,6 +124,14 @@ def test_events_come_at_their_own_pace(awaits, thread, line):
 def test_a_queue_that_a_listening_thread_fills_is_named_by_its_line_also_where_the_loop_waits_for_the_gil():
     first = found({"between": 80, "backward": 20}, ([42, 43, 44], 10), ([42], 60), thread=[68, 70])
     assert first.headline.endswith("waits for data: the loop waits for the next event or message at main() loop.py:45")
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("map", "no_workers"), ("iterable", None)])
+def test_an_item_that_a_data_set_asks_another_machine_for_is_no_event(kind, cause):
+    """An index says which one; a data set without indices may be fed."""
+    made = loader(0, (10, 800, 10, 0), kind=kind)
+    first = found({"data": 80, "backward": 20}, ([51, 80, 81], 70), beside=[made])
+    assert (first.rule, first.cause) == ("input_bound", cause)
 
 
 def test_an_event_for_which_the_loop_waits_after_its_update_costs_nothing_either():
