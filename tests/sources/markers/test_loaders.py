@@ -290,7 +290,7 @@ def test_epochs_are_counted(windows, epoch):
     session = Session()
     for t, more in enumerate(windows, 1):
         session.add(window(float(t), fetches=1, role="train", **more))
-    (loader,) = session.loaders[100].values()
+    (loader,) = session.over("whole").of(100).loaders
     assert loader.epoch == epoch
 
 
