@@ -64,7 +64,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("y = a(x)", f"{SITE}/transformers/integrations/sdpa_attention.py sdpa_attention_forward")],
     ),
     "a recurrent cell run position by position": (
-        [("h, c = self.cell(x[:, t], (h, c))", "i = torch.sigmoid(self.gate(x))")],
+        [
+            ("h, c = self.cell(x[:, t], (h, c))", "i = torch.sigmoid(self.gate(x))"),
+            ("c, q = self.cell(rain[:, day, None], z[:, day], c)",),
+        ],
         [("x = self.blocks[i](x, masks[i])",)],
     ),
     "forward passes made again, for activation checkpointing": (
@@ -113,6 +116,13 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("for line in open('/proc/self/status'):",),
         ],
         [("rss = self.process.rss",)],
+    ),
+    "penalties on all weights, by autograd": (
+        [
+            ("return sum((p ** 2).sum() for p in model.parameters())",),
+            ("l1 = sum(w.abs().sum() for n, w in m.named_parameters())",),
+        ],
+        [("total = sum(p.grad.norm() ** 2 for p in model.parameters())",), ("y = (x ** 2).sum()",)],
     ),
     "cosine similarities": (
         [

@@ -52,9 +52,14 @@ DIFFERENTIATED: Table = {
     "a recurrent cell run position by position": (
         # the text of the latter: h, c = self.cell(x[:, t], (h, c))
         r"torch/nn/modules/rnn\.py forward .*_cell\("
-        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)(?:, ?[:.]+)?\], .*\b\1\b",
+        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?\w+|[a-z]|step|pos|time)(?:, ?(?:[:.]+|None))?\], .*\b\1\b",
         "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
-        " does not depend on its state for all positions at once, before the loop",
+        " does not depend on its state for all positions at once, before the loop, and take positions by x.unbind(1):"
+        " for each x[:, t] backward fills a gradient as large as x",
+    ),
+    "penalties on all weights, by autograd": (
+        r"^ (?!.*\.grad\b).*(?:\*\* ?2|\b(?:square|pow|norm|abs)\().*\bfor \w+(?:, ?\w+)? in \S*parameters\(\)",
+        "for squares, set weight_decay of the optimizer; else add the penalty's own gradient, by torch._foreach_add_()",
     ),
     "cosine similarities": (
         r"torch/nn/modules/distance\.py forward .*\bcosine_sim|^ .*\bcosine_similarity\(.*(?:\.unsqueeze\(|\bNone)",

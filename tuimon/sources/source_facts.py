@@ -143,6 +143,10 @@ class FileFacts:
                 if isinstance(node, ast.While) and all(map(_waits, statements)):
                     self.polling.update(range(node.lineno, _block(node).last + 1))
                 elif isinstance(node, ast.While):
+                    if all(
+                        isinstance(each, ast.If) and not each.orelse and _only_looks(each.test) for each in node.body
+                    ):
+                        self.polling.update((node.lineno, *(each.lineno for each in node.body)))
                     branches = (
                         part for each in statements if isinstance(each, ast.If) for part in (each.body, each.orelse)
                     )
@@ -245,6 +249,12 @@ def _waits(statement: ast.AST) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return last_name(statement.value.func) == "sleep"
     return isinstance(statement, ast.Pass | ast.If | ast.With | ast.Break | ast.Continue | ast.Return | ast.Raise)
+
+
+def _only_looks(condition: ast.expr) -> bool:
+    """True for a condition that calls nothing but what tells a state: ``if self.pending and not queue.empty():``."""
+    calls = (last_name(each.func) for each in ast.walk(condition) if isinstance(each, ast.Call))
+    return all(name in ("empty", "full", "is_set", "len", "poll", "qsize") for name in calls)
 
 
 def _sleeps(branch: Sequence[ast.stmt]) -> bool:

@@ -155,13 +155,21 @@ def page_faults(evidence: Evidence) -> Finding | None:
         "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory that is freed"
         " is then kept for the next step, and the process grows"
     )
+    fixes = [without_cost(evidence, action, share).without_upper_end]
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
     counts = forward.counted(lambda row: filter(None, (known_in(row.node),))).most_common(1)
-    large = [(known, n / forward.total) for known, n in counts if n >= max(MIN_SAMPLES, LARGE * forward.total)]
+    for known, part in ((known, n / forward.total) for known, n in counts if n >= MIN_SAMPLES):
+        fix = Fix(f"{percent(part)} of forward is in {known.what}: {known.action}")
+        if part >= MOST:
+            fix = without(
+                evidence, "model", fix.action, Interval.around(part * step.computing.where({"forward"}).share)
+            )
+            fixes.insert(0, fix.without_upper_end)
+        elif part >= LARGE:
+            fixes.append(fix)
     return verdict(
         f"{percent(share.high)} of each step is page faults, {hz:,.0f} a second: freed memory returns to the kernel",
-        without_cost(evidence, action, share).without_upper_end,
-        *(f"{percent(part)} of forward is in {known.what}: {known.action}" for known, part in large),
+        *fixes,
         cause="page_faults",
         share=share.high,
         at=evidence.hottest_in("forward"),
