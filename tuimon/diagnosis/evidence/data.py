@@ -85,6 +85,12 @@ class Senders(Struct, frozen=True, gc=False):
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
     waiting: HotLine | None  # where they mostly are when they make none
+    sampled: bool = True
+
+    @property
+    def hardly_computes(self) -> bool:
+        """True if they mostly wait, by their samples, or by their CPU time before there are any."""
+        return self.waiting is not None if self.sampled else (self.cpu_ratio or 0.0) < MOST
 
 
 class Pool(NamedTuple):
@@ -209,7 +215,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         cpu_ratio, _ = _core_use(threads)
         cpu_ratio = min(cpu_ratio, part) if part and cpu_ratio is not None else cpu_ratio
         waiting = Samples.joined(own).hottest(lambda node: not works(node) or node.has("messages"))
-        return Senders(len(senders), cpu_ratio, Samples.joined(making), part, waiting)
+        return Senders(len(senders), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own))
 
     @cached_property
     def pool(self) -> Pool | None:

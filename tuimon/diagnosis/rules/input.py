@@ -194,8 +194,8 @@ CAUSES = (
             ),
         ),
         takes=lambda cell: cell.via[:1] == ("process",),
-        when=lambda f: f.awaits_processes(messages=True) and f.senders.waiting is not None,
-        at=lambda f: f.senders.waiting,
+        when=lambda f: f.awaits_processes(messages=True) and f.senders.hardly_computes,
+        at=lambda f: f.senders.waiting or f.own,
         severity="info",
     ),
     Cause(

@@ -80,6 +80,12 @@ def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
     assert "leave it if the data come at that pace; else see what serve() make.py:5 waits for" in finding.action
 
 
+@pytest.mark.parametrize(("cpu_ratio", "severity"), [(0.02, "info"), (0.9, "critical")])
+def test_before_another_process_is_sampled_its_cpu_time_tells_whether_it_makes_data(cpu_ratio, severity):
+    finding = found(([43], 60), reads=False, beside=workers(1, cpu_ratio, role="child"))
+    assert (finding.cause, finding.severity) == ("hand_rolled_loader", severity)
+
+
 def test_of_a_managers_process_the_line_that_calls_it_is_named():
     serving = workers(1, 0.6, ([50], 100), role="child")
     finding = found(([46, 47, 48, 49, 41, 42], 60), reads=False, beside=serving)
