@@ -316,11 +316,22 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
 def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """The training thread's work at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
-    sends = evidence.data.senders.number > 0
-    makes = any(each.part(works) for each in evidence.others.values())
-    loader = evidence.data.loader
-    asks = loader is not None and loader.facts.kind == "map"  # for each item, so that none comes at its own pace
+    sends, loader = evidence.data.senders.number > 0, evidence.data.loader
+    is_made_here = any(each.part(works) for each in evidence.others.values())  # by another thread
+    by_index = loader is not None and loader.facts.kind == "map"
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
+
+    def waiting(node: StackNode, at: Doing) -> Doing:
+        if at == "prompt" or (at == "sleep" and paces(node)):
+            return "pace"
+        is_event = node.activity == "connection" or (at == "sleep" and node.frame.polls)
+        if is_made_here or not (is_event or at == "message"):
+            return at
+        if sends:
+            return "message"
+        if by_index and node.has("fetch"):  # an answer to a request
+            return "network"
+        return "pace" if is_event else at
 
     def doing(node: StackNode) -> Doing:
         if is_collecting(node):
@@ -331,12 +342,7 @@ def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
         if node.has("fetch") and draws(node):
             return "draw"
         if at not in RUNS or not node.has("fetch"):
-            if at == "prompt" or (at == "sleep" and paces(node)):
-                return "pace"
-            is_event = node.activity == "connection" or (at == "sleep" and node.frame.polls)
-            if asks and node.has("fetch") and (is_event or at == "message") and not (sends or makes):
-                return "network"
-            return at if makes or not is_event else "message" if sends else "pace"
+            return waiting(node, at)
         return "collate" if node.has("collates") else "item"
 
     return doing
