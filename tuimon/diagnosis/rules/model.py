@@ -159,7 +159,7 @@ def page_faults(evidence: Evidence) -> Finding | None:
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
     counts = forward.counted(lambda row: filter(None, (known_in(row.node),))).most_common(1)
     for known, part in ((known, n / forward.total) for known, n in counts if n >= MIN_SAMPLES):
-        fix = Fix(f"{percent(part)} of forward is in {known.what}: {known.action}")
+        fix = Fix(f"{known.action}: {percent(part)} of forward is in {known.what}")
         if part >= MOST:
             fix = without(
                 evidence, "model", fix.action, Interval.around(part * step.computing.where({"forward"}).share)
