@@ -19,7 +19,7 @@ from tuimon.diagnosis.words import Known, callee_at, most_at, percent
 from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import StackNode
+from tuimon.session.stacks.trie import StackNode, user_place
 from tuimon.session.threads import ThreadRow
 from tuimon.text import code_place
 from tuimon.threshold import LARGE, MOST
@@ -419,6 +419,15 @@ def known_in(node: StackNode) -> Known | None:
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]
         if rows:
             return min(rows)[1]
+    return None
+
+
+def shown_at(known: Known, node: StackNode) -> Place | None:
+    """The outermost user's line whose own text shows it, of rows matched with any frame; None if none does."""
+    for depth, frame in enumerate(node.frames, 1):
+        rows = (_row(table, *frame.code, frame.text, True) for table in (0, 1)) if frame.user else ()
+        if any(row is not None and row[1] == known for row in rows):
+            return user_place(node.frames[:depth])
     return None
 
 

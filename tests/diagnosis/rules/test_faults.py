@@ -139,6 +139,11 @@ def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, w
     assert ("nothing holds" in told.action) == (what is None) == (told.where[0].file == "train.py")
 
 
+def test_the_line_that_shows_what_is_known_is_named_and_none_that_it_calls():
+    told = found(([20, 21, 24, 38, 24], 15), (COMPUTES, 25))["compute_bound_cpu"]
+    assert (told.where[0].file, told.where[0].line) == ("model.py", 23)
+
+
 def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_lines_are_named():
     twice = {**HEALTHY, "forward": 60, "backward": 25}
     told = found(([20, 21, 24, 33], 30), ([34, 21, 24, 33], 15), (COMPUTES, 5), phases=twice)["compute_bound_cpu"]

@@ -17,7 +17,15 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, loop_over_data, update_path
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.known import DIFFERENTIATED, GRADIENT_HOOKS, SAVED_HOOKS, has_small_operations, known_in, known_of
+from tuimon.diagnosis.known import (
+    DIFFERENTIATED,
+    GRADIENT_HOOKS,
+    SAVED_HOOKS,
+    has_small_operations,
+    known_in,
+    known_of,
+    shown_at,
+)
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.words import WAIT_TIPS, percent, work_at
@@ -73,9 +81,12 @@ def known_work(rest: Rest) -> Iterator[Fault]:
             what += ", with its part of backward"
             share += rest.computes["backward"] * counts[known, "forward"] / (samples.phases["forward"] or 1)
         if is_sure(rest.evidence, share / (computing or 1.0)):  # waits for a core shorten both sides
-            hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
+            rows = Samples(tuple(row for row in samples.rows if known_in(row.node) == known))
+            lines, hot = rows.counted(lambda row: filter(None, [shown_at(known, row.node)])), rows.hottest()  # noqa: B023
             fix = fix.by_up_to(1.0 / (1.0 - share)) if hooks else fix
-            yield Fault(f"{percent(share)} in {what}", fix, hot and hot.place)
+            yield Fault(
+                f"{percent(share)} in {what}", fix, max(lines, key=lines.__getitem__, default=hot and hot.place)
+            )
 
 
 #: Work below Python that is not the model's, by kind of library: its name, and the remedy.
