@@ -143,9 +143,7 @@ class FileFacts:
                 if isinstance(node, ast.While) and all(map(_waits, statements)):
                     self.polling.update(range(node.lineno, _block(node).last + 1))
                 elif isinstance(node, ast.While):
-                    if all(
-                        isinstance(each, ast.If) and not each.orelse and _only_looks(each.test) for each in node.body
-                    ):
+                    if all(isinstance(each, ast.If) and _only_looks(each) for each in node.body):
                         self.polling.update((node.lineno, *(each.lineno for each in node.body)))
                     branches = (
                         part for each in statements if isinstance(each, ast.If) for part in (each.body, each.orelse)
@@ -251,10 +249,11 @@ def _waits(statement: ast.AST) -> bool:
     return isinstance(statement, ast.Pass | ast.If | ast.With | ast.Break | ast.Continue | ast.Return | ast.Raise)
 
 
-def _only_looks(condition: ast.expr) -> bool:
-    """True for a condition that calls nothing but what tells a state: ``if self.pending and not queue.empty():``."""
-    calls = (last_name(each.func) for each in ast.walk(condition) if isinstance(each, ast.Call))
-    return all(name in ("empty", "full", "is_set", "len", "poll", "qsize") for name in calls)
+def _only_looks(branch: ast.If) -> bool:
+    """True if the line of a condition, without ``else``, only looks at a state: ``if not queue.empty():``."""
+    calls = (last_name(each.func) for each in ast.walk(branch.test) if isinstance(each, ast.Call))
+    looks = all(name in ("empty", "full", "is_set", "len", "poll", "qsize") for name in calls)
+    return looks and not branch.orelse and branch.body[0].lineno > branch.lineno
 
 
 def _sleeps(branch: Sequence[ast.stmt]) -> bool:

@@ -346,9 +346,10 @@ def test_which_loops_only_wait(loop, polls):
         ("line = f.readline()\n  if not line:\n    time.sleep(0.1)\n    continue\n  yield line", {5}),
         ("line = f.readline()\n  if line: yield line\n  else: report(); sleep(0.1)", set()),
         ("if late:\n    time.sleep(0.1)\n    step()", {2, 3}),
-        ("if self.rows and len(self.rows) > n: write(self.rows.popleft())", {2, 3}),
-        ("if ready(): write()", set()),
-        ("if self.rows: write()\n  else: read()", set()),
+        ("if self.rows and len(self.rows) > n:\n    write(self.rows.popleft())", {2, 3}),
+        ("if self.rows: write(self.rows.popleft())", set()),
+        ("if ready():\n    write()", set()),
+        ("if self.rows:\n    write()\n  else:\n    read()", set()),
     ],
 )
 def test_which_branches_of_a_loop_only_wait(body, polls):
