@@ -124,6 +124,14 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("total = sum(p.grad.norm() ** 2 for p in model.parameters())",), ("y = (x ** 2).sum()",)],
     ),
+    "transforms of PyTorch Geometric, at each access": (
+        [("near = hops.nonzero()", f"{SITE}/torch_geometric/transforms/base_transform.py __call__")],
+        [("graph = molecules[i]", f"{SITE}/torch_geometric/data/dataset.py __getitem__")],
+    ),
+    "copies of whole arrays, to take a part": (
+        [("episodes = {k: v[: self.size].copy() for k, v in self.buffers.items()}",), ("x = bank[:n].clone()",)],
+        [("x = self.buffer[rows].copy()",)],
+    ),
     "cosine similarities": (
         [
             (

@@ -76,6 +76,10 @@ DIFFERENTIATED: Table = {
 }
 #: Other rows matched with any frame of a stack.
 THROUGH: Table = {
+    "transforms of PyTorch Geometric, at each access": (
+        r"-packages/torch_geometric/transforms/",
+        "pass those that make the same each time as pre_transform=, or apply them once, before the loop",
+    ),
     "hooks of modules": (
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",
         "register hooks once, not in each step, and remove those that training does not need: handle.remove()",
@@ -135,6 +139,10 @@ BELOW: Table = {
         r"|^ (\w+[.\[]\S*) = torch\.(?:cat|concat|[hv]?stack)\(\s*[\[(]\s*\2|^ ([\w.]+) = \3 \+ \["
         r"|/numpy/lib/\S+ append |/pandas/core/reshape/concat\.py ",
         "append the parts to a list and join them once, where the whole is needed, or fill an array of its full size",
+    ),
+    "copies of whole arrays, to take a part": (
+        r"^ .*\w\[: ?[\w.]*\]\.(?:copy|clone)\(\)",
+        "index first, without copying: x[rows] copies only the rows that are drawn",
     ),
     "searches through a sequence from its start": (
         r"^ .*(?<!os)\.(?:index|remove)\(|^ (?:if|while|return|assert) (?:not )?\w\S* (?:not )?in [\w.]+:?$"

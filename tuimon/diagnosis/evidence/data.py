@@ -213,7 +213,8 @@ class DataEvidence(Struct, frozen=True, dict=True):
         making = [each.where(lambda node: works(node) and not node.has("messages")) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
         cpu_ratio, _ = _core_use(threads)
-        cpu_ratio = min(cpu_ratio, part) if part and cpu_ratio is not None else cpu_ratio
+        mean = sum(made.total for made in making) / (sum(each.total for each in own) or 1)
+        cpu_ratio = min(cpu_ratio, mean) if mean and cpu_ratio is not None else cpu_ratio
         waiting = Samples.joined(own).hottest(lambda node: not works(node) or node.has("messages"))
         return Senders(len(senders), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own))
 

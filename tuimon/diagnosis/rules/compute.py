@@ -403,12 +403,13 @@ def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
         changes_training=True,
     )
     is_longest = evidence.phases.share_of("optimizer") > evidence.phases.share_of(*MODEL)
-    if facts is not None and _has_group_each(facts) and (is_fused or clipped):
+    if facts is not None and _has_group_each(facts) and (is_fused or clipped or unfused):
         # the fused update, too, goes through groups one by one
         unfused, is_longest = (gained if is_fused else unfused) + clipped, False
         action = (
             f"give {facts.name} one group of parameters for each learning rate and decay, not {facts.groups} of one"
             " tensor each: update, clipping and schedule then handle the tensors of a group at once"
+            f"{'; and set fused=True' if unfused and not is_fused else ''}"
         )
     elif clipped:
         once = "clip the gradients of all parameters by one call, not tensor by tensor: the limit is then one for all"

@@ -159,6 +159,13 @@ def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
     assert "one group" not in first(80, 80 << 20).action  # the work on such tensors takes longer than the calls
 
 
+def test_an_update_of_one_tensor_a_group_that_is_not_fused_needs_both() -> None:
+    facts = OptimizerFacts("AdamW", "torch", groups=80, tensors=80, elements=80 * 1024)
+    session = one_process(NO_GPU, LOOP, *loop(8, LONG), stacks(8, *BY_TORCH), optimizers=[facts])
+    told = next(each for each in diagnose(session) if each.rule == "optimizer_bound")
+    assert "not 80 of one tensor each" in told.action and told.action.endswith("; and set fused=True")
+
+
 @pytest.mark.parametrize(
     ("lines", "groups", "line", "gain", "action"),
     [

@@ -136,6 +136,12 @@ def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
     assert here.estimated_speedup == pytest.approx(1 / (1 - data + 4 * 0.03), rel=0.05)
 
 
+def test_few_samples_of_one_process_are_not_taken_for_all():
+    seldom = [*processes_of_environments(4, 0.3), stacks(11, ([52, 2, 53], 5), pid=201)]
+    (here,) = found(ENVIRONMENT, beside=seldom)["input_bound"].fixes
+    assert "in the training process" in here.action
+
+
 def test_environments_that_sleep_would_sleep_as_long_in_this_process():
     bound = found(ENVIRONMENT, beside=processes_of_environments(4, 0.03, ([52, 2, 54], 60)))["input_bound"]
     assert not any("in the training process" in fix.action for fix in bound.fixes)
