@@ -143,7 +143,7 @@ def records_of(ranks):
 
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
     one, eight = (size_of(session_of(*records_of(ranks))) for ranks in (1, 8))
-    assert (eight - one) / 7 < 50_000
+    assert (eight - one) / 7 < 48_720
 
 
 def test_16_ranks_take_little_more_after_two_hours_than_after_ten_minutes():

@@ -32,14 +32,15 @@ PHASE_IN = {"evaluate": "eval", "__next__": "data", "backward": "backward", "wra
 
 @pytest.mark.torch
 def test_samples_without_markers_are_in_the_phase_of_the_function_they_were_taken_in() -> None:
-    watched = inferred.watch("evaluated", 3.0, max_cpu_ratio=1.0, samples=SAMPLES)
+    watched = inferred.watch("evaluated", 3.0, max_cpu_ratio=1.0, samples=2 * SAMPLES)  # also of the shortest phase
     found: dict[str, Counter[str]] = {phase: Counter() for phase in PHASE_IN.values()}
     for sample in watched.session(markers=False).over("whole").of(watched.pid).samples_of(watched.pid).rows:
         inside = {frame.function for frame in sample.node.frames}
         phase = next((phase for function, phase in PHASE_IN.items() if function in inside), None)
         if phase is not None:
             found[phase][sample.phase] += sample.count
-    seen = {phase: counts.most_common(1)[0][0] for phase, counts in found.items() if counts}
-    assert len(seen) > 1 and all(phase == name for phase, name in seen.items())  # a busy machine may miss a short one
+    assert {phase: max(counts, key=counts.__getitem__, default=None) for phase, counts in found.items()} == {
+        name: name for name in found
+    }
     right = sum(counts[phase] for phase, counts in found.items())
     assert right >= 0.95 * sum(counts.total() for counts in found.values())  # few are read while the stack changes

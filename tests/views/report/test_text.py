@@ -142,7 +142,7 @@ PHASES_OF_RULE = {
 
 REPORTS = accepted_reports("logs")
 #: Four digits are kept of each number.
-ROUNDED = 2e-3
+ROUNDED = 1e-3
 of_each_log = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 
 
