@@ -300,6 +300,7 @@ INNERMOST: Table = {
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
 _TABLES = (DIFFERENTIATED, THROUGH, BELOW, INNERMOST)
+_OF_ANY_FRAME = (0, 1)  # of these tables
 #: Code of the user's that autograd calls as a hook: whatever it does there, advice on lines does not apply.
 SAVED_HOOKS = (
     "hooks that pack and unpack saved tensors",
@@ -433,7 +434,7 @@ def known_in(node: StackNode) -> Known | None:
 def shown_at(known: Known, node: StackNode) -> Place | None:
     """The outermost user's line whose own text shows it, of rows matched with any frame; None if none does."""
     for depth, frame in enumerate(node.frames, 1):
-        rows = (_row(table, *frame.code, frame.text, True) for table in (0, 1)) if frame.user else ()
+        rows = [_row(table, *frame.code, frame.text, True) for table in _OF_ANY_FRAME] if frame.user else []
         if any(row is not None and row[1] == known for row in rows):
             return user_place(node.frames[:depth])
     return None

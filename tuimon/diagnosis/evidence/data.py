@@ -85,7 +85,7 @@ class Senders(Struct, frozen=True, gc=False):
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
     waiting: HotLine | None  # where they mostly are when they make none
-    sampled: bool = True
+    sampled: bool  # whether any of them is, as yet
 
     @property
     def hardly_computes(self) -> bool:
