@@ -170,14 +170,6 @@ def test_a_model_on_the_cpu_beside_an_idle_gpu_is_one_finding():
     ]
 
 
-def test_a_hang_is_all_there_is_to_say():
-    assert order(finding("hang", "critical"), finding("input_bound", "critical", 0.9)) == ["hang"]
-
-
-def test_nothing_merged_is_nothing():
-    assert attributed([], NO_STEP) == []
-
-
 _CLAIM = re.compile(r"  (?:critical|warning) (\w+)(?:/\w+)?, (\d+) % of the step")
 
 

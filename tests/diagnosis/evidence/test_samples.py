@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import frames, one_process, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.session.session import Session
+from tuimon.session.stacks.samples import HotLine
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 FRAMES = frames(
@@ -30,35 +30,34 @@ FRAMES = frames(
 HOOK = ("/v/lib/python3.11/site-packages/tuimon/agent/importlib_bootstrap/hooks.py", 7, "tuimon_backward")
 
 
-def run(*samples: tuple[list[int], int], data: float = 0.0) -> Session:
+def hottest(phase: str, *samples: tuple[list[int], int], data: float = 0.0) -> HotLine | None:
     table = {"data": data, "between": 80.0 - data, "backward": 20.0}
     windows = steps(5.0, table, count=100), steps(6.0, table, first_index=100)
     sampled = stacks(8.0, *samples, ([5, 6], 20), ([7, 8, 20], 20))
-    return one_process(FRAMES, frames(HOOK, first=20), *windows, sampled)
+    session = one_process(FRAMES, frames(HOOK, first=20), *windows, sampled)
+    return evidence_of(session.over("recent").of(100)).hottest_in(phase)
 
 
 def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
-    hot = evidence_of(run(([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25)).over("recent").of(100)).hottest_in(
-        "data"
-    )
+    hot = hottest("data", ([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25))
     assert hot is not None
     assert (hot.place.function, hot.place.line) == ("load", 12)
     assert hot.share == pytest.approx(0.75)
 
 
 def test_a_hook_of_an_installed_tuimon_is_no_library_that_owns_the_loop() -> None:
-    hot = evidence_of(run(([9], 60)).over("recent").of(100)).hottest_in("backward")
+    hot = hottest("backward", ([9], 60))
     assert hot is not None and (hot.place.line, hot.library) == (45, None)
 
 
 def test_the_loop_itself_is_only_its_own_lines() -> None:
-    hot = evidence_of(run(([9], 60), ([0, 1], 40)).over("recent").of(100)).hottest_in("data")
+    hot = hottest("data", ([9], 60), ([0, 1], 40))
     assert hot is not None
     assert (hot.place.function, hot.place.line) == ("main", 41)
     assert hot.share == pytest.approx(0.6)
 
 
 def test_a_line_that_only_takes_batches_is_told_with_the_librarys_function_that_makes_them() -> None:
-    hot = evidence_of(run(([10, 11, 12, 13], 60), ([0, 1], 20), data=60.0).over("recent").of(100)).hottest_in("data")
+    hot = hottest("data", ([10, 11, 12, 13], 60), ([0, 1], 20), data=60.0)
     assert hot is not None and hot.library is not None
     assert (hot.place.line, hot.library.function) == (43, "spatial_resample")

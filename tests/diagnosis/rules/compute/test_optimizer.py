@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
-from tests.session.records import frames, loop, one_process, stacks, thread
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.judging import diagnose
+from tests.session.records import by_rule, frames, loop, one_process, stacks, thread
+from tuimon.diagnosis.finding import Fix
 from tuimon.records import Frame, Gil, GilCount, GilFunction, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
@@ -44,30 +43,28 @@ BY_TORCH = (([50, 51], 35), ([52, 53], 40), ([54, 55, 60, 61], 20))
 BY_ADAM = (([50, 51], 35), ([52, 53], 40), ([54, 55, 60, 62], 20))
 BY_TORCH_WITHIN = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 55, 60, 61], 20))
 FIFTH = {"data": 1, "forward": 36, "backward": 40, "optimizer": 20, "other": 3}
+LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}
 
 
-def found(phases: dict[str, int], counted: Any, held: int) -> Finding | None:
-    """The rule's finding, where the GIL was found held so many times of 100 in ``update_rows``."""
-    gil = Gil(
-        t=12,
-        pid=100,
-        samples=100,
-        threads=[GilCount(100, max(1, held))],
-        functions=[GilFunction(100, "lamb.py", "update_rows", held)],
-    )
-    findings = run(phases, LOOP, stacks(12, *counted), gil)
-    return next((finding for finding in findings if finding.rule == "optimizer_bound"), None)
+def found(phases: dict[str, int], *counted: Any, more: Any = (), windows: int = 8, **facts: Any) -> Any:
+    """The rule's finding on steps with these samples, of a process that reports these facts; None: it has none."""
+    sampled = stacks(windows, *counted) if counted else ()
+    return by_rule(one_process(NO_GPU, LOOP, loop(windows, phases), sampled, more, **facts)).get("optimizer_bound")
+
+
+def holding(times: int) -> Gil:
+    """The GIL was found held so many times of 100 in ``update_rows``."""
+    functions = [GilFunction(100, "lamb.py", "update_rows", times)]
+    return Gil(t=8, pid=100, samples=100, threads=[GilCount(100, max(1, times))], functions=functions)
 
 
 def test_an_update_row_by_row_is_named_with_its_gain() -> None:
-    finding = found(FIFTH, BY_ROWS, held=8)
-    assert finding is not None
+    finding = found(FIFTH, *BY_ROWS, more=holding(8))
     assert (finding.severity, finding.where[0].file, finding.where[0].line) == ("warning", "lamb.py", 20)
     assert finding.share_of_step == pytest.approx(0.2)
     assert finding.estimated_speedup == pytest.approx(1 / 0.8)
     assert "20 % of each step" in finding.headline and "tensors one by one" in finding.headline
-    assert (finding.where[0].function, finding.where[0].line) == ("update_rows", 20)
-    assert "whole tensors" in finding.action
+    assert finding.where[0].function == "update_rows" and "whole tensors" in finding.action
 
 
 @pytest.mark.parametrize(
@@ -76,25 +73,17 @@ def test_an_update_row_by_row_is_named_with_its_gain() -> None:
     ids=["large operations", "torch's", "torch's within"],
 )
 def test_such_a_part_is_usual_of_one_whose_work_is_torchs(counted: Any, held: int) -> None:
-    assert found(FIFTH, counted, held) is None
-
-
-def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
-    """The fixes of an update that takes long, with these samples."""
-    windows = loop(8, phases)
-    session = one_process(NO_GPU, LOOP, *windows, stacks(8, *counted))
-    return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
+    assert found(FIFTH, *counted, more=holding(held)) is None
 
 
 @pytest.mark.parametrize(("share", "windows", "is_told"), [(34, 2, False), (34, 6, True), (50, 2, True)])
 def test_a_share_near_the_threshold_waits_until_the_table_has_settled(share: int, windows: int, is_told: bool) -> None:
     phases = {"forward": 40, "backward": 60 - share, "optimizer": share}
-    findings = run(phases, LOOP, stacks(windows, *BY_TORCH), windows=windows)
-    assert any(finding.rule == "optimizer_bound" for finding in findings) == is_told
+    assert (found(phases, *BY_TORCH, windows=windows) is not None) == is_told
 
 
 def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
-    first, sparse, *_ = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_ADAM)
+    first, sparse, *_ = found(LONG, *BY_ADAM).fixes
     assert "fused=True" in first.action
     assert (first.estimated_speedup, *first.gain) == pytest.approx(
         (1 / (1 - 0.4 * 0.7), 1 / (1 - 0.4 * 0.55), 1 / (1 - 0.4 * 0.85))
@@ -103,14 +92,13 @@ def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
 
 
 def test_an_update_longer_than_what_it_follows_touches_too_many_parameters() -> None:
-    first, fused, *_ = fixes_of({"data": 5, "forward": 20, "backward": 25, "optimizer": 50}, *BY_ADAM)
+    first, fused, *_ = found({"data": 5, "forward": 20, "backward": 25, "optimizer": 50}, *BY_ADAM).fixes
     assert "SparseAdam" in first.action
     assert "fused=True" in fused.action
 
 
 def test_a_fused_form_that_gains_little_is_no_fix() -> None:
-    fixes = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_TORCH)
-    assert not any("fused=True" in fix.action for fix in fixes)
+    assert not any("fused=True" in fix.action for fix in found(LONG, *BY_TORCH).fixes)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.6])  # a part of the time, waiting for a core
@@ -126,31 +114,21 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
 def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool, delay: float) -> None:
     busy = thread(12, 1.0 - delay, delay)
     phases = {"data": 0, "forward": 20, "backward": 34, "optimizer": 45, "other": 1}
-    by_rule = {each.rule: each for each in run(phases, LOOP, stacks(12, *BY_TORCH[:2], *update), busy)}
-    assert ("optimizer_bound" in by_rule) == is_told
-    assert is_told or "mostly optimizer" in by_rule["compute_bound_cpu"].headline
-
-
-LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}
-
-
-def fixes_with(*optimizers: OptimizerFacts) -> tuple[Fix, ...]:
-    """The fixes of a long update by these optimizers."""
-    windows = loop(8, LONG)
-    session = one_process(NO_GPU, LOOP, *windows, optimizers=list(optimizers))
-    return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
+    findings = {each.rule: each for each in run(phases, LOOP, stacks(12, *BY_TORCH[:2], *update), busy)}
+    assert ("optimizer_bound" in findings) == is_told
+    assert is_told or "mostly optimizer" in findings["compute_bound_cpu"].headline
 
 
 def test_no_fused_optimizer_is_advised_where_it_is_one() -> None:
     fused, unfused = (OptimizerFacts("AdamW", "torch", fused=fused, groups=1, tensors=80) for fused in (True, False))
-    assert not any("fused" in fix.action for fix in fixes_with(fused))
-    assert any("fused" in fix.action for fix in fixes_with(unfused))
+    assert not any("fused" in fix.action for fix in found(LONG, optimizers=[fused]).fixes)
+    assert any("fused" in fix.action for fix in found(LONG, optimizers=[unfused]).fixes)
 
 
 def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
     def first(groups: int, elements: int) -> Fix:
         facts = OptimizerFacts("AdamW", "torch", fused=True, groups=groups, tensors=80, elements=elements)
-        return fixes_with(facts)[0]
+        return found(LONG, optimizers=[facts]).best
 
     grouped = first(80, 80 * 1024)
     assert "one group of parameters for each learning rate and decay, not 80" in grouped.action
@@ -161,8 +139,7 @@ def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
 
 def test_an_update_of_one_tensor_a_group_that_is_not_fused_needs_both() -> None:
     facts = OptimizerFacts("AdamW", "torch", groups=80, tensors=80, elements=80 * 1024)
-    session = one_process(NO_GPU, LOOP, *loop(8, LONG), stacks(8, *BY_TORCH), optimizers=[facts])
-    told = next(each for each in diagnose(session) if each.rule == "optimizer_bound")
+    told = found(LONG, *BY_TORCH, optimizers=[facts])
     assert "not 80 of one tensor each" in told.action and told.action.endswith("; and set fused=True")
 
 
@@ -181,8 +158,7 @@ def test_clipping_tensor_by_tensor_is_part_of_the_update(
     facts = OptimizerFacts("AdamW", "torch", fused=True, groups=groups, tensors=80, elements=80 * 1024)
     phases = {"data": 1, "forward": 24, "backward": 35, "optimizer": 10, "other": 30}
     counted = (([50, 51], 24), ([67, 53], 35), ([66, 55, 60], 10), *((each, 30) for each in lines))
-    session = one_process(NO_GPU, LOOP, *loop(8, phases), stacks(8, *counted), optimizers=[facts])
-    told = next((each for each in diagnose(session) if each.rule == "optimizer_bound"), None)
+    told = found(phases, *counted, optimizers=[facts])
     assert (told is not None) is (line is not None)
     if told is not None:
         assert (told.where[0].line, told.share_of_step) == (line, pytest.approx(0.4))
