@@ -128,6 +128,20 @@ def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
     assert classified([*loop, *probes])[-1].phase == phase
 
 
+@pytest.mark.parametrize(
+    ("torn", "in_data", "in_model", "phase"),
+    [(1, 400, 7, "data"), (6, 400, 7, "data"), (8, 400, 7, "forward"), (1, 7, 7, "forward"), (4, 400, 0, "forward")],
+)
+def test_one_torn_sample_does_not_make_the_model_of_a_line_that_makes_batches(
+    torn: int, in_data: int, in_model: int, phase: str
+) -> None:
+    """Its inner frames were read in the model below; many show that the line itself runs the model."""
+    model, backward, update = stacks_of(LOOP[1:])
+    augment, mixed = stacks_of([(45, "augment"), (45, "module")])
+    loop = [(model, in_model), (backward, 20), (update, 20), (mixed, torn)]
+    assert classified([*((stack, n) for stack, n in loop if n), (augment, in_data)])[-1].phase == phase
+
+
 def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
     exits = Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")
     lines = {str(line): own(line)[0] for line, _ in LOOP}

@@ -32,13 +32,14 @@ from tuimon.records import BETWEEN
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import UPDATES, Block, Function, Stack, StackNode, to_user
-from tuimon.threshold import LARGE, NEARLY_ALL
+from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
 #: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
 Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
 #: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
-#: samples are its own: our choice. py-spy reads a running process, so a stack may be made of two successive ones.
+#: samples are its own: our choice. One runs the model if more than 1 in 9 of its samples do, or more than one and 1 in
+#: 64. py-spy reads a running process, so a stack may be made of two successive ones.
 _OF_PLACE, _OF_UPDATES = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
@@ -313,6 +314,8 @@ class Loop:
             for sample, left in lefts
             if left is not None and (sample.phase not in self._ends or left.position in self._ending)
         ]
+        torn = _torn_passes(whole)
+        whole = [(sample, left) for sample, left in whole if sample.phase != "forward" or left.position not in torn]
         found = defaultdict[str, set[Position]](set)  # by phase
         for sample, left in whole:
             found["updates" if sample.phase in UPDATES else sample.phase].add(left.position)
@@ -483,6 +486,20 @@ class Loop:
         if place.called in self._training or not self._fetches:
             return True
         return bool(place.is_before_model) and place.inside[0].user
+
+
+def _torn_passes(whole: Iterable[tuple[Sample, Leaving]]) -> set[Position]:
+    """The places whose few samples in a model are made of two successive stacks, one of them in a model elsewhere.
+
+    Worked example: of 470 samples at ``for x, y in batches():`` one runs a module, and seven do in the line below. If
+    that one counted, the loop would run the model from the ``for`` on, and spend no time on data.
+    """
+    there, passes = Counter[Position](), Counter[Position]()
+    for sample, left in whole:
+        there[left.position] += sample.count
+        passes[left.position] += sample.count if sample.phase == "forward" else 0
+    few = {at for at, n in passes.items() if max(n * _OF_PLACE, (n - 1) * _OF_UPDATES) <= there[at]}
+    return {at for at in few if passes[at] <= MOST * passes.total()}
 
 
 def _returned(samples: Sequence[Sample]) -> set[StackNode]:
