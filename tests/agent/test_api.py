@@ -99,8 +99,6 @@ def test_a_phase_can_be_pickled_and_copied(protocol):
 
 
 def test_under_tuimon_run_the_injected_copy_is_used(tmp_path):
-    import os
-
     env = environment(tmp_path / "rings", path=os.pathsep.join([fake_torch(tmp_path), str(ROOT)]))
     script = """
 import gc, json, pickle, sys, tuimon

@@ -153,12 +153,8 @@ def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
 @pytest.mark.torch
 def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkeypatch):
     skipped = set()
-    frames = types.SimpleNamespace(skip_code=skipped.add)
-    monkeypatch.setitem(
-        sys.modules,
-        "torch",
-        types.SimpleNamespace(_C=types.SimpleNamespace(_dynamo=types.SimpleNamespace(eval_frame=frames))),
-    )
+    internals = SimpleNamespace(eval_frame=SimpleNamespace(skip_code=skipped.add))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(_dynamo=internals)))
     dynamo.skip(loader_facts.iterator_id)
     assert skipped == {loader_facts.iterator_id.__code__}
     dynamo.skip_own_functions()
@@ -217,12 +213,12 @@ def compiled(number, reason=None, **noted):
     """One entry of Dynamo's compilations."""
     entry = {"compile_id": f"0/{number}", "co_name": "forward", "co_filename": "/me/model.py", "co_firstlineno": 7}
     entry |= {"recompile_reason": reason, "fail_reason": None, "duration_us": 1500, "cache_size": number}
-    return types.SimpleNamespace(**entry | noted)
+    return SimpleNamespace(**entry | noted)
 
 
 def utils(*entries, unimplemented=(), skips=0, breaks=()):
     counters = {"unimplemented": dict(unimplemented), "inductor": {"cudagraph_skips": skips}}
-    return types.SimpleNamespace(_compilation_metrics=entries, counters=counters, graph_break_reasons=list(breaks))
+    return SimpleNamespace(_compilation_metrics=entries, counters=counters, graph_break_reasons=list(breaks))
 
 
 def test_each_compilation_is_told_once_and_a_later_one_with_its_guard():
@@ -255,16 +251,16 @@ def test_a_function_that_torch_gives_up_is_told_with_the_guard_that_failed_last(
 @pytest.mark.parametrize("packages", ["/v/site-packages", "/usr/lib/python3/dist-packages"])
 def test_a_graph_breaks_at_the_users_line_for_the_reason_that_torch_explains(packages):
     stack = [
-        types.SimpleNamespace(filename="/me/model.py", lineno=12, name="forward"),
-        types.SimpleNamespace(filename=f"{packages}/lib/log.py", lineno=3, name="write"),
+        SimpleNamespace(filename="/me/model.py", lineno=12, name="forward"),
+        SimpleNamespace(filename=f"{packages}/lib/log.py", lineno=3, name="write"),
     ]
     reason = "Failed to trace\n  Explanation: Dynamo cannot trace print\n  Hint: remove it"
-    broken = utils(breaks=[types.SimpleNamespace(user_stack=stack, reason=reason)])
+    broken = utils(breaks=[SimpleNamespace(user_stack=stack, reason=reason)])
     assert new_events(broken) == [Event("graph_break", 1, ("/me/model.py", 12, "forward"), "Dynamo cannot trace print")]
 
 
 def test_a_torch_that_notes_nothing_has_no_events():
-    assert new_events(types.SimpleNamespace()) == []
+    assert new_events(SimpleNamespace()) == []
 
 
 def test_a_text_is_read_as_it_was_written_and_too_many_lose_their_reasons():
@@ -295,7 +291,6 @@ print(json.dumps([[event.what, event.code[1:], event.reason, event.value > 0] fo
 
 @pytest.mark.torch
 def test_what_torch_itself_notes(tmp_path):
-    pytest.importorskip("torch")
     script = tmp_path / "scaled.py"
     script.write_text(COMPILED_ANEW)
     found = printed_json(warm_python(str(script), env=environment(tmp_path / "rings", path=str(ROOT))))

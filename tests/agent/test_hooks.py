@@ -43,12 +43,6 @@ def test_every_iterator_has_its_own_number(recorded):
     assert numbers[0::2] == numbers[1::2] and len(set(numbers)) == 3 and 0 not in numbers
 
 
-def test_workers(recorded):
-    assert [float(b) for b in DataLoader(Batches(4), num_workers=1)] == [0, 1, 2, 3]
-    assert kinds(recorded) == [layout.ITER_BEGIN, layout.ITER_END] + [layout.FETCH_BEGIN, layout.FETCH_END] * 5
-    assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
-
-
 def test_workers_that_are_ended_within_an_epoch(recorded):
     iterator = iter(DataLoader(Batches(4), num_workers=1))
     next(iterator)

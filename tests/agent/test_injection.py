@@ -1,7 +1,9 @@
 """Injection: who is instrumented, and that nothing of it can be noticed."""
 
 import os
+import shutil
 import textwrap
+import venv
 
 import pytest
 
@@ -128,8 +130,6 @@ def test_errors_of_the_users_sitecustomize_are_plain_pythons(body, tmp_path, rin
 @pytest.mark.parametrize(("file", "text"), [("watch.py", "this is no Python"), ("install.py", "1/0")])
 def test_our_own_errors_are_nobodys_business(tmp_path, file, text):
     """A broken copy of the agent folder: the user's program does not notice."""
-    import shutil
-
     broken = tmp_path / "agent"
     shutil.copytree(INJECT.parent, broken)
     (broken / file).write_text(text)
@@ -140,8 +140,6 @@ def test_our_own_errors_are_nobodys_business(tmp_path, file, text):
 
 
 def test_an_interpreter_without_our_dependencies(tmp_path, env):
-    import venv
-
     venv.create(tmp_path / "bare", with_pip=False)
     bare = str(tmp_path / "bare" / "bin" / "python")
     assert python("-c", "import msgspec", env=env, executable=bare).returncode == 1

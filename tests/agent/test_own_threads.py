@@ -130,14 +130,6 @@ def test_a_stack_of_more_than_100_frames_counts_as_cut():
     assert window.cut == 1
 
 
-def test_functions_and_files_are_found(waiting, monkeypatch):
-    monkeypatch.setattr(own_threads, "has_unsafe_frames", lambda: True)
-    code = threading.Event.wait.__code__
-    assert own_threads.is_running(waiting.ident, [code])
-    assert not own_threads.is_running(waiting.ident, [time_code()])
-    assert own_threads.is_in_file(__file__) and not own_threads.is_in_file("/nowhere.py")
-
-
 def test_what_is_cut_may_hold_anything(monkeypatch):
     monkeypatch.setattr(own_threads, "has_unsafe_frames", lambda: True)
     code = threading.Event.wait.__code__
@@ -146,10 +138,6 @@ def test_what_is_cut_may_hold_anything(monkeypatch):
         return deeper(depth - 1) if depth else own_threads.is_running(threading.get_ident(), [code])
 
     assert deeper(150)
-
-
-def time_code():
-    return time_code.__code__
 
 
 def test_a_line_that_nobody_can_read_is_no_place():

@@ -1,10 +1,12 @@
 """What the user sees of the hooks: nothing, and they can be undone."""
 
 import functools
+import gc
 import importlib
 import inspect
 import traceback
 import types
+import weakref
 
 import pytest
 
@@ -152,9 +154,6 @@ def test_an_interrupt_in_a_hook_is_the_users(hooked, weight):
 
 
 def test_nothing_of_a_batch_is_kept(hooked):
-    import gc
-    import weakref
-
     iterator = iter(DataLoader(Batches(2)))
     batch = next(iterator)
     seen = weakref.ref(batch)

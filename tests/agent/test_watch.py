@@ -1,11 +1,13 @@
 """Waiting for torch: imports behave, to the last detail, as they do without us."""
 
 import importlib.util
+import os
 import sys
+import zipfile
 
 import pytest
 
-from tests.agent.programs import as_agents, environment, fake_torch, is_ours, printed_json, python
+from tests.agent.programs import ROOT, as_agents, environment, fake_torch, is_ours, printed_json, python
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.watch import ImportWatch
 
@@ -41,11 +43,8 @@ def test_calls_once_after_the_module_has_run_and_leaves(module, watch):
 
 def test_an_imported_module_is_reported_at_once(watch):
     seen = []
-    watch.when_imported("json", seen.append) if "json" in sys.modules else None
-    import json
-
-    watch.when_imported("json", seen.append)
-    assert json in seen and watch not in sys.meta_path
+    watch.when_imported("sys", seen.append)
+    assert seen == [sys] and watch not in sys.meta_path
 
 
 def test_finding_a_spec_is_no_import(module, watch):
@@ -108,8 +107,6 @@ def test_a_lazy_loader(module, watch):
 
 
 def test_a_loader_that_serves_a_whole_archive(tmp_path, monkeypatch, watch):
-    import zipfile
-
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("zipped_one.py", "value = 1")
         archive.writestr("zipped_two.py", "value = 2")
@@ -155,10 +152,6 @@ def test_torch_that_fails_to_import_fails_as_in_plain_python(tmp_path):
 
 def test_importing_tuimon_is_enough(tmp_path):
     """No ``tuimon run``: a program that imports tuimon gets its ring with torch, for ``tuimon attach``."""
-    import os
-
-    from tests.agent.programs import ROOT
-
     env = environment(None, path=os.pathsep.join([fake_torch(tmp_path), str(ROOT)]))
     env["TUIMON_RING_DIR"] = str(tmp_path / "rings")
     script = """

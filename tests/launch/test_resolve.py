@@ -177,21 +177,6 @@ def test_the_users_name_comes_first():
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_processes_of_a_run_are_found_by_their_environment():
-    env = {**os.environ, "TUIMON_RUN": "run-of-this-test"}
-    ready = "import sys; print('ready', flush=True); sys.stdin.read()"
-    each = [
-        subprocess.Popen([sys.executable, "-c", ready], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    for child in each:
-        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-    assert processes_of_run("run-of-this-test") == sorted(child.pid for child in each)
-    for child in each:
-        child.communicate()
-    assert processes_of_run("run-of-this-test") == []
-
-
 def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatch):
     def short(_pid):
         raise OSError(24, "Too many open files")

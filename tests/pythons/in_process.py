@@ -1,4 +1,4 @@
-"""A program, of any Python that the agent supports: asked to sample its own stacks, it prints what comes of it."""
+"""A program, of any Python that the agent supports: prints what it sees of its threads, and samples of their stacks."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from tuimon.agent import runtime
+from tuimon.agent import own_threads, runtime
 from tuimon.agent.control import orders
 from tuimon.agent.ring import control_words, files
 
@@ -42,10 +42,17 @@ def left():
     return threads
 
 
-def main():
-    parked = threading.Event()
-    waiter = threading.Thread(target=parked.wait, name="parked")
-    waiter.start()
+def waits(started, over):
+    started.set()
+    over.wait()
+
+
+def other():
+    """Is run by no thread."""
+
+
+def sampled():
+    """The state of an order to sample all stacks, those of its latest window by thread, and the threads afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TUIMON_RING_DIR"] = os.path.join(folder, "rings")
         runtime.on = True
@@ -63,9 +70,27 @@ def main():
         order(words, 2, 0)
         threads = left()
         runtime.stop()
-    parked.set()
-    waiter.join()
-    print(json.dumps([int(state), stacks, threads, os.getpid()]))
+    return int(state), stacks, threads
+
+
+def main():
+    started, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=waits, name="parked", args=(started, over))
+    thread.start()
+    started.wait()
+    seen = [
+        own_threads.is_running(thread.ident, [waits.__code__]),
+        own_threads.is_running(thread.ident, [other.__code__]),
+        own_threads.is_in_file(__file__),
+        own_threads.is_in_file(threading.__file__),
+        own_threads.is_in_file("no such file"),
+    ]
+    opened = len(os.listdir("/proc/self/fd"))
+    state, stacks, threads = sampled()
+    over.set()
+    thread.join()
+    seen += [own_threads.is_running(thread.ident, [waits.__code__]), own_threads.is_in_file(threading.__file__)]
+    print(json.dumps([own_threads.has_gil(), seen, opened, state, stacks, threads, os.getpid()]))
 
 
 if __name__ == "__main__":

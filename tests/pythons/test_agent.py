@@ -100,24 +100,17 @@ def test_programs_without_torch_run_as_ever(version: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
-def test_stacks_from_inside(version: str) -> None:
-    """Of all threads, by the frames that the interpreter hands out or, where these are unsafe, as it dumps them."""
+def test_threads_and_their_stacks_are_seen_from_within(version: str) -> None:
+    """By the frames that the interpreter hands out or, where these are unsafe, as it dumps them."""
     program = os.path.join(os.path.dirname(__file__), "in_process.py")
     done = python(program, env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
-    state, stacks, threads, pid = printed_json(done)
+    has_gil, seen, opened, state, stacks, threads, pid = printed_json(done)
+    assert has_gil == (version not in at_hand.FREE_THREADED)
+    assert seen == [True, False, True, True, False, False, False]
+    assert opened == 4  # the standard streams, and the folder that is listed
     assert (state, threads) == (State.WORKING, 2)
     assert "busy" in stacks[f'Thread {pid} "MainThread"']
     assert any(stack[-1] == "wait" for name, stack in stacks.items() if name.endswith('"parked"'))
-
-
-@pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
-def test_what_other_threads_run_is_seen_from_within(version: str) -> None:
-    program = os.path.join(os.path.dirname(__file__), "own_threads.py")
-    done = python(program, env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
-    has_gil, seen, files = printed_json(done)
-    assert files == 4  # the standard streams, and the folder that is listed
-    assert has_gil == (version not in at_hand.FREE_THREADED)
-    assert seen == [True, False, True, True, False, False, False]
 
 
 COUNT = """

@@ -103,22 +103,30 @@ TRACE = [
 ]  # fmt: skip
 
 
-def test_cuda_records_its_own_history(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    request = own_channel.order(Command.MEMORY, 2)
-    for _ in range(3):
+@pytest.fixture
+def torch(own_channel, monkeypatch):
+    made = fake_torch(list(TRACE))
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+def recorded(channel, steps):
+    """The order, after as many steps as it wants."""
+    request = channel.order(Command.MEMORY, steps)
+    for _ in range(1 + steps):
         orders.attend()
-    assert request.poll().state == State.DONE
+    return request
+
+
+def test_cuda_records_its_own_history(own_channel, torch):
+    assert recorded(own_channel, 2).poll().state == State.DONE
     assert torch.cuda.calls == [("all", "python"), (None, None)]
     content = read(own_channel.path)
     assert content["device"] == "cuda:1" and content["most_bytes"] == 1536
     assert named(content) == {(("train.py", 7, "log"),): (512, 1, 512)}
 
 
-def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, torch):
     request = own_channel.order(Command.MEMORY, 5)
     orders.attend()
     assert torch.cuda.calls == [("all", "python")]
@@ -128,14 +136,9 @@ def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, monkeypat
     assert orders.orders.bell[0] == orders.orders.heard
 
 
-def test_a_history_that_cannot_be_read_is_dropped(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
+def test_a_history_that_cannot_be_read_is_dropped(own_channel, torch):
     torch.cuda.memory._snapshot = None
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    request = own_channel.order(Command.MEMORY, 2)
-    for _ in range(3):
-        orders.attend()
-    assert request.poll().state == State.FAILED
+    assert recorded(own_channel, 2).poll().state == State.FAILED
     assert torch.cuda.calls == [("all", "python"), (None, None)]
 
 
@@ -147,11 +150,9 @@ def test_a_history_that_cannot_be_read_is_dropped(own_channel, monkeypatch):
         (2, True, True, "records the allocator's history itself"),
     ],
 )
-def test_refusals(own_channel, monkeypatch, steps, used, own, reason):
-    torch = fake_torch(TRACE)
+def test_refusals(own_channel, torch, steps, used, own, reason):
     torch.cuda.is_recorded = own
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    torch.cuda.is_initialized = lambda: used
     request = own_channel.order(Command.MEMORY, steps)
     orders.attend()
     request.poll()
@@ -161,9 +162,7 @@ def test_refusals(own_channel, monkeypatch, steps, used, own, reason):
 
 
 @pytest.fixture
-def watched_torch(own_channel, monkeypatch):
-    torch = fake_torch(list(TRACE))
-    monkeypatch.setitem(sys.modules, "torch", torch)
+def watched_torch(torch, monkeypatch):
     monkeypatch.setattr(memory, "is_watched", False)
     orders.orders.watch_memory = True
     orders.attend()
@@ -206,9 +205,7 @@ def test_an_error_for_want_of_memory_leaves_what_lived(own_channel, watched_torc
     observer(1, 4096, 1 << 30, 0)  # what goes wrong here is not the program's error
 
 
-def test_without_the_option_nothing_is_watched(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+def test_without_the_option_nothing_is_watched(torch):
     assert orders.orders.bell[0] == orders.orders.heard
     orders.attend()
     assert torch.cuda.calls == [] and torch.observers == []

@@ -7,13 +7,11 @@ import time
 import pytest
 
 from tests.agent.programs import as_agents
-from tests.agent.ring.markers import SLOTS
 from tuimon.agent.control import orders
 from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.reader import RingError
-from tuimon.agent.ring.writer import RingWriter
 from tuimon.sources.control_channel import Channel, ControlError
 
 
@@ -129,12 +127,6 @@ def test_one_monitor_at_a_time(channel, step, command, writer, clock):
 def test_a_training_that_makes_no_step_gives_no_answer(channel):
     with pytest.raises(ControlError, match="no backward pass has ended"):
         channel.order(Command.TRACE, 5).wait(timeout_s=0.0)
-
-
-def test_a_ring_of_an_agent_without_orders(tmp_path):
-    writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
-    with pytest.raises(RingError, match="another version"):
-        Channel(writer.path)
 
 
 def test_an_unknown_command_is_not_even_sent(channel, writer):

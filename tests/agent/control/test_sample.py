@@ -20,13 +20,18 @@ from tuimon.sources.stacks.speedscope import parse_speedscope
 FAST = files.pack_sampling(20, 200)
 
 
+def ordered(channel, argument=FAST):
+    request = channel.order(Command.SAMPLE, argument)
+    orders.attend()
+    return request
+
+
 def test_windows_of_all_threads_and_their_end(own_channel):
     parked, threads_before = threading.Event(), threading.active_count()
     waiter = threading.Thread(target=parked.wait, name="waits here")
     waiter.start()
     try:
-        request = own_channel.order(Command.SAMPLE, FAST)
-        orders.attend()
+        request = ordered(own_channel)
         until(lambda: request.poll().value >= 2)
         assert threading.active_count() == threads_before + 1
         with open(files.side_file(own_channel.path, files.STACKS), "rb") as file:
@@ -65,8 +70,7 @@ def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_
     monkeypatch.setattr(FrameWindow, "sample", burn)
     monkeypatch.setattr(sample, "safe_window", lambda: FrameWindow)
     monkeypatch.setattr(sample, "write_file", lambda _, content: seen.update({content["window"]: content["instants"]}))
-    request = own_channel.order(Command.SAMPLE, FAST)
-    orders.attend()
+    request = ordered(own_channel)
     until(lambda: len(seen) >= 3)
     request.cancel()
     orders.attend()
@@ -101,8 +105,7 @@ def test_a_deep_stack_is_cut_at_its_root_and_counted():
 
 
 def test_it_ends_with_its_monitor(own_channel, monkeypatch):
-    request = own_channel.order(Command.SAMPLE, FAST)
-    orders.attend()
+    request = ordered(own_channel)
     until(lambda: request.poll().value)
     monkeypatch.setattr(sample.Task, "is_wanted", lambda task: False)
     until(lambda: request.poll().state == State.STOPPED)
@@ -110,16 +113,13 @@ def test_it_ends_with_its_monitor(own_channel, monkeypatch):
 
 
 def test_what_is_out_of_bounds_is_not_begun(own_channel):
-    request = own_channel.order(Command.SAMPLE, files.pack_sampling(1000, 200))
-    orders.attend()
-    assert request.poll().state == State.FAILED
+    assert ordered(own_channel, files.pack_sampling(1000, 200)).poll().state == State.FAILED
 
 
 def test_without_a_gil_it_is_refused_where_a_dump_may_crash(own_channel, monkeypatch):
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     monkeypatch.setattr(own_threads, "SAFE_DUMPS", (99,))
-    request = own_channel.order(Command.SAMPLE, FAST)
-    orders.attend()
+    request = ordered(own_channel)
     request.poll()
     with pytest.raises(ControlError, match="this Python has no GIL"):
         request.result()
@@ -127,8 +127,7 @@ def test_without_a_gil_it_is_refused_where_a_dump_may_crash(own_channel, monkeyp
 
 def test_a_forked_child_finds_no_thread_and_its_parent_goes_on(own_channel):
     before = set(os.listdir("/proc/self/task"))
-    request = own_channel.order(Command.SAMPLE, FAST)
-    orders.attend()
+    request = ordered(own_channel)
     until(lambda: request.poll().value >= 3)
     (tid,) = set(os.listdir("/proc/self/task")) - before
     child = os.fork()

@@ -10,7 +10,6 @@ import types
 import pytest
 
 from tests.agent.programs import as_agents
-from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
 from tuimon.agent.control.sample import CannotRead
 from tuimon.agent.ring import layout
@@ -213,11 +212,19 @@ def no_cupti(self):
     raise RuntimeError("no CUPTI")
 
 
+def has_room(*answers):
+    """Whether a disk has room, each time that it is asked; at last not."""
+    left = iter(answers)
+    return lambda folder: next(left, False)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"LONG_STEP": 0, "LEAST_NS": 0}, "far longer"),  # a step without end
         ({"file_size_limit": lambda: 4 << 20}, "no room"),
+        ({"disk_has_room": has_room()}, "no room"),
+        ({"disk_has_room": has_room(True)}, "no room"),
         ({"Profiler.start": as_agents(no_cupti)}, "no CUPTI"),
     ],
 )
@@ -240,13 +247,6 @@ def test_an_exception_of_the_programs_ends_the_trace(training, tmp_path, monkeyp
             training.run(taking)
     training.run(taking)
     assert "interrupted" in reason_of(taking, tmp_path)
-
-
-@pytest.mark.parametrize("room", [[False], [True, False]])
-def test_no_room(training, tmp_path, monkeypatch, room):
-    answers = iter(room)
-    monkeypatch.setattr(command, "disk_has_room", lambda folder: next(answers, False))
-    assert "no room" in refusal(training, tmp_path)
 
 
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
@@ -280,11 +280,10 @@ class Clock:
     def monotonic_ns(self):
         return self.now_ns
 
-    def time_ns(self):
-        return self.now_ns
+    time_ns = monotonic_ns
 
 
-def _no_windows():
+def no_windows():
     raise CannotRead
 
 
@@ -292,44 +291,43 @@ def _no_windows():
 def traced(monkeypatch, tmp_path):
     """Traces a loop; ``stop_ms(number)``: what stopping costs of a step. Gives what the agent tells."""
 
-    def trace(argument, stop_ms, uses_gpu=False):
+    def trace(argument, stop_ms, is_using_gpu=False):
         clock, done = Clock(), []
 
         class Profiler:
+            on, cost_ms, uses_gpu = False, 0.0, is_using_gpu
+
             def __init__(self, torch):
-                self.uses_gpu = uses_gpu
-                self.steps = 0.0
+                profilers.append(self)
 
             def start(self):
-                made.on, made.cost_ms = True, 0.0
+                self.on, self.cost_ms = True, 0.0
 
             def stop(self):
-                made.on = False
-                clock.now_ns += round(made.cost_ms * MS)
-                return types.SimpleNamespace(save=save)
+                self.on = False
+                clock.now_ns += round(self.cost_ms * MS)
+                return self
 
-        def save(path):
-            clock.now_ns += round(made.cost_ms * command.AFTER_STOP * MS)
-            open(path, "w").close()
+            def save(self, path):
+                clock.now_ns += round(self.cost_ms * command.AFTER_STOP * MS)
+                open(path, "w").close()
 
-        made = types.SimpleNamespace(on=False, cost_ms=0.0)
-        monkeypatch.setattr(command, "time", clock)
-        monkeypatch.setattr(command, "Profiler", Profiler)
-        monkeypatch.setattr(command, "safe_window", _no_windows)
-        monkeypatch.setattr(command, "disk_has_room", lambda folder: True)
-        monkeypatch.setattr(command, "stream_event", lambda torch: None)
-        monkeypatch.setattr(command, "is_capturing", lambda torch: False)
-        monkeypatch.setattr(runtime, "emit", runtime.emit)
+        profilers = []
+        changes = {"time": clock, "Profiler": Profiler, "safe_window": no_windows, "disk_has_room": lambda folder: True}
+        changes |= dict.fromkeys(("stream_event", "is_capturing"), lambda torch: None)
+        for name, value in changes.items():
+            monkeypatch.setattr(command, name, value)
         writer = types.SimpleNamespace(path=str(tmp_path / "1-1.ring"), emit=lambda *_: None)
         task = types.SimpleNamespace(
             argument=argument, is_wanted=lambda: True, report=int, finish=lambda steps, text: done.append(text)
         )
         tracing = command.Tracing(task, None, writer)
+        (profiler,) = profilers
         tracing.see(layout.BACKWARD_END)
         for number in range(2000):
             for kind in STEP:
                 clock.now_ns += MS
-                made.cost_ms += stop_ms(number) * made.on * (kind == layout.BACKWARD_END)
+                profiler.cost_ms += stop_ms(number) * profiler.on * (kind == layout.BACKWARD_END)
                 tracing.see(kind)
             if done:
                 return json.loads(done[0])
@@ -347,5 +345,5 @@ def test_steps_that_are_a_quarter_heavier_than_the_one_that_was_tried_keep_the_l
 
 def test_steps_that_may_pass_until_the_gpu_is_done_are_planned_for(traced):
     argument = 100 | 250 << TRACE_HELD_BIT
-    without, with_gpu = (traced(argument, lambda number: 10.0, uses_gpu=uses)["steps"] for uses in (False, True))
+    without, with_gpu = (traced(argument, lambda number: 10.0, is_using_gpu=uses)["steps"] for uses in (False, True))
     assert with_gpu == without - command.GPU_STEPS

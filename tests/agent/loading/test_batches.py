@@ -83,20 +83,16 @@ def test_another_one_a_second_later(measured, clock, weight):
     assert [batch for _, batch in measured()] == [OF_32]
 
 
-def test_a_slow_loop_is_measured_several_times_a_second(measured, clock, monkeypatch):
+@pytest.mark.parametrize(("takes_s", "least", "most"), [(0.0, 30, 100), (0.001, 5, 12)])
+def test_a_slow_loop_is_measured_several_times_a_second_as_far_as_that_is_quick(
+    measured, clock, monkeypatch, takes_s, least, most
+):
     """Lengths of text differ: few batches would not show how many tokens the others have."""
     monkeypatch.setattr(pace, "SHORTEST", 10**9)
+    monkeypatch.setattr(batches, "count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + takes_s))
     for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
         clock.now_s += 0.05
-    assert 30 <= len(measured()) <= 100
-
-
-def test_a_batch_that_takes_long_to_measure_is_measured_less_often(measured, clock, monkeypatch):
-    monkeypatch.setattr(pace, "SHORTEST", 10**9)
-    monkeypatch.setattr(batches, "count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + 0.001))
-    for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
-        clock.now_s += 0.05
-    assert 5 <= len(measured()) <= 12
+    assert least <= len(measured()) <= most
 
 
 def test_loaders_that_take_turns_are_all_measured(measured, clock, weight):
@@ -124,7 +120,7 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     assert len(measured()) > 5
 
 
-def found(batch, **more):
+def found(batch):
     """The Batch of one, without a loader."""
     measured = batches.measure(batch, torch)
     return None if measured is None else unpack_batch(measured[1])
@@ -282,6 +278,11 @@ class Plain:
         self.__dict__.update(attributes)
 
 
+DEEP = [[[[[[[ONE]]]]]]]
+CIRCLE = [ONE]
+CIRCLE.append(CIRCLE)
+
+
 @pytest.mark.parametrize(
     ("batch", "expected"),
     [
@@ -297,36 +298,21 @@ class Plain:
         (torch.zeros(()), (4, None)),
         (torch.zeros(0, 5), (0, 0)),
         (torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 1), torch.zeros(2, 1)]), (20 + 24, 5)),
+        (None, None),
+        ([1, 2.5, b"", True, "text"], None),
+        (len, None),
+        (torch, None),  # modules, classes and functions hold what is no batch
+        ([torch.zeros(1) for _ in range(1025)], None),
+        (list(range(5000)), None),
+        (DEEP, None),
+        (CIRCLE, None),
+        ([ONE, torch.eye(3).to_sparse()], None),
+        (object(), None),
     ],
 )
 def test_tensors_are_found_in_what_holds_them(batch, expected):
-    assert found(batch)[:2] == expected
-
-
-DEEP = [[[[[[[ONE]]]]]]]
-CIRCLE = [ONE]
-CIRCLE.append(CIRCLE)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        None,
-        "text",
-        [1, 2.5, b"", True],
-        len,
-        torch,  # modules, classes and functions hold what is no batch
-        [torch.zeros(1) for _ in range(1025)],
-        list(range(5000)),
-        DEEP,
-        CIRCLE,
-        [ONE, torch.eye(3).to_sparse()],
-        object(),
-    ],
-    ids=lambda batch: type(batch).__name__,
-)
-def test_what_cannot_be_measured_is_not(batch):
-    assert found(batch) is None
+    measured = found(batch)
+    assert (measured and measured[:2]) == expected
 
 
 def test_many_tensors_are_counted():
@@ -371,23 +357,27 @@ class Cuda:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "expected"), [((True, True), True), ((True, False), False), ((False,), False), ((), None)]
+    ("pinned", "state", "expected"),
+    [
+        ((True, True), {}, True),
+        ((True, False), {}, False),
+        ((False,), {}, False),
+        ((), {}, None),
+        # never touched before the program does, nor in a capture
+        ((True,), {"initialized": False}, None),
+        ((True,), {"context": False}, None),
+        ((True,), {"capturing": True}, None),
+    ],
 )
-def test_pinned_memory(monkeypatch, pinned, expected):
-    cuda = Cuda()
-    monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
-    monkeypatch.setattr(batches, "read", lambda tensor, name: getattr(tensor, name)())
-    assert batches.are_pinned([cuda.tensor(each) for each in pinned], cuda) is expected
-    if pinned:
-        empty = cuda.tensor(not expected, elements=0)  # it is in no memory
-        assert batches.are_pinned([*map(cuda.tensor, pinned), empty], cuda) is expected
-
-
-@pytest.mark.parametrize("state", [{"initialized": False}, {"context": False}, {"capturing": True}], ids=str)
-def test_cuda_is_never_touched_before_the_program_does_nor_in_a_capture(monkeypatch, state):
+def test_pinned_memory(monkeypatch, pinned, state, expected):
     cuda = Cuda(**state)
     monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
-    assert batches.are_pinned([cuda.tensor(True)], cuda) is None
+    monkeypatch.setattr(batches, "read", lambda tensor, name: getattr(tensor, name)())
+    tensors = [cuda.tensor(each) for each in pinned]
+    assert batches.are_pinned(tensors, cuda) is expected
+    if tensors:
+        empty = cuda.tensor(not expected, elements=0)  # it is in no memory
+        assert batches.are_pinned([*tensors, empty], cuda) is expected
 
 
 @pytest.mark.parametrize("pinned", [None, False, True])

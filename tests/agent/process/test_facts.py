@@ -298,6 +298,25 @@ def test_an_optimizer_of_another_kind_harms_nothing(weight):
     assert training_facts.optimizer_facts()["optimizers"] == [{"name": "SGD", "package": "torch"}]
 
 
+def test_an_optimizer_is_seen_once_it_is_made(monkeypatch, weight):
+    class Family(torch.optim.Optimizer):
+        pass
+
+    class Own(Family):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        def step(self, closure=None):
+            return None
+
+    monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "Optimizer", Family)
+    assert not training_facts.any_made()
+    Own([weight])
+    assert training_facts.any_made()
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer")
+    assert not training_facts.any_made()  # without torch there is none
+
+
 OLD_NAME = """model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')
 torch.backends.cudnn.allow_tf32 = False"""
 NEW_NAME = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
-from cProfile import Profile
 
 import pytest
 
 from tests.agent.programs import environment, fake_torch, python
-from tuimon.agent import debug_settings
 from tuimon.agent.process import gc_pauses
 from tuimon.agent.ring import layout
 from tuimon.proc.ring_facts import RingFacts, ring_facts
@@ -133,21 +130,6 @@ def test_a_program_under_a_module_of_pythons(options, tracer, tmp_path):
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     done = python(*options, str(script), env=env, cwd=tmp_path)
     assert json.loads(done.stderr) == tracer
-
-
-def test_none_here_and_one_while_it_runs():
-    before = sys.gettrace(), sys.getprofile()
-    sys.settrace(None)
-    profile = Profile()
-    try:
-        outside = debug_settings.tracer()
-        profile.enable()
-        inside = debug_settings.tracer()
-    finally:
-        profile.disable()
-        sys.settrace(before[0])
-        sys.setprofile(before[1])
-    assert (outside, inside) == (None, "cProfile")
 
 
 def test_it_is_said_once():

@@ -10,13 +10,12 @@ import sys
 import pytest
 
 import tuimon
-from tests.agent.programs import as_agents, environment, fake_torch, file_names, grow_old, printed_json, python
+from tests.agent.programs import as_agents, environment, file_names, grow_old, printed_json, python
 from tests.state_size import size_of
 from tuimon.agent import runtime
 from tuimon.agent.outside import attempt
-from tuimon.agent.ring import files, layout
+from tuimon.agent.ring import files
 from tuimon.agent.ring.files import own_reason, reason_left_by
-from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RING_BYTES, RingWriter, make_ring, remove_stale
 
 pytestmark = pytest.mark.trust
@@ -170,18 +169,6 @@ def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path)
     del writer  # with its map goes the lock
     remove_stale(str(tmp_path))
     assert not os.path.exists(path)
-
-
-def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
-    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
-    script = "import os, sys, torch; sys.modules['_tuimon_agent.runtime'].emit(12); os._exit(0)"
-    python("-c", script, env=env)
-    (left,) = file_names(tmp_path / "rings")
-    reader = RingReader(str(tmp_path / "rings" / left))
-    assert [marker.kind for marker in reader.read()] == [layout.STEP]
-    grow_old(tmp_path / "rings")
-    program("print('null')", TUIMON_RUN="")
-    assert file_names(tmp_path / "rings") == []
 
 
 def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch):

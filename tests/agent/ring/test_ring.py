@@ -87,24 +87,17 @@ def test_a_torn_slot_is_waited_for(writer, reader):
     assert reader.dropped == 0
 
 
-def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
-    emit_values(writer, [1, 2])
-    publish(writer, 2, 0)
-    for _ in range(10):
-        reader.read()
-    assert reader.dropped == 0  # it may still be completed
-    emit_values(writer, [3])
-    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
-    assert got == [[], [], [3]]
-    assert reader.dropped == 1
-
-
-def test_slots_that_were_never_filled(writer, reader):
-    emit_values(writer, range(6))
+def test_slots_torn_for_good_are_skipped_once_others_follow(writer, reader):
+    emit_values(writer, [1, 2, 3, 4])
     for number in (2, 3, 4):
         publish(writer, number, 0)
+    assert values(reader.read()) == [1]
+    for _ in range(10):
+        reader.read()
+    assert reader.dropped == 0  # they may still be completed
+    emit_values(writer, [5])
     got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
-    assert got == [[0], [], [4, 5]]
+    assert got == [[], [], [5]]
     assert reader.dropped == 3
 
 
@@ -270,15 +263,11 @@ def test_a_forked_child_leaves_what_waits_to_its_parent(writer, reader, monkeypa
 
 
 def test_names_are_interned_and_read_back(writer, reader):
-    names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3"]
+    names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3", "lone \ud800 surrogate"]
     ids = [writer.name_id(name) for name in names]
     assert len(set(ids)) == len(names) and writer.name_id("a") == ids[0]
-    assert [reader.name(number) for number in ids] == ["a", "größe", "x" * 1024, "", names[4]]
+    assert [reader.name(number) for number in ids] == ["a", "größe", "x" * 1024, "", names[4], "lone ? surrogate"]
     assert reader.name(0) == reader.name(99) == "?"
-
-
-def test_names_that_cannot_be_encoded(writer, reader):
-    assert reader.name(writer.name_id("lone \ud800 surrogate")) == "lone ? surrogate"
 
 
 def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
