@@ -32,9 +32,6 @@ from tuimon.views.format import (
     wrap,
 )
 
-_NAME = 17
-_FIGURE = 11
-_CHANGE = 12
 _BESIDE_CODE = 36  # columns of the figures beside a line of code
 #: Increases above this ratio are shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
@@ -152,18 +149,21 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _rows(rows: Iterable[Row]) -> list[str]:
-    head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
     lines = []
     for row in rows:
         name = f"{row.name}{' (samples)' if row.estimated else ''}"
-        figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
         change = ABSENT
         if row.difference is not None:  # in percent of the value before, or in its unit if that was 0
             chance = "~" if row.significant is False else ""
             in_unit = f"+{_figure(row, row.difference)}"
             change = chance + (_signed(row.difference / row.before) if row.before else in_unit)
-        lines.append(f"{name:<{_NAME}}{figures}{change:>{_CHANGE}}   {_interval(row)}".rstrip())
+        lines.append(_columns(name, _figure(row, row.before), _figure(row, row.after), change, _interval(row)))
+    head = _columns("", "before", "after", "change", "95 % interval")
     return [head, *lines, "~ may be chance: the error of all rows together is 5 %"] if lines else []
+
+
+def _columns(name: str, before: str, after: str, change: str, interval: str) -> str:
+    return f"{name:<17}{before:>11}{after:>11}{change:>12}   {interval}".rstrip()
 
 
 def _figure(row: Row, value: float | None) -> str:

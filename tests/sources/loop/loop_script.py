@@ -2,8 +2,8 @@
 
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.pieces import StepEnd
 from tuimon.sources.loop.step import MarkedStretch, Step
+from tuimon.sources.loop.steps import StepEnd
 
 MS = 1_000_000
 _PAIRS = {

@@ -6,16 +6,16 @@ import pytest
 
 from tests.sources.loop.loop_script import MS, Played, markers, ms, play
 from tuimon.agent.ring import layout
-from tuimon.sources.loop import machine, pieces
+from tuimon.sources.loop import machine, steps
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.pieces import StepEnd
+from tuimon.sources.loop.steps import Rounds, StepEnd
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
 
 def test_the_worked_examples():
     assert doctest.testmod(machine) == (0, 15)
-    assert doctest.testmod(pieces).failed == 0
+    assert doctest.testmod(steps).failed == 0
 
 
 def lengths(played):
@@ -330,7 +330,7 @@ FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
 @pytest.mark.parametrize("begin", range(12, 16))
 @pytest.mark.parametrize("count", [0, 1, 5, 30])
 def test_updates_that_were_only_counted_keep_the_round(size, begin, count):
-    each, passed = pieces.Rounds(), pieces.Rounds()
+    each, passed = Rounds(), Rounds()
     updates = [frozenset({n % size}) for n in range(begin + count)]
     for update in updates:
         each.add_update(update)
