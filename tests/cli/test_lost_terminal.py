@@ -45,8 +45,7 @@ def _end_and_leave(run):
 def _hang_up_with_frames_waiting(run):
     """The terminal takes nothing until it is lost: a write is under way, others wait."""
     until(run.is_full)
-    count = len(run.records())
-    until(lambda: len(run.records()) > count + 5)
+    run.record_more(5)
     run.hang_up()
 
 
@@ -56,8 +55,8 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path, lose):
         lose(run)
         until(run.goes_on_unseen)
         assert not [name for name in run.files() if "pts" in name or "tty" in name]
-        cpu_s, count = run.cpu_s(), len(run.records())
-        until(lambda: len(run.records()) > count + 10)  # 0.8 s or more
+        cpu_s = run.cpu_s()
+        run.record_more(10)  # 0.8 s or more
         assert run.cpu_s() - cpu_s < 0.4  # a thread that reads nothing from a lost terminal takes all of a core
         run.let_end()
 
@@ -86,8 +85,8 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path):
         os.kill(run.pid, signal.SIGTSTP)
         until(lambda: _is_about_to_stop(run.pid))
         os.kill(run.pid, signal.SIGCONT)
-        count = len(run.records())
-        until(lambda: "it trains" in picture(run) and len(run.records()) > count + WRITES)
+        run.record_more(WRITES)
+        until(lambda: "it trains" in picture(run))
         _end_and_leave(run)
 
 
@@ -177,8 +176,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path):
     """A laptop sleeps: its connection stands for hours, and what is sent fills the buffers on the way."""
     with watched(tmp_path) as run:
         until(run.is_full)
-        count = len(run.records())
-        until(lambda: len(run.records()) > count + WRITES)
+        run.record_more(WRITES)
         (tmp_path / "go").touch()
         until(lambda: any(isinstance(record, Exit) for record in run.records()))
         # it wakes up: what it shows by then is whole
@@ -192,8 +190,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path):
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path):
     with watched(tmp_path) as run:
         until(run.is_full)
-        count = len(run.records())
-        until(lambda: len(run.records()) > count + WRITES)
+        run.record_more(WRITES)
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 128 + signal.SIGTERM
         assert alive(run.training)

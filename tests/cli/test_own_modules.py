@@ -85,18 +85,13 @@ def install(names, folder):
 NEEDED = ("msgspec", "psutil", "rich", "textual")
 
 
-@pytest.mark.parametrize("order", ["ours packages foreign", "packages foreign ours"])
+@pytest.mark.parametrize("order", ["ours packages foreign", "packages foreign ours", "foreign whole"])
 def test_an_installation_in_pythonpath_is_found_with_all_it_needs(order, foreign, tmp_path):
-    """As by ``pip install --target``, into one folder or into several."""
+    """As by ``pip install --target``, into several folders, or into one, which comes before others."""
     install(["tuimon"], tmp_path / "ours")
     install(NEEDED, tmp_path / "packages")
+    install(["tuimon", *NEEDED], tmp_path / "whole")
     done = bare(tmp_path, *(tmp_path / name for name in order.split()))
-    assert done.returncode == 0, done.stderr
-
-
-def test_an_installation_in_one_folder_comes_before_others(foreign, tmp_path):
-    install(["tuimon", *NEEDED], tmp_path / "ours")
-    done = bare(tmp_path, foreign, tmp_path / "ours")
     assert done.returncode == 0, done.stderr
 
 

@@ -72,6 +72,11 @@ class Watched(Shown):
         """What is in the log by now."""
         return recorded(self.folder / "run.jsonl")
 
+    def record_more(self, number: int) -> None:
+        """Wait until the log has more than so many further records."""
+        before = len(self.records())
+        until(lambda: len(self.records()) > before + number)
+
     def goes_on_unseen(self) -> bool:
         """Whether records follow the notice that the terminal was lost."""
         records = self.records()

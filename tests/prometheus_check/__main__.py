@@ -15,18 +15,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from bench.metrics_cost import text_of
+from prometheus_client import start_http_server
+
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tests.waiting import until
 from tuimon.views.metrics.prometheus import RankLabels, take
@@ -55,7 +55,8 @@ def _check(folder: Path, stack: ExitStack) -> int:
     run += ["--prometheus", str(ours), "--", sys.executable, "-m", "torch.distributed.run", "--standalone"]
     run += ["--nproc-per-node=2", str(TRAINING)]
     stack.enter_context(_running(run, folder / "run.log"))
-    stack.enter_context(_serving(made_up))
+    whole = SimpleNamespace(collect=lambda: take(whole_session(), FINDINGS, RankLabels()))
+    start_http_server(made_up, "127.0.0.1", whole)  # type: ignore[arg-type]  (a registry is asked for nothing else)
     targets = ", ".join(f'"127.0.0.1:{port}"' for port in (ours, joined, made_up))
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 2s, evaluation_interval: 2s}\n"
@@ -172,28 +173,6 @@ def _running(command: list[str], output: Path) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-class _MadeUp(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write(text_of(take(whole_session(), FINDINGS, RankLabels())))
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed of requests."""
-
-
-@contextmanager
-def _serving(port: int) -> Iterator[None]:
-    server = HTTPServer(("127.0.0.1", port), _MadeUp)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 if __name__ == "__main__":

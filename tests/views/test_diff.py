@@ -8,16 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Doing, Via
-from tuimon.views.comparison.result import (
-    Comparison,
-    FindingChange,
-    LineChange,
-    Promise,
-    Range,
-    Row,
-    Side,
-    Unlike,
-)
+from tuimon.views.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side, Unlike
 from tuimon.views.diff import text_diff
 from tuimon.views.report_types import RunFacts
 
@@ -38,21 +29,8 @@ FOUND = Comparison(
         Row("host memory", "bytes", 2**30, 3 * 2**29, 2**29),
     ],
     lines=[
-        LineChange(
-            "/a/t.py",
-            31,
-            "augment",
-            "out = \x1b[1mcv(img)",
-            24.0,
-            0.4,
-            -23.6,
-            -24.0,
-            -23.0,
-            True,
-            "data",
-            "item",
-            ["batch"],
-        ),
+        LineChange("/a/t.py", 31, "augment", "out = \x1b[1mcv(img)", 24.0, 0.4, -23.6, -24.0, -23.0, True,
+                   "data", "item", ["batch"]),
         LineChange("", 0, "", "", 3.1, 3.0, -0.1, -0.3, 0.1, False, "forward", "others", ["core"]),
     ],
     findings=[
@@ -60,7 +38,7 @@ FOUND = Comparison(
         FindingChange("stays", "gc_pauses", None, "warning", "pauses", 0.04, 0.08),
     ],
     promise=Promise("input_bound", "num_workers 0 -> 4", Range(2.2, 1.8, 2.4), Range(1.84, 1.79, 1.88), "kept"),
-)
+)  # fmt: skip
 
 
 def test_all_of_it() -> None:

@@ -17,7 +17,6 @@ from tuimon.session.steps import StepStretch
 from tuimon.views.comparison.compare import compare, speedup_text
 from tuimon.views.comparison.result import Comparison, Range, Row
 from tuimon.views.comparison.runs import NOWHERE, Run
-from tuimon.views.report_types import RunFacts
 
 STARVED = Finding(
     rule="input_bound",
@@ -36,13 +35,10 @@ NOISE = re.compile(
 )
 
 
-def run(seed: int, middle: float = 50.0, number: int = 60, phi: float = 0.3, **more: object) -> Run:
-    steps_ms, facts = more.pop("series", correlated(number, phi, seed, middle)), more.pop("facts", FACTS)
-    return Run(
-        name=f"run {seed}",
-        facts=facts,
-        **{"stretches": stretches(steps_ms), **more},  # type: ignore[arg-type]
-    )
+def run(seed: int, middle: float = 50.0, number: int = 60, **more: object) -> Run:
+    step_ms = more.pop("series", correlated(number, 0.3, seed, middle))
+    facts = {"name": f"run {seed}", "facts": FACTS, "stretches": stretches(step_ms)}
+    return Run(**facts | more)  # type: ignore[arg-type]
 
 
 def row(found: Comparison, name: str) -> Row:
@@ -64,37 +60,31 @@ def test_a_planted_slowdown_of_3_percent_is_slower() -> None:
     assert [compare([run(seed)], [run(seed + 100, middle=51.5)]).outcome for seed in range(5)] == ["slower"] * 5
 
 
-def on_cores(seed: int, middle: float = 50.0, busy: float = 1.0, **more: object) -> Run:
+def on_cores(seed: int, middle: float, busy: float = 1.0, **more: object) -> Run:
     """A run of which the CPU's cores compute that share."""
     figures = run(seed, middle, **more)
     rows = tuple(each._replace(cpu_ns=busy * each.total_ns) for each in figures.stretches)
     return replace(figures, stretches=rows)
 
 
-def on_gpu(figures: Run, idle: float) -> Run:
-    return replace(figures, gpu_ratio=1 - idle)
-
-
-def test_what_cores_compute_differs_from_process_to_process() -> None:
-    found = compare([on_cores(1)], [on_cores(101, middle=51.5)])
-    assert found.outcome == "unclear"
-    assert NOISE.search(found.notes[-1])[1] == "4"
-    assert compare([on_cores(1, busy=0.05)], [on_cores(101, middle=51.5, busy=0.05)]).outcome == "slower"
-    assert compare([on_cores(1)], [on_cores(101, middle=60.0)]).outcome == "slower"
-
-
-def test_what_a_gpu_hides_of_it_does_not_count() -> None:
-    busy, idle = (
-        compare([on_gpu(on_cores(1), share)], [on_gpu(on_cores(101, middle=51.5), share)]) for share in (0.02, 0.9)
-    )
-    assert (busy.outcome, idle.outcome) == ("slower", "unclear")
-
-
-def test_a_wait_for_workers_is_work_on_cores() -> None:
-    facts = replace(FACTS, workers=2)
-    found = compare([on_cores(1, busy=0.1, facts=facts)], [on_cores(101, middle=51.5, busy=0.1, facts=facts)])
-    assert found.outcome == "unclear"
-    assert NOISE.search(found.notes[-1])[1] == "2"
+@pytest.mark.parametrize(
+    ("more", "after_ms", "outcome", "noise"),
+    [
+        ({}, 51.5, "unclear", "4"),
+        ({}, 60.0, "slower", "4"),
+        ({"busy": 0.05}, 51.5, "slower", "0"),
+        # a GPU hides it
+        ({"gpu_ratio": 0.98}, 51.5, "slower", "0"),
+        ({"gpu_ratio": 0.1}, 51.5, "unclear", "3"),
+        # a wait for workers is work on cores
+        ({"busy": 0.1, "facts": replace(FACTS, workers=2)}, 51.5, "unclear", "2"),
+    ],
+)
+def test_what_cores_compute_differs_from_process_to_process(
+    more: dict[str, object], after_ms: float, outcome: str, noise: str
+) -> None:
+    found = compare([on_cores(1, 50.0, **more)], [on_cores(101, after_ms, **more)])
+    assert (found.outcome, NOISE.search(found.notes[-1])[1]) == (outcome, noise)
 
 
 def test_the_same_program_twice_is_no_different() -> None:
@@ -128,7 +118,7 @@ def test_rows_are_what_the_steps_consist_of() -> None:
 
 
 def test_utilisation_is_that_of_the_steps() -> None:
-    found = row(compare([on_gpu(run(1), 0.8)], [on_gpu(run(2), 0.3)]), "GPU utilisation")
+    found = row(compare([run(1, gpu_ratio=0.2)], [run(2, gpu_ratio=0.7)]), "GPU utilisation")
     assert (found.before, found.after, found.unit) == (pytest.approx(20), pytest.approx(70), "%")
 
 
@@ -199,8 +189,8 @@ def test_steps_that_grow_all_the_time_are_told_and_none_the_faster_for_a_shorter
     ],
 )
 def test_what_means_nothing_is_refused_with_the_reason(change: dict[str, object], says: str) -> None:
-    facts = RunFacts(**{**_fields(FACTS), "gpus": ["A100", "A100"]})
-    other = RunFacts(**{**_fields(facts), **change})
+    facts = replace(FACTS, gpus=["A100", "A100"])
+    other = replace(facts, **change)
     with pytest.raises(NotComparable) as refused:
         compare([run(1, facts=facts)], [run(2, facts=other)])
     assert says in refused.value.message
@@ -208,13 +198,9 @@ def test_what_means_nothing_is_refused_with_the_reason(change: dict[str, object]
     assert compare([run(1, facts=facts)], [run(2, facts=other)], anyway=True).unlike
 
 
-def _fields(facts: RunFacts) -> dict[str, object]:
-    return {name: getattr(facts, name) for name in facts.__struct_fields__}
-
-
 def test_steps_of_another_size_are_compared_by_the_sample() -> None:
     """Twice the batch in 1.5 times the time."""
-    twice = RunFacts(**{**_fields(FACTS), "batch_size": 64})
+    twice = replace(FACTS, batch_size=64)
     found = compare([run(1)], [run(2, middle=75.0, facts=twice)])
     assert found.per_sample
     assert found.speedup.low < 4 / 3 < found.speedup.high
@@ -222,7 +208,7 @@ def test_steps_of_another_size_are_compared_by_the_sample() -> None:
 
 
 def test_another_torch_is_said() -> None:
-    found = compare([run(1)], [run(2, facts=RunFacts(**{**_fields(FACTS), "torch": "2.14.0"}))])
+    found = compare([run(1)], [run(2, facts=replace(FACTS, torch="2.14.0"))])
     assert [(each.name, each.before, each.after, each.effect) for each in found.unlike] == [
         ("torch", "2.13.0", "2.14.0", "said")
     ]
@@ -267,7 +253,7 @@ def test_findings_that_are_gone_new_and_stay() -> None:
 
 @pytest.mark.parametrize(("after_ms", "kept"), [(23.0, "kept"), (40.0, "less"), (10.0, "more")])
 def test_a_promise_is_held_against_what_was_measured(after_ms: float, kept: str) -> None:
-    facts = RunFacts(**{**_fields(FACTS), "workers": 4})
+    facts = replace(FACTS, workers=4)
     found = compare([run(1, findings=(STARVED,))], [run(2, middle=after_ms, facts=facts, findings=(BUSY,))])
     assert found.promise is not None
     assert found.promise.kept == kept
@@ -277,7 +263,7 @@ def test_a_promise_is_held_against_what_was_measured(after_ms: float, kept: str)
 
 def test_a_gain_is_measured_with_as_much_evaluation() -> None:
     """Half of the time in evaluation: steps that take half as long gain a third, whatever the second run evaluates."""
-    facts = RunFacts(**{**_fields(FACTS), "workers": 4})
+    facts = replace(FACTS, workers=4)
     before = [row._replace(eval_ns=row.total_ns) for row in run(1).stretches]
     found = compare(
         [run(1, stretches=tuple(before), findings=(STARVED,))], [run(2, middle=25.0, facts=facts, findings=(BUSY,))]
@@ -313,24 +299,20 @@ def test_the_promise_is_of_the_fix_that_was_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "is_kept"),
+    ("changed", "is_kept"),
     [
-        (["python", "train.py", "--steps", "9"], False),
-        (["python", "train.py"], True),
+        ({}, True),  # the code alone
+        ({"command": ["python", "train.py", "--steps", "9"]}, False),  # arguments may have ended the finding
+        ({"command": ["python", "train.py", "--workers", "4"], "workers": 4}, True),  # which made the fix
+        ({"cpu_count": 64, "workers": 4}, False),
     ],
 )
-def test_arguments_may_have_ended_a_finding_and_code_that_is_the_same_has_not(command, is_kept) -> None:
-    before, after = (RunFacts(**{**_fields(FACTS), "command": each}) for each in (["python", "train.py"], command))
-    found = compare([run(1, facts=before, findings=(STARVED,))], [run(2, middle=25.0, facts=after)])
+def test_a_promise_is_kept_where_nothing_but_the_fix_can_have_ended_the_finding(
+    changed: dict[str, object], is_kept: bool
+) -> None:
+    after = run(2, middle=25.0, facts=replace(FACTS, **changed))
+    found = compare([run(1, findings=(STARVED,))], [after], anyway=True)
     assert (found.promise is not None) == is_kept
-    workers = RunFacts(**{**_fields(after), "workers": 4})  # whatever set them, they are the fix
-    assert compare([run(1, facts=before, findings=(STARVED,))], [run(2, middle=25.0, facts=workers)]).promise
-
-
-def test_runs_that_differ_by_more_than_the_code_keep_no_promise() -> None:
-    other = RunFacts(**{**_fields(FACTS), "cpu_count": 64})
-    found = compare([run(1, findings=(STARVED,))], [run(2, middle=23.0, facts=other, findings=(BUSY,))], anyway=True)
-    assert found.promise is None
 
 
 def test_a_function_that_moved_is_the_same() -> None:

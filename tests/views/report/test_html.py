@@ -274,22 +274,12 @@ def test_without_a_step_there_is_no_chart():
     assert chart_of(mean_steps(steps(1, {}, count=0))) is None and chart_of([]) is None
 
 
-def _picture() -> str:
+def test_words_places_and_colours_of_a_picture_stay() -> None:
     console = Console(width=40, record=True, file=StringIO())
     console.print("one [red]two  three[/red] <four>", markup=True)
     console.print("five")
-    return console.export_svg(title="a title")
-
-
-def test_no_font_comes_from_elsewhere() -> None:
-    svg = _picture()
-    assert "https://cdnjs" in svg
-    assert "url(http" not in standalone_svg(svg).replace('"', "")
-    assert "@font-face" not in standalone_svg(svg)
-
-
-def test_words_places_and_colours_stay() -> None:
-    before, after = ElementTree.fromstring(_picture()), ElementTree.fromstring(standalone_svg(_picture()))
+    svg = console.export_svg(title="a title")
+    before, after = ElementTree.fromstring(svg), ElementTree.fromstring(standalone_svg(svg))
 
     def pieces(root: ElementTree.Element) -> list[tuple[str, str | None, str | None]]:
         found = [

@@ -20,7 +20,6 @@ from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.sheet import QuitDialog
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
 
@@ -76,16 +75,6 @@ async def test_attached_q_just_leaves(key):
         await pilot.press(key)
         await pilot.pause()
     assert app.return_value == Leave(0)
-
-
-async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
-    monitor = streams.input_bound(5)
-    async with running(monitor) as (app, pilot):
-        await pilot.press("q")
-        monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=0))
-        app.tick()
-        await pilot.pause()
-        assert not isinstance(app.screen, QuitDialog) and app.is_running
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])

@@ -30,8 +30,7 @@ EVAL = LoaderFacts(dataset="[bold]Stream\x1b[31m", kind="iterable", workers=0)
 
 
 def training(seconds=40, workers=2):
-    facts = LoaderFacts(dataset="ImageSet", kind="map", workers=workers, prefetch=2, batch_size=32, context="fork",
-                        pin_memory=True)  # fmt: skip
+    facts = replace(TRAIN, workers=workers)
     for t in range(1, seconds + 1):
         turns = [LoaderWorker(4300 + i, i, 7, 820.0, 110.0, 63.0, 7.0) for i in range(workers)]
         yield Loader(
