@@ -129,15 +129,23 @@ def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
 
 
 @pytest.mark.parametrize(
-    ("torn", "in_data", "in_model", "phase"),
-    [(1, 400, 7, "data"), (6, 400, 7, "data"), (8, 400, 7, "forward"), (1, 7, 7, "forward"), (4, 400, 0, "forward")],
+    ("line", "torn", "in_data", "in_model", "phase"),
+    [
+        (45, 1, 400, 7, "data"),
+        (45, 6, 400, 7, "data"),
+        (45, 8, 400, 7, "forward"),
+        (45, 1, 7, 7, "forward"),
+        (45, 4, 400, 0, "forward"),  # the model runs nowhere else
+        (44, 1, 400, 120, "data"),  # a line that takes no time itself
+        (44, 9, 400, 120, "forward"),
+    ],
 )
-def test_one_torn_sample_does_not_make_the_model_of_a_line_that_makes_batches(
-    torn: int, in_data: int, in_model: int, phase: str
+def test_one_torn_sample_does_not_make_the_model_of_a_line_above_it(
+    line: int, torn: int, in_data: int, in_model: int, phase: str
 ) -> None:
     """Its inner frames were read in the model below; many show that the line itself runs the model."""
     model, backward, update = stacks_of(LOOP[1:])
-    augment, mixed = stacks_of([(45, "augment"), (45, "module")])
+    augment, mixed = stacks_of([(45, "augment"), (line, "module")])
     loop = [(model, in_model), (backward, 20), (update, 20), (mixed, torn)]
     assert classified([*((stack, n) for stack, n in loop if n), (augment, in_data)])[-1].phase == phase
 

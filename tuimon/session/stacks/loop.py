@@ -38,9 +38,10 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 #: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
 Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
 #: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
-#: samples are its own: our choice. One runs the model if more than 1 in 9 of its samples do, or more than one and 1 in
-#: 64. py-spy reads a running process, so a stack may be made of two successive ones.
-_OF_PLACE, _OF_UPDATES = 9, 64
+#: samples are its own. It leads to another boundary unless one sample in 9, or 1 in 64, are both there and in that. It
+#: does anyway if most of a boundary's samples are its own. Our choice: py-spy reads a running process, so a stack may
+#: be made of two successive ones.
+_OF_PLACE, _OF_ALIKE = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
 #: modules that takes 2 % of the samples is missed by 150 of them in 5 of 100 cases: 0.98**150.
@@ -177,17 +178,24 @@ class Loop:
         self._ends = {"forward"} if self._is_forward_only else UPDATES
         #: The places at which the loop runs the model before that, and the path to the first of them.
         self._running, self._model = set[Position](), Path()
-        self._ending = self._endings(shown)
+        self._note_torn(shown)
+        whole = [sample for sample in shown if not self._is_torn(sample)]
+        #: The places that lead to backward or an update, with the one that was sampled first there.
+        self._ending = dict[Position, str]()
+        for sample in whole:
+            left = self._path.leave(sample.node)
+            if left is not None and sample.phase in self._ends:
+                self._ending.setdefault(left.position, sample.phase)
         if self._path.position:
             self._ending.setdefault(self._path.position, own)
         self._last = max(self._ending, default=())
         self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
         #: Functions that make data, and the last of the loop's own lines that do.
         self._rollouts, self._rollouts_end = set[Function](), Position()
-        for sample in () if makes_steps else shown:
+        for sample in () if makes_steps else whole:
             self._note_rollout(sample)
         self._blocks = self._evaluation_blocks(() if "evaluation" in facts else sampled)
-        self._note_model([sample for sample in shown if not self._is_beside(sample)], "loader" in facts)
+        self._note_model([sample for sample in whole if not self._is_beside(sample)], "loader" in facts)
         has_optimizer = "optimizer" in facts or any(sample.node.has("optimizer") for sample in shown)
         self._updates_itself = not has_optimizer and not self._is_forward_only
         rest = [sample for sample in sampled if sample.phase == "rest"]
@@ -198,23 +206,33 @@ class Loop:
             above = sum(s.count for s in rest if s.node.activity not in _WAITS and self._is_above(self._at(s.node)))
             self._makes_data = above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
-    def _endings(self, samples: Sequence[Sample]) -> dict[Position, str]:
-        """The places that lead to backward or an update, with the one that was sampled first there."""
-        endings, there, ends, alike = dict[Position, str](), Counter[Position](), Counter[Position](), Counter[str]()
+    def _note_torn(self, samples: Iterable[Sample]) -> None:
+        """Find the places whose few samples in a boundary are torn: the boundary is of a stack before or after.
+
+        Worked example: of 470 samples at ``for x, y in batches():`` one runs a module, and seven do in the line below.
+        If that one counted, the loop would run the model from the ``for`` on, and spend no time on data.
+        """
+        there, inside, alike = Counter[Position](), Counter[tuple[Position, str]](), Counter[str]()
         for sample in samples:
             left = self._path.leave(sample.node)
-            if left is None:
-                continue
-            there[left.position] += sample.count
-            if sample.phase in self._ends:
-                endings.setdefault(left.position, sample.phase)
-                ends[left.position] += sample.count
-                alike[sample.phase] += sample.count
-        return {
-            at: kind
-            for at, kind in endings.items()
-            if ends[at] * _OF_PLACE > there[at] and ends[at] * _OF_UPDATES > alike[kind]
-        }
+            if left is not None:
+                there[left.position] += sample.count
+                inside[left.position, _kind(sample)] += sample.count
+                alike[_kind(sample)] += sample.count
+        #: These places, each with the kind of its torn samples.
+        self._torn = set[tuple[Position, str]]()
+        for (at, kind), n in inside.items():
+            if kind in self._ends:
+                is_few = n * _OF_PLACE <= there[at] or n * _OF_ALIKE <= alike[kind]
+            else:  # an evaluation may fetch for a small part of its time
+                most = alike[kind] if kind == "data" else max(there[at], alike[kind])
+                is_few = max(n * _OF_PLACE, (n - 1) * _OF_ALIKE) <= most
+            if kind != "rest" and is_few and n <= MOST * alike[kind]:
+                self._torn.add((at, kind))
+
+    def _is_torn(self, sample: Sample) -> bool:
+        left = self._path.leave(sample.node)
+        return left is not None and (left.position, _kind(sample)) in self._torn
 
     # ---- what makes data, and what evaluates
 
@@ -309,13 +327,7 @@ class Loop:
         if it comes after the update. ``has_loader``: whether markers show one.
         """
         lefts = ((sample, self._path.leave(sample.node)) for sample in samples)
-        whole = [
-            (sample, left)
-            for sample, left in lefts
-            if left is not None and (sample.phase not in self._ends or left.position in self._ending)
-        ]
-        torn = _torn_passes(whole)
-        whole = [(sample, left) for sample, left in whole if sample.phase != "forward" or left.position not in torn]
+        whole = [(sample, left) for sample, left in lefts if left is not None]
         found = defaultdict[str, set[Position]](set)  # by phase
         for sample, left in whole:
             found["updates" if sample.phase in UPDATES else sample.phase].add(left.position)
@@ -488,18 +500,10 @@ class Loop:
         return bool(place.is_before_model) and place.inside[0].user
 
 
-def _torn_passes(whole: Iterable[tuple[Sample, Leaving]]) -> set[Position]:
-    """The places whose few samples in a model are made of two successive stacks, one of them in a model elsewhere.
-
-    Worked example: of 470 samples at ``for x, y in batches():`` one runs a module, and seven do in the line below. If
-    that one counted, the loop would run the model from the ``for`` on, and spend no time on data.
-    """
-    there, passes = Counter[Position](), Counter[Position]()
-    for sample, left in whole:
-        there[left.position] += sample.count
-        passes[left.position] += sample.count if sample.phase == "forward" else 0
-    few = {at for at, n in passes.items() if max(n * _OF_PLACE, (n - 1) * _OF_UPDATES) <= there[at]}
-    return {at for at in few if passes[at] <= MOST * passes.total()}
+def _kind(sample: Sample) -> str:
+    """The boundary of a sample, or that it steps an environment."""
+    makes_data = sample.phase == "rest" and sample.node.maker_depth is not None
+    return "environment" if makes_data else sample.phase
 
 
 def _returned(samples: Sequence[Sample]) -> set[StackNode]:
