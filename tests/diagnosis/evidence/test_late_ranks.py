@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -86,24 +87,20 @@ def test_who_is_late_every_time_is_no_turn() -> None:
     assert (finding.cause, finding.evidence["rank"]) == (None, 2)
 
 
-def test_even_ranks_take_no_turns() -> None:
-    assert "straggler_rank" not in judged(Training(4), [None])
-
-
-def test_a_little_is_not_worth_telling() -> None:
-    assert "straggler_rank" not in judged(Training(4, late_us=1500), [0, 1, 2, 3])
-
-
-def test_steps_whose_numbers_are_not_the_same_steps_are_not_compared() -> None:
-    """Hooks that came into each rank at another step."""
-    assert "straggler_rank" not in judged(Training(4), [0, 1, 2, 3], shift=8)
-
-
-def test_who_is_last_by_chance_as_all_wait_for_cores_is_not_told() -> None:
-    few = Training(4, late_us=6000)
-    assert judged(few, [0, 1, 2, 3])["straggler_rank"].cause == "in_turn"
-    assert "straggler_rank" not in judged(few, [0, 1, 2, 3], delay=0.2)
-    assert judged(Training(4), [0, 1, 2, 3], delay=0.2)["straggler_rank"].cause == "in_turn"
+@pytest.mark.parametrize(
+    ("late_us", "how", "told"),
+    [
+        (0, {}, False),
+        (1500, {}, False),  # a little
+        (6000, {}, True),
+        (6000, {"delay": 0.2}, False),  # all wait for cores: one is last by chance
+        (20_000, {"delay": 0.2}, True),
+        (20_000, {"shift": 8}, False),  # hooks came into each rank at another step: numbers are of other steps
+    ],
+)
+def test_what_is_worth_telling_and_no_chance_is_told(late_us: int, how: dict[str, Any], told: bool) -> None:
+    findings = judged(Training(4, late_us=late_us), [0, 1, 2, 3], **how)
+    assert [each.cause for rule, each in findings.items() if rule == "straggler_rank"] == ["in_turn"] * told
 
 
 def many(count=COUNT, late=LATE):

@@ -3,19 +3,24 @@
 import msgspec
 import pytest
 
-from tests.altered import altered
 from tests.diagnosis.gpu import ITEM, PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
+from tests.verdicts import accepted_reports
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose
-from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches, TorchMemory, TraceTaken
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
 
 
+def findings_of(run):
+    """Those that were accepted of an altered run, by rule and cause, the most important first."""
+    return {"/".join(filter(None, (each.rule, each.cause))): each for each in ALTERED[run].findings}
+
+
+ALTERED = accepted_reports("altered")
 AS_IT_SHOULD_BE = "compute_bound", "as it should be", "leave the loop"
 MEMORY_TRAFFIC = "compute_bound/memory_traffic", "bound by its memory: 92 %", "fuse kernels"
 FEW_PRODUCTS = "compute_bound/few_products", "most of its kernels do not use them", "run tuimon trace"
@@ -40,9 +45,9 @@ FEW_PRODUCTS = "compute_bound/few_products", "most of its kernels do not use the
     ],
 )
 def test_a_busy_gpu_is_judged_by_what_it_does(run, name, says, fix):
-    (found,) = (each for each in fold(altered(run))[1] if each.rule not in ("sync_point", "throttled"))
-    assert found.name == name
-    assert says in found.headline and fix in found.action
+    found = findings_of(run)
+    assert found.keys() - {"sync_point", "throttled"} == {name}
+    assert says in found[name].headline and fix in found[name].action
 
 
 @pytest.mark.parametrize(
@@ -57,18 +62,17 @@ def test_a_busy_gpu_is_judged_by_what_it_does(run, name, says, fix):
     ],
 )
 def test_one_altered_fact_is_told(run, name, says):
-    """Its fix, and what comes before it, are in ``tests/data/verdicts``."""
-    assert says in next(each.headline for each in fold(altered(run))[1] if each.name == name)
+    assert says in findings_of(run)[name].headline
 
 
 def test_idle_time_that_launches_explain_has_no_unknown_cause() -> None:
     """Its fixes gain too little for a warning, as no larger batch fits into the memory."""
-    assert [each.rule for each in fold(altered("no_memory_left"))[1]] == ["launch_bound"]
+    assert [*findings_of("no_memory_left")] == ["launch_bound"]
 
 
 def test_counters_that_events_contradict_advise_nothing():
     """NVML reads 0 while events show work."""
-    found = {finding.rule: finding for finding in fold(altered("counters_of_nothing"))[1]}
+    found = findings_of("counters_of_nothing")
     assert found.keys() == {"sync_point", "compute_bound"}
     assert found["compute_bound"].headline.startswith("GPU idle time unknown: at most 27 % by CUDA events")
     assert "idle_gpu" not in findings("gpu_bound", *USUAL, util=0.0, seconds=60.0, pids=[PID])
