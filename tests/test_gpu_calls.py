@@ -308,27 +308,16 @@ def names():
         x = torch.tensor([0.5, -1.0, 2.0, 0.25], device=device)
         ids = torch.tensor([0, 2, 2, 1], device=device)
         return {
-            "torch": torch,
-            "F": torch.nn.functional,
-            "math": math,
+            **{"torch": torch, "F": torch.nn.functional, "math": math, "device": device},
+            **dict.fromkeys(("x", "a", "errors", "scores", "logits", "mu"), x),
+            **{"y": x * 2, "b": x + 1, "std": x.exp(), "best": x.mean(), "losses": [x, x], "ys": [x]},
+            **dict.fromkeys(("ids", "labels", "lengths", "counts", "repeats", "attention_mask"), ids),
+            **dict.fromkeys(("n", "t"), ids.sum()),
+            **dict.fromkeys(("loss", "total"), x.sum()),
+            **dict.fromkeys(("mask", "cond", "valid"), x > 0),
+            **{"keep": x < 1, "pad": x < 0, "ignore": 1, "flag": False, "tol": 0.1},
+            "ps": [torch.nn.Parameter(x)],
             "clip_grad_norm_": lambda ps, most, **how: torch.nn.utils.clip_grad_norm_(with_gradients(ps), most, **how),
-            **{"x": x, "y": x * 2, "a": x, "b": x + 1, "errors": x, "loss": x.sum(), "ps": [torch.nn.Parameter(x)]},
-            **{
-                "mask": x > 0,
-                "cond": x > 0,
-                "ids": ids,
-                "labels": ids,
-                "lengths": ids,
-                "ignore": 1,
-                "flag": False,
-                "valid": x > 0,
-                "keep": x < 1,
-                "attention_mask": ids,
-                "pad": x < 0,
-            },
-            **{"best": x.mean(), "tol": 0.1, "scores": x, "losses": [x, x], "logits": x, "mu": x, "std": x.exp()},
-            **{"total": x.sum(), "ys": [x], "n": ids.sum(), "counts": ids, "repeats": ids, "t": ids.sum()},
-            "device": device,
         }
 
     def with_gradients(parameters):

@@ -6,9 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,8 +14,6 @@ import msgspec
 from tests.truth.running import Failed
 
 DATA = Path(__file__).parents[1] / "data"
-#: Cases that are tried at the same time may go into one file.
-_RECORDING = Lock()
 Case = TypeVar("Case")
 Row = TypeVar("Row")
 
@@ -39,7 +35,6 @@ class Kind(Generic[Case, Row]):
     columns: ClassVar[Sequence[Column]]
     keeps: ClassVar[tuple[str, Any] | None] = None  # the file of tests/data that ``--record`` keeps rows in, their type
     seconds: ClassVar[float] = 20.0  # of each training
-    jobs: ClassVar[int] = 1  # trainings at a time
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Its own options, beside those that all have."""
@@ -95,7 +90,6 @@ def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--keep", metavar="DIR", help="keep logs and measurements there; what is there is not run again"
     )
-    parser.add_argument("--jobs", type=int, default=kind.jobs, help="trainings at a time (default %(default)s)")
     if kind.can_record:
         parser.add_argument("--record", action="store_true", help="keep what the tests and docs need in tests/data")
         parser.add_argument("--missing", action="store_true", help="only cases of which tests/data has nothing")
@@ -113,11 +107,7 @@ def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tuimon-truth-") as temporary:
         args.folder = Path(args.keep or temporary)
         args.folder.mkdir(parents=True, exist_ok=True)
-        if args.jobs == 1:
-            found = [_tried(kind, case, args) for case in cases]
-        else:
-            with ThreadPoolExecutor(args.jobs) as pool:
-                found = list(pool.map(lambda case: _tried(kind, case, args), cases))
+        found = [_tried(kind, case, args) for case in cases]
     rows = [row for each in found if each is not None for row in each]
     print("", *kind.totals(rows), sep="\n")
     return 0 if None not in found and kind.passed(rows) else 1
@@ -131,8 +121,7 @@ def _tried(kind: Kind[Case, Row], case: Case, args: argparse.Namespace) -> list[
             rows.append(row)
             print(line(kind.columns, row), flush=True)
         if kind.can_record and args.record:
-            with _RECORDING:
-                kind.record(case, rows, args)
+            kind.record(case, rows, args)
     except Failed as failed:
         print(f"{case.name}: {failed}", file=sys.stderr, flush=True)
         return None

@@ -140,8 +140,3 @@ def test_the_stacks_are_taken_while_it_is_unknown_who_waits_for_whom():
     found = suspicion(standing(is_taken=False))
     assert found is not None and [each.pid for each in found.processes] == [100, 101]
     assert suspicion(standing(worker=SLEEP)) is None
-
-
-def test_before_a_batch_was_asked_for_nothing_is_a_hang():
-    session = one_process(thread(300.0, 0.0, state="waiting"))
-    assert suspicion(session) is None and diagnose(session) == []
