@@ -87,10 +87,7 @@ QUESTIONS = {
     torch_code.is_compiler: ("_dynamo/eval_frame.py x, ../triton/runtime/jit.py x", "functional.py x"),
     torch_code.is_distributed: ("distributed/distributed_c10d.py x", "utils/data/distributed.py x"),
     torch_code.is_grad_scaler: ("amp/grad_scaler.py x", "amp/autocast_mode.py x"),
-    torch_code.is_loader_code: (
-        "utils/data/dataloader.py x, utils/data/_utils/fetch.py x",
-        "utils/data/dataset.py x",
-    ),
+    torch_code.is_loader_code: ("utils/data/dataloader.py x, utils/data/_utils/fetch.py x", "utils/data/dataset.py x"),
 }
 CASES = [
     (question, frame, holds)

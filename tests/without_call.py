@@ -12,10 +12,7 @@ import sys
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_NUMBERS = {
-    "ptrace": {"x86_64": 101, "aarch64": 117},
-    "perf_event_open": {"x86_64": 298, "aarch64": 241},
-}
+_NUMBERS = {"ptrace": {"x86_64": 101, "aarch64": 117}, "perf_event_open": {"x86_64": 298, "aarch64": 241}}
 #: The filter cannot be had here.
 UNAVAILABLE = 77
 

@@ -83,11 +83,7 @@ def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all
         ),
         ({"interpreter": 90, "NumPy": 10}, ", above all in quantile() of numpy", "vectorise it: the interpreter has"),
         ({"libjpeg": 90, "NumPy": 10}, ", above all in libjpeg", "decode JPEGs"),
-        (
-            {"torch": 90, "NumPy": 10},
-            " busy",
-            "most of it is quantile() of numpy: cache it, or call it for many items",
-        ),
+        ({"torch": 90, "NumPy": 10}, " busy", "most of it is quantile() of numpy: cache it, or call it for many items"),
     ],
 )
 def test_the_function_of_a_package_that_a_line_calls_is_named(shares, headline, action):

@@ -190,10 +190,7 @@ def run_program(side: Side, log: Path) -> None:
     seconds = _SECONDS.get(rule, 9.0)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if rule in _RANKS else []
     command = [*under_tuimon(raw, "--no-gpu"), sys.executable, *launcher, str(script)]
-    options = {
-        "cwd": folder,
-        "env": {**os.environ, "PAIR_SECONDS": str(seconds), "PYTHONPATH": str(ROOT)},
-    }
+    options = {"cwd": folder, "env": {**os.environ, "PAIR_SECONDS": str(seconds), "PYTHONPATH": str(ROOT)}}
     if rule == "hang":
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with started(command, **quiet, **options) as process, contextlib.suppress(subprocess.TimeoutExpired):

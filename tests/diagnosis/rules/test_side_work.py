@@ -61,8 +61,7 @@ FRAMEWORK = frames(
 
 
 @pytest.mark.parametrize(
-    ("building", "said"),
-    [(8, "outside the model, 15 % in one function"), (1, "outside the model")],
+    ("building", "said"), [(8, "outside the model, 15 % in one function"), (1, "outside the model")]
 )
 def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_it(building, said):
     """As where models are averaged every so often, and built anew."""
@@ -88,7 +87,7 @@ def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_o
     finding = found({"data": 5, "between": 95}, own, samples, backwards=0, updates=0)["side_work"]
     assert (finding.share_of_step, finding.severity) == (pytest.approx(0.57), "critical")
     assert [fix.action for fix in finding.fixes] == [
-        f"make {work} cheaper, or do it in another process while the model runs",
+        f"make {work} cheaper, or do it in another process while the model runs"
     ]
 
 

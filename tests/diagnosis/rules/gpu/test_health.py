@@ -91,10 +91,7 @@ def test_each_remedy_has_its_own_gain_and_what_is_normal_is_none():
     both = [Throttle("thermal (hardware)", 0.75), Throttle("power cap", 0.25)]
     heat, link = held(**{**HOT, "throttled": both}, **LINK, pcie_rx_bytes_per_s=2e9).fixes
     assert (heat.action.partition(":")[0], heat.gain.high) == ("check the cooling", pytest.approx(1.6))
-    assert (link.action.partition(",")[0], link.gain.high) == (
-        "check the card's seat",
-        pytest.approx(1.285, rel=0.01),
-    )
+    assert (link.action.partition(",")[0], link.gain.high) == ("check the card's seat", pytest.approx(1.285, rel=0.01))
 
 
 def test_clocks_that_are_low_for_no_reason_are_told():

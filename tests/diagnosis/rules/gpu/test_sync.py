@@ -2,16 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.gpu import (
-    END_S,
-    FLOAT,
-    FORWARD,
-    ITEM,
-    SCALER,
-    STEP,
-    USUAL,
-    findings,
-)
+from tests.diagnosis.gpu import END_S, FLOAT, FORWARD, ITEM, SCALER, STEP, USUAL, findings
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.gpu import calls_at
