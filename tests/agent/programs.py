@@ -25,6 +25,17 @@ from _tuimon_agent import runtime
 from _tuimon_agent.ring import files, layout
 from _tuimon_agent.ring.files import side_file
 from _tuimon_agent.ring.reader import RingReader
+
+def in_child(function):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(write, json.dumps(function()).encode())
+        finally:
+            os._exit(0)
+    os.wait()
+    return json.loads(os.read(read, 10000))
+
 """
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.agent.programs import environment, python
+from tests.agent.programs import environment
+from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.trust]
@@ -109,10 +110,11 @@ def test_the_frames_that_stacklevel_counts(tmp_path):
     (tmp_path / "old" / "nvtx").mkdir(parents=True)
     (tmp_path / "old" / "nvtx" / "__init__.py").write_text("import warnings\nwarnings.warn('old', stacklevel=2)\n")
     path = str(tmp_path / "old")
-    plain = python(str(script), env=environment(None, path=path), cwd=tmp_path)
-    ours = python(str(script), env=environment(tmp_path / "rings", path=path), cwd=tmp_path)
+    plain = warm_python(str(script), env=environment(None, path=path), cwd=tmp_path)
+    ours = warm_python(str(script), env=environment(tmp_path / "rings", path=path), cwd=tmp_path)
     assert (plain.returncode, plain.stdout) == (0, "item\nitem\n"), plain.stderr
     places = ("item 15", "order 15", "stream 15", "collate 15", "backward 15", "step 15", "was reported to be 1", "old")
     assert all(place in plain.stderr for place in places)
     assert ours.stderr.splitlines() == plain.stderr.splitlines()
     assert (ours.returncode, ours.stdout) == (0, plain.stdout)
+    assert (tmp_path / "rings").is_dir()  # it was instrumented

@@ -58,26 +58,22 @@ def test_no_place_at_all_means_no_hooks_and_no_noise(tmp_path):
 
 def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
     body = """
+    def child():
+        own = [runtime.writer() is None]
+        for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.RANGE_POP, layout.BACKWARD_END):
+            runtime.emit(kind)
+        own.append(runtime.writer() is None)
+        runtime.emit(layout.BACKWARD_BEGIN)
+        runtime.emit(layout.BACKWARD_END)
+        reader = RingReader(runtime.writer().path)
+        own += [reader.pid == os.getpid(), runtime.writer().path != parent]
+        return [*own, [marker.kind for marker in reader.read()]]
+
     parent = runtime.writer().path
     runtime.emit(layout.STEP)
-    read, write = os.pipe()
-    if os.fork() == 0:
-        try:
-            own = [runtime.writer() is None]
-            for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.RANGE_POP, layout.BACKWARD_END):
-                runtime.emit(kind)
-            own.append(runtime.writer() is None)
-            runtime.emit(layout.BACKWARD_BEGIN)
-            runtime.emit(layout.BACKWARD_END)
-            reader = RingReader(runtime.writer().path)
-            own += [reader.pid == os.getpid(), runtime.writer().path != parent]
-            own.append([marker.kind for marker in reader.read()])
-            os.write(write, json.dumps(own).encode())
-        finally:
-            os._exit(0)
-    os.wait()
+    found = in_child(child)
     kinds = [marker.kind for marker in RingReader(parent).read() if marker.kind != layout.GC_PAUSE]
-    print(json.dumps([kinds, json.loads(os.read(read, 10000)), os.path.exists(parent)]))
+    print(json.dumps([kinds, found, os.path.exists(parent)]))
     """
     kinds, child, still_there = program(body)
     assert kinds == [layout.STEP] and still_there
@@ -87,19 +83,16 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
 def test_a_forked_child_whose_first_marker_has_a_name_makes_one_ring(program):
     body = """
     import tuimon
-    made = runtime.make_ring
+
+    def child():
+        tuimon.mark("begin")
+        reader = RingReader(runtime.writer().path)
+        names = [reader.name(marker.value).split(layout.PLACE_SEPARATOR)[0] for marker in reader.read()]
+        return [len(rings), names]
+
+    made, rings = runtime.make_ring, []
     runtime.make_ring = lambda: rings.append(made()) or rings[-1]
-    rings, (read, write) = [], os.pipe()
-    if os.fork() == 0:
-        try:
-            tuimon.mark("begin")
-            reader = RingReader(runtime.writer().path)
-            names = [reader.name(marker.value).split(layout.PLACE_SEPARATOR)[0] for marker in reader.read()]
-            os.write(write, json.dumps([len(rings), names]).encode())
-        finally:
-            os._exit(0)
-    os.wait()
-    print(os.read(read, 10000).decode())
+    print(json.dumps(in_child(child)))
     """
     assert program(body) == [1, ["begin"]]
 

@@ -129,18 +129,23 @@ def test_programs_without_a_python_are_none() -> None:
     assert not is_python(process.pid)
 
 
-def test_a_free_threaded_python_is_known_by_what_it_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = {
-        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/libpython3.14t.so.1.0\n": True,
-        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/python3.13t/lib-dynload/_bz2.so\n": True,
-        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314t-x86_64-linux-gnu.so\n": True,
-        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/libpython3.14.so.1.0\n": False,
-        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314-x86_64-linux-gnu.so\n": False,
-    }
-    for maps, free in lines.items():
-        monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid, maps=maps: maps)
-        monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "simulator")
-        assert is_free_threaded(1) == free
+@pytest.mark.parametrize(
+    ("loaded", "is_free"),
+    [
+        ("libpython3.14t.so.1.0", True),
+        ("python3.13t/lib-dynload/_bz2.so", True),
+        ("x/_json.cpython-314t-x86_64-linux-gnu.so", True),
+        ("libpython3.14.so.1.0", False),
+        ("x/_json.cpython-314-x86_64-linux-gnu.so", False),
+    ],
+)
+def test_a_free_threaded_python_is_known_by_what_it_has_loaded(
+    loaded: str, is_free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = f"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/{loaded}\n".encode()
+    monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid: maps)
+    monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "simulator")
+    assert is_free_threaded(1) == is_free
 
 
 def test_thread_ids_that_mean_nothing_stay_as_they_are(tmp_path: Path) -> None:

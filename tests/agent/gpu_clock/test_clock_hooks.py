@@ -246,9 +246,7 @@ def test_begins_and_ends_that_count_come_in_pairs(follower, name):
 
 def test_boundaries_of_other_threads(follower):
     boundaries, _ = LOOPS["a DataLoader"]
-    for _ in range(2):
-        for kind, key in boundaries:
-            follower.place(kind, key)
+    places(follower, boundaries, 2)
     with ThreadPoolExecutor(1) as other:
         assert {other.submit(follower.place, *boundary).result() for boundary in boundaries} == {NESTED}
     assert follower.place(layout.FETCH_END, 0) == STEP_BEGINS
@@ -262,21 +260,17 @@ def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
     """The clock pauses at the beginning of a step, and goes on at the beginning of a backward."""
     boundaries, first = LOOPS[name]
     places(follower, boundaries, 6)
-    for kind, key in boundaries[: first + 1]:
-        follower.place(kind, key)
+    places(follower, boundaries[: first + 1], 1)
     follower.forget_open()
     again = [kind for kind, _ in boundaries].index(layout.BACKWARD_BEGIN)
-    for kind, key in boundaries[again:]:
-        follower.place(kind, key)
+    places(follower, boundaries[again:], 1)
     assert STEP_BEGINS in places(follower, boundaries, 1)[0]
 
 
 @pytest.mark.parametrize("fetch", [True, False])
 def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
     boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
-    for _ in range(2):
-        for kind, key in boundaries:
-            follower.place(kind, key)
+    places(follower, boundaries, 2)
     follower.place(layout.OPTIMIZER_BEGIN, 7)
     assert follower.place(*boundaries[0]) == STEP_BEGINS
     assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)

@@ -6,42 +6,36 @@ from tuimon.agent.ring import files, layout
 
 pytest.importorskip("IPython")
 
-#: IPython in a process of its own; ``torch`` is imported in the first cell, as notebooks do.
+#: IPython in a process of its own, which begins anew as with a torch that is imported in the first cell.
 SHELL = """
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
+from _tuimon_agent import install, watch
 HistoryManager.enabled = False
 shell = InteractiveShell.instance()
 
 def run(text):
     return shell.run_cell(text, store_history=True)
 
-def markers():
-    return [m.kind for m in RingReader(runtime.writer().path).read() if m.kind != layout.GC_PAUSE]
+def reinstall():
+    install.uninstall()
+    watch.instrument(torch)
+
+reinstall()
 """
 
 
 @pytest.fixture
 def notebook(program):
-    """Runs a script in which ``run(text)`` runs a cell; ``reinstall()`` begins anew, as with a torch imported there."""
-    again = """
-def reinstall():
-    from _tuimon_agent import install, watch
-    install.uninstall()
-    watch.instrument(torch)
-"""
-
-    def run(body):
-        return program(SHELL + again + "reinstall()\n" + body)
-
-    return run
+    """Runs a script in which ``run(text)`` runs a cell."""
+    return lambda body: program(SHELL + body)
 
 
 def test_the_end_of_a_cell_is_marked_whether_it_fails_or_not(notebook):
     kinds = notebook("""
 run("x = 1")
 run("raise KeyboardInterrupt")
-print(json.dumps(markers()))
+print(json.dumps([m.kind for m in RingReader(runtime.writer().path).read() if m.kind != layout.GC_PAUSE]))
 """)
     assert kinds == [layout.LOOP_LEFT] * 2
 
@@ -75,7 +69,6 @@ print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cel
 
 def test_withdrawn_it_leaves_nothing(notebook):
     left = notebook("""
-from _tuimon_agent import install
 path = side_file(runtime.writer().path, "cells")
 there = os.path.exists(path)
 install.uninstall()
@@ -109,7 +102,6 @@ print(json.dumps(os.path.exists(path)))
 
 def test_an_ipython_of_another_make_keeps_no_other_hook_away(notebook):
     assert notebook("""
-from _tuimon_agent import install
 install.uninstall()
 shell.compile = None
 reinstall()

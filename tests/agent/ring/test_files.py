@@ -12,6 +12,7 @@ import pytest
 import tuimon
 from tests.agent.programs import as_agents, environment, file_names, grow_old, printed_json, python
 from tests.state_size import size_of
+from tests.warm_torch import warm_python
 from tuimon.agent import runtime
 from tuimon.agent.outside import attempt
 from tuimon.agent.ring import files
@@ -223,7 +224,7 @@ print(json.dumps(kept))
 def test_files_that_got_the_numbers_of_closed_descriptors_stay_open(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(DAEMON)
-    ours = printed_json(python(str(script), env=environment(tmp_path / "rings"), cwd=tmp_path))
+    ours = printed_json(warm_python(str(script), env=environment(tmp_path / "rings"), cwd=tmp_path))
     assert list((tmp_path / "rings").iterdir()) == []  # it had a ring, and has left
     assert ours == [40, 40, 40]
 
