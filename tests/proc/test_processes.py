@@ -116,6 +116,7 @@ def test_schedstat(monkeypatch):
     for raw, counts in ((b"123 456 7\n", SchedStat(123, 456)), (b"0 0\n", None), (b"", None)):
         monkeypatch.setattr(procfs, "read_bytes", lambda path, limit, raw=raw: raw)
         assert procfs.read_schedstat(1, 1) == counts
+        assert procfs.waited_s(1) == (counts.delay_ns / 1e9 if counts else 0.0)
 
 
 def test_a_held_file_is_read_anew_each_time_and_ends_with_its_process():

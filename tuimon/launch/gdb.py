@@ -6,7 +6,8 @@ Python's objects), the call is made there; otherwise the process goes on and is 
 only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
 thread. Until then one page is allocated in the process, which the process cannot write, and nothing else.
 
-There are no breakpoints: if gdb were killed meanwhile, they would stay in the process's code and end it.
+There are no breakpoints: if gdb were killed meanwhile, they would stay in the process's code and end it. gdb is never
+killed within its call, as the process would return from the call into nothing.
 
 Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, gdb is run again
 with fewer registers (``known_registers``).
@@ -26,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from tuimon.errors import CannotInject
 from tuimon.launch.target import (
@@ -128,19 +129,22 @@ _CANNOT_WRITE = "Couldn't write extended state status"
 #: Older versions of gdb do not know how many registers a processor with AMX has.
 _KNOWS_AMX = 14
 #: Lines of gdb's output that are not errors begin with these.
-_NO_ERROR = ("[", "0x", "warning: ")
+_NO_ERROR = ("[", "0x", "warning: ", "tuimon: ")
 #: How often the process is stopped at most to find a safe point, and how long it runs between.
 TRIES = 100
 BETWEEN_S = 0.01
-#: gdb itself needs 0.15 s; a process in uninterruptible sleep cannot be stopped.
+#: Longest time for gdb, without the time in which it waited for a core. It needs 0.15 s; a process in uninterruptible
+#: sleep cannot be stopped.
 TIMEOUT_S = 15.0
+#: How long its call, which takes a millisecond, may take from then on.
+CALL_S = 60.0
+_POLL_S = 0.005
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: For so long after gdb was killed the process may still come to a stop.
-LEFT_STOPPED_S = 0.5
-#: Begins the script's last line.
-_DONE = "tuimon: done"
+#: Lines of the script's: what it does next; its last line begins with the last of these.
+_STOPS, _CALLS, _GOES_ON, _DONE = "tuimon: stops", "tuimon: calls", "tuimon: goes on", "tuimon: done"
 #: The number in that line if there is no page, or it could not be written, of which gdb only warns.
 _NO_PAGE = 2
+_TRY_AGAIN = f"Try again. {RUN_INSTEAD}"
 
 SCRIPT = """\
 set pagination off
@@ -169,6 +173,7 @@ while $done == 0 && $tries < {tries}
     shell sleep {between}
   end
   set $tries = $tries + 1
+  echo {stops}\\n
   attach {pid}
   handle all nostop noprint pass
   handle SIGINT nostop noprint pass
@@ -177,6 +182,7 @@ while $done == 0 && $tries < {tries}
   if $chosen != 0
     thread $chosen
     {try_to_write}
+    echo {calls}\\n
     set $page = ((unsigned long (*)(long, long, int, int, int, long)){mmap})(0, {size}, 5, 0x22, -1, 0)
     set $done = {no_page}
     if $page < (unsigned long)-4096
@@ -188,6 +194,7 @@ while $done == 0 && $tries < {tries}
     end
   end
   detach
+  echo {goes_on}\\n
 end
 printf "{finished} %d result %d tries %d\\n", $done, $result, $tries
 """
@@ -276,6 +283,9 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, reg
         between=BETWEEN_S,
         size=PAGE,
         no_page=_NO_PAGE,
+        stops=_STOPS,
+        calls=_CALLS,
+        goes_on=_GOES_ON,
         finished=_DONE,
         content=page,
         mmap=hex(functions["mmap"].start),
@@ -292,25 +302,69 @@ def _within(parts: Iterable[Function]) -> str:
 
 
 def run_gdb(command: list[str], pid: int) -> str:
-    """The output of gdb; the process runs on afterwards, however gdb ended."""
-    output = ""
-    with started(command) as child:  # closes the pipe of a gdb that takes too long, too
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                output = child.communicate(timeout=TIMEOUT_S)[0].decode("utf-8", "replace")
-            return output
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-            if _DONE not in output:
-                # a killed gdb leaves a child, forked to see what ptrace can do, that waits stopped for it
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                _have_go_on(pid)
+    """The output of gdb; the process runs on afterwards, however gdb ended. Raises CannotInject if gdb was ended."""
+    with tempfile.TemporaryFile() as printed:  # no pipe: without a reader gdb would end, in its call as well
+        child = started(command, printed)
+        until_s = time.monotonic() + TIMEOUT_S
+        while child.poll() is None:
+            if time.monotonic() - procfs.waited_s(child.pid) > until_s:
+                _end(child, printed, pid)
+            time.sleep(_POLL_S)
+        output = _read(printed)
+    if _DONE not in output:
+        _have_go_on(child, pid)
+        if child.returncode < 0:
+            number = -child.returncode
+            raise CannotInject(f"gdb was ended by signal {number} ({signal.strsignal(number)})", _TRY_AGAIN)
+    return output
 
 
-def started(command: list[str]) -> subprocess.Popen[bytes]:
+def _read(printed: BinaryIO) -> str:
+    return os.pread(printed.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+
+
+def _end(child: subprocess.Popen[bytes], printed: BinaryIO, pid: int) -> None:
+    """End a gdb that takes too long; wait for it if it is in its call. Raises CannotInject, unless it ended by itself.
+
+    It is stopped first, so that it does not begin its call meanwhile.
+    """
+    child.send_signal(signal.SIGSTOP)
+    while (stat := procfs.read_process_stat(child.pid)) is not None and stat.state not in "TZ":
+        time.sleep(_POLL_S)
+    output = _read(printed)
+    if output.rfind(_CALLS) > output.rfind(_GOES_ON):
+        child.send_signal(signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(CALL_S)
+            return
+        raise CannotInject(
+            f"gdb (process {child.pid}) does not come back from its call in process {pid}",
+            f"It goes on by itself: do not kill it, as the training would end with it. {RUN_INSTEAD}",
+        )
+    child.kill()
+    child.wait()
+    _have_go_on(child, pid)
+    raise CannotInject(
+        f"gdb was ended after {TIMEOUT_S:.0f} s and {output.count(_STOPS)} tries to stop process {pid}, which runs on;"
+        " nothing was changed",
+        f"A process that waits for a disk, a network file system or a driver cannot be stopped. {_TRY_AGAIN}",
+    )
+
+
+def _have_go_on(child: subprocess.Popen[bytes], pid: int) -> None:
+    """Let the process run that a killed gdb may have left stopped, and end what gdb has forked.
+
+    The signal that stops the process may still be pending, or taken by a thread that has had no core since. SIGCONT
+    cancels it in all these cases (``prepare_signal`` in kernel/signal.c).
+    """
+    # a killed gdb leaves a child, forked to see what ptrace can do, that waits stopped for it
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def started(command: list[str], printed: BinaryIO) -> subprocess.Popen[bytes]:
     """Start gdb so that it ignores signals that end programs: at SIGTERM it would first send SIGINT to the process."""
     environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
     # a child inherits the mask of the thread that starts it
@@ -319,32 +373,13 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=printed,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _have_go_on(pid: int) -> None:
-    """Let the process run that a killed gdb has left stopped: the signal that stops it may arrive a little later.
-
-    In a thread in uninterruptible sleep the signal waits, and would stop all threads once the sleep is over. SIGCONT
-    cancels it.
-    """
-    until_s = time.monotonic() + LEFT_STOPPED_S
-    while time.monotonic() < until_s:
-        stat = procfs.read_process_stat(pid)
-        if stat is None:
-            return
-        threads = procfs.thread_ids(pid)
-        if stat.state == "T" or any(signal.SIGSTOP in procfs.read_signals(pid, "SigPnd", tid) for tid in threads):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
-            return
-        time.sleep(BETWEEN_S)
 
 
 def _outcome(target: Target, output: str, gdb: str) -> int:
@@ -362,7 +397,7 @@ def _outcome(target: Target, output: str, gdb: str) -> int:
             raise CannotInject(f"the interpreter of process {target.pid} takes no request now", "Try again.")
         raise CannotInject(
             f"process {target.pid} was at no safe point in {tries} tries; nothing was changed",
-            f"Try again. {RUN_INSTEAD}",
+            _TRY_AGAIN,
         )
     if "ermission denied" in output or "not permitted" in output or "Could not attach" in output:
         raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
@@ -371,7 +406,7 @@ def _outcome(target: Target, output: str, gdb: str) -> int:
         newer = f"gdb {_KNOWS_AMX} or newer can. " if int(version.partition(".")[0] or 0) < _KNOWS_AMX else ""
         raise CannotInject(f"gdb {version or '?'} cannot write this processor's registers", f"{newer}{RUN_INSTEAD}")
     error = plain(error_line(output))[:200]
-    raise CannotInject(f"gdb could not reach process {target.pid}: {error}", f"Try again. {RUN_INSTEAD}")
+    raise CannotInject(f"gdb could not reach process {target.pid}: {error}", _TRY_AGAIN)
 
 
 def error_line(output: str) -> str:

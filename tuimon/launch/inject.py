@@ -61,9 +61,9 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
             gdb.schedule(target, statement(script), os.path.join(folder, WAITED_FOR))
         else:
             _run_script(target, script)
-        until_s, file = time.monotonic() + timeout_s, os.path.join(folder, "answer")
+        until_s, file = time.monotonic() - procfs.waited_s(pid) + timeout_s, os.path.join(folder, "answer")
         while (answer := decoded(read_side_file(file), InjectAnswer)) is None:
-            if time.monotonic() >= until_s or stop():
+            if time.monotonic() - procfs.waited_s(pid) >= until_s or stop():
                 break
             time.sleep(_POLL_S)
         return _result(target, answer, timeout_s)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -325,67 +324,81 @@ def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output, line):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_gdb_that_is_killed_leaves_the_training_running(number, tmp_path, monkeypatch):
     """While it holds the process stopped and looks for a safe point: no breakpoints are left behind."""
-    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
-    monkeypatch.setattr(gdb, "BETWEEN_S", 0.0)
-    monkeypatch.setattr(gdb, "TRIES", 10)  # gdb is deaf to some signals
-    killed = 0
-
-    def kill(pid, over):
-        nonlocal killed
-        while not over.wait(0.0005):
-            tracer = int(status(pid, "TracerPid"))
-            if tracer:
-                os.kill(tracer, number)
-                killed += 1
-                return
-
+    kill = f"shell kill -{number:d} $PPID"
+    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("thread apply all tuimon_place", kill))
+    monkeypatch.setattr(gdb, "TRIES", 10)
+    says = "ended by signal 9 " if number == signal.SIGKILL else "no safe point in 10 tries"  # deaf to the others
     with training(tmp_path, sys.executable) as process:
         for _ in range(3):
-            over = threading.Event()
-            killer = threading.Thread(target=kill, args=(process.pid, over))
-            killer.start()
-            try:
-                with pytest.raises(CannotInject):
-                    inject(process.pid)
-            finally:
-                over.set()
-                killer.join()
+            assert says in refusal(process.pid).message
             until(lambda: state(process) in "RS")
-        assert killed
 
 
-def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch):
-    """Its child waits stopped to be traced, and would for good."""
-    start, forked = gdb.started, []
-
-    def killed(command):
-        child = start(["sh", "-c", "sleep 1000 & kill -STOP $!; echo $!; wait"])
-        forked.append(int(child.stdout.readline()))
-        child.kill()
-        return child
-
-    monkeypatch.setattr(gdb, "started", killed)
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.05)  # the child holds the pipe
-    monkeypatch.setattr(gdb, "LEFT_STOPPED_S", 0.0)
-    assert gdb.run_gdb([], os.getpid()) == ""
-    stat = f"/proc/{forked[0]}/stat"
-    until(lambda: (found := procfs.parse_stat(procfs.read_bytes(stat) or b"")) is None or found.state == "Z")
-
-
-def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch):
-    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.05)
-    monkeypatch.setattr(gdb, "LEFT_STOPPED_S", 0.0)
+def started(monkeypatch, command, mark):
+    """Has gdb be another program, which has printed the mark when tuimon first looks at it; the processes."""
     start, children = gdb.started, []
 
-    def started(command):
-        children.append(start(command))
+    def begun(_, printed):
+        children.append(start(command, printed))
+        until(lambda: mark in os.pread(printed.fileno(), 100, 0))
         return children[-1]
 
-    monkeypatch.setattr(gdb, "started", started)
-    assert gdb.run_gdb(["sleep", "60"], os.getpid()) == ""
+    monkeypatch.setattr(gdb, "started", begun)
+    return children
+
+
+def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch, tmp_path):
+    """Its child waits stopped to be traced, and would for good."""
+    pid = tmp_path / "pid"
+    children = started(
+        monkeypatch, ["sh", "-c", f"sleep 1000 & kill -STOP $!; echo $! > {pid}; echo; kill -9 $$"], b"\n"
+    )
+    with pytest.raises(CannotInject, match="gdb was ended by signal 9 "):
+        gdb.run_gdb([], os.getpid())
+    stat = f"/proc/{int(pid.read_text())}/stat"
+    until(lambda: (found := procfs.parse_stat(procfs.read_bytes(stat) or b"")) is None or found.state == "Z")
+    assert children[0].returncode == -signal.SIGKILL
+
+
+def test_gdb_that_takes_too_long_is_ended(monkeypatch):
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    children = started(monkeypatch, ["sh", "-c", "echo 'tuimon: stops'; exec sleep 1000"], b"stops\n")
+    with pytest.raises(CannotInject, match="gdb was ended after 0 s and 1 tries to stop process"):
+        gdb.run_gdb([], os.getpid())
+    assert children[0].returncode == -signal.SIGKILL
+
+
+#: Whatever it does when it is stopped and continued.
+CALLS = "trap '{}' CONT; echo 'tuimon: calls'; while :; do sleep 0.01; done"
+
+
+def test_gdb_in_its_call_is_not_killed(monkeypatch):
+    """That would end the training: it has the time that it needs."""
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    done = "tuimon: done 1 result 0 tries 1"
+    children = started(monkeypatch, ["sh", "-c", CALLS.format(f"echo {done}; exit")], b"calls\n")
+    assert gdb.run_gdb([], os.getpid()).splitlines()[-1] == done
+    assert children[0].returncode == 0
+
+
+def test_gdb_that_does_not_come_back_from_its_call_is_left_alone(monkeypatch):
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(gdb, "CALL_S", 0.0)
+    children = started(monkeypatch, ["sh", "-c", CALLS.format("")], b"calls\n")
+    with pytest.raises(CannotInject, match="does not come back from its call") as caught:
+        gdb.run_gdb([], os.getpid())
     (child,) = children
-    assert child.returncode == -signal.SIGKILL
-    assert child.stdout is not None and child.stdout.closed
+    assert str(child.pid) in caught.value.message and child.poll() is None
+    child.kill()
+    child.wait()
+
+
+@needs_gdb
+def test_the_time_in_which_gdb_waits_for_a_core_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(procfs, "waited_s", lambda pid: 1000.0)
+    with training(tmp_path, sys.executable) as process:
+        assert not inject(process.pid)
 
 
 def test_functions_are_where_the_linker_has_put_them():

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from pathlib import Path
 
 import psutil
 import pytest
@@ -36,7 +34,7 @@ MANY = """
 @needs_gdb
 def test_more_threads_than_gdb_stops_in_a_moment(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "THREADS_LIMIT", 20)
-    monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
+    monkeypatch.setattr(gdb, "started", lambda *_: pytest.fail("gdb was started"))
     with training(tmp_path, sys.executable, also=MANY) as process:
         assert process.stdout and process.stdout.readline() == "all\n"
         message = refusal(process.pid).message
@@ -74,7 +72,7 @@ def sleeping(folder):
 
 @needs_gdb
 def test_a_thread_that_cannot_be_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
+    monkeypatch.setattr(gdb, "started", lambda *_: pytest.fail("gdb was started"))
     with sleeping(tmp_path) as (process, child):
         (thread,) = target.uninterruptible_threads(process.pid)
         message = refusal(process.pid).message
@@ -179,18 +177,10 @@ def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path):
 
 @needs_gdb
 def test_a_training_that_ends_while_gdb_holds_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
+    kill = "shell kill -KILL {pid}"
+    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("thread apply all tuimon_place", kill))
     with training(tmp_path, sys.executable) as process:
-
-        def kill():
-            until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
-            os.kill(process.pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        message = refusal(process.pid).message
-        killer.join()
-    assert message == f"process {process.pid} has ended meanwhile"
+        assert refusal(process.pid).message == f"process {process.pid} has ended meanwhile"
 
 
 INJECT = """
