@@ -16,17 +16,16 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, Iterable, List
 
 _PACKAGE = "_tuimon_agent"
 #: While the folder has an entry of this name, the main thread waits for the thread that it has started for us.
 WAITED_FOR = "wait"
-#: How long, and how often, to try again if the moment is not right; how long forks wait at most.
-_RETRY_S = 5.0
-_RETRY_EVERY_S = 0.005
-_FORK_WAIT_S = 2.0
-#: How long the main thread waits at most; the installation takes some 50 ms.
-_PAUSE_S = 2.0
+#: Time between two tries, or looks. Times are counted in these: on a busy machine both they and the work take longer.
+_NAP_S = 0.005
+#: Most tries if the moment is not right, 5 s; how long the main thread and forks wait at most, 2 s: the installation
+#: takes some 50 ms.
+_TRIES, _PAUSE = 1000, 400
 
 
 def begin_in_thread(request: "Dict[str, Any]") -> None:
@@ -65,14 +64,18 @@ def begin(request: "Dict[str, Any]") -> None:
 
 
 def _wait(done: "Any", raised: "List[BaseException]") -> None:
-    until_s = time.monotonic() + _PAUSE_S
+    naps = iter(range(_PAUSE))
     while True:
         try:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or done.acquire(True, left_s):
-                return
+            _has_acquired(done, naps)
+            return
         except BaseException as error:  # raised by a signal handler, which runs here, in the main thread
             raised.append(error)
+
+
+def _has_acquired(lock: "Any", naps: "Iterable[int]") -> bool:
+    """Wait for a lock for so many naps at most."""
+    return any(lock.acquire(True, _NAP_S) for _ in naps)
 
 
 class _Raiser:
@@ -103,11 +106,12 @@ def _load(request: "Dict[str, Any]", go_on: "Callable[[], None]") -> None:
 def _install(request: "Dict[str, Any]", package: str, go_on: "Callable[[], None]") -> None:
     __import__(package + ".watch")
     watch = sys.modules[package + ".watch"]
-    until_s = time.monotonic() + _RETRY_S
     answer = watch.install_now(request["rings"])
-    while answer["status"] == watch.RETRY and time.monotonic() < until_s:
+    for _ in range(_TRIES):
+        if answer["status"] != watch.RETRY:
+            break
         go_on()  # the main thread must move on before the next try
-        time.sleep(_RETRY_EVERY_S)
+        time.sleep(_NAP_S)
         answer = watch.install_now(request["rings"])
     if not _answer(request, answer) and answer["status"] == watch.INSTALLED:
         sys.modules[package + ".install"].uninstall()
@@ -137,11 +141,11 @@ def _hold_forks(package: "Any") -> "Any":
         lock = package.installing = _thread.allocate_lock()
 
         def wait() -> None:
-            if lock.acquire(True, _FORK_WAIT_S):
+            if _has_acquired(lock, range(_PAUSE)):
                 lock.release()
 
         os.register_at_fork(before=wait)
-    if not lock.acquire(True, _RETRY_S):
+    if not _has_acquired(lock, range(_TRIES)):
         raise RuntimeError("another injection is under way")
     return lock
 

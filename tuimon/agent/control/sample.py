@@ -21,8 +21,8 @@ from ..own_threads import dump, dumped, dumped_place, has_unsafe_dumps, has_unsa
 from ..ring.files import STACKS, remove_file, side_file, unpack_sampling, write_file
 from .orders import Task, Work, call_again
 
-#: How long a fork waits for the thread to end, in s; a sleeping thread wakes at once.
-_END_S = 0.05
+#: How long a fork waits for the thread to end at most, in s; a sleeping thread wakes at once, if a core is free.
+_END_S = 0.5
 #: Most of a core that samples may take, from the second one on: the training waits for the GIL meanwhile. The monitor
 #: orders a rate that takes less, but learns only after a window what a sample costs: 10 ms with many threads.
 _CPU_RATIO = 0.01
