@@ -109,6 +109,16 @@ def test_ending_gives_time_between_the_signals():
     assert ending.next_in_s(200.0) is None
 
 
+def test_a_run_that_has_waited_for_a_core_is_given_as_much_longer():
+    """It may be writing a checkpoint."""
+    waited_s = 7.0
+    ending = Ending(lambda number: None, lambda: waited_s)
+    assert ending.step(100.0) == signal.SIGINT
+    waited_s = 9.5
+    assert ending.step(105.0) is None and ending.next_in_s(105.0) == 2.5
+    assert ending.step(107.5) == signal.SIGTERM
+
+
 def test_a_polite_process_ends_at_the_first_signal(tmp_path):
     launched = launch(
         tmp_path,

@@ -35,16 +35,18 @@ STAGES: tuple[tuple[signal.Signals, float], ...] = (
 class Ending:
     """Ends a run by ever stronger signals. It has no clock: call ``step`` every tick while the run lives."""
 
-    def __init__(self, send: Callable[[signal.Signals], None]) -> None:
+    def __init__(self, send: Callable[[signal.Signals], None], waited_s: Callable[[], float] = lambda: 0.0) -> None:
+        """``waited_s``: for how long the run has waited for a core; each signal is given so much longer."""
         self._send = send
+        self._waited_s = waited_s
         self._next = 0
-        self._due_s: float | None = None
+        self._due_s: float | None = None  # without what it has waited
 
     def next_in_s(self, now_s: float) -> float | None:
         """Seconds until the next signal; None when there is none left."""
         if self._next >= len(STAGES):
             return None
-        return 0.0 if self._due_s is None else max(self._due_s - now_s, 0.0)
+        return 0.0 if self._due_s is None else max(self._due_s + self._waited_s() - now_s, 0.0)
 
     def text(self, now_s: float) -> str:
         """The last signal and the time of the next: ``sent SIGINT; stronger in 5 s``."""
@@ -54,11 +56,11 @@ class Ending:
 
     def step(self, now_s: float) -> signal.Signals | None:
         """Send the signal that is due at ``now_s`` (monotonic) and return it; None when none is due."""
-        if self._next >= len(STAGES) or (self._due_s is not None and now_s < self._due_s):
+        if self.next_in_s(now_s) != 0.0:
             return None
         number, wait_s = STAGES[self._next]
         self._next += 1
-        self._due_s = now_s + wait_s
+        self._due_s = now_s + wait_s - self._waited_s()
         self._send(number)
         return number
 
@@ -131,7 +133,7 @@ class Launched:
         except OSError as error:
             raise _refused(self.argv[0], error) from error
         self.pid = self._process.pid
-        self.ending = Ending(self._signal_group)
+        self.ending = Ending(self._signal_group, lambda: procfs.waited_s(self.pid))
 
     def _start(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
