@@ -236,6 +236,17 @@ def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_grou
         _end_and_leave(run)
 
 
+def test_ended_in_the_background_it_does_not_wait_for_the_terminal(tmp_path):
+    with watched(tmp_path, shell=True) as run:
+        _suspend(run)
+        run.process.send_signal(signal.SIGUSR1)
+        until(lambda: os.tcgetpgrp(run.terminal) == run.process.pid)
+        for number in (signal.SIGTERM, signal.SIGCONT):  # as ``kill %1`` sends them
+            os.kill(run.pid, number)
+        assert ended(run.process, run.terminal) == 128 + signal.SIGTERM
+        assert alive(run.training)
+
+
 def _is_about_to_stop(pid):
     """True if a process has blocked SIGTSTP and sent it to itself."""
     pending = re.search(r"^SigPnd:\t(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)

@@ -151,6 +151,15 @@ open("heard", "w").write(f"{word} {secret} {heard}")
     assert (tmp_path / "heard").read_text() == "one two [1, 2]"
 
 
+@pytest.mark.parametrize(
+    ("options", "is_orphaned"), [({"start_new_session": True}, "True\n"), ({"preexec_fn": os.setpgrp}, "False\n")]
+)
+def test_a_process_group_is_orphaned_where_nobody_of_its_session_has_started_it(options, is_orphaned):
+    code = "from tuimon.launch.signals import is_group_orphaned; print(is_group_orphaned())"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, **options)
+    assert done.stdout == is_orphaned
+
+
 VERDICT = """\
 INPUT-BOUND: 62 % of every step waits for data: augment()
   transforms.py:31 keeps both workers at 100 %

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -171,6 +172,20 @@ class Witness:
 def _end(process: subprocess.Popen[bytes]) -> None:
     with process:  # closes its input, and waits
         process.kill()
+
+
+def is_group_orphaned() -> bool:
+    """True if nobody is left to continue tuimon's process group: SIGTSTP does not stop it then.
+
+    The parents of all its processes are in the group as well, or in other sessions (setpgid(2)).
+    """
+    group, session = os.getpgrp(), os.getsid(0)
+    for pid in procfs.pids():
+        with suppress(OSError):  # it has ended
+            stat = procfs.read_process_stat(pid) if os.getpgid(pid) == group else None
+            if stat is not None and os.getpgid(stat.ppid) != group and os.getsid(stat.ppid) == session:
+                return False
+    return True
 
 
 def _is_ignored(number: int) -> bool:

@@ -7,8 +7,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
@@ -19,6 +19,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import TextSelected
 from textual.message import Message
 
+from tuimon.launch.signals import is_group_orphaned
 from tuimon.views.tui.drawing import palette
 from tuimon.views.tui.drawing.canvas import Glyphs, Terminal, glyphs_of
 
@@ -156,12 +157,16 @@ class TerminalDriver(LinuxDriver):
         self._changes_modes = True
         if self._in_background():
             self.attrs_before = None
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # dropping input raises it in the background
         try:
-            super().stop_application_mode()
+            with _sigttou_blocked():
+                super().stop_application_mode()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             self._changes_modes = False
+
+    def disable_input(self) -> None:
+        """End input, and drop what was typed."""
+        with _sigttou_blocked():
+            super().disable_input()
 
     def close(self) -> None:
         """Write what is left, unless the terminal takes nothing."""
@@ -218,8 +223,8 @@ class TerminalDriver(LinuxDriver):
         # the process stops here, unless its process group is orphaned
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
         signal.signal(signal.SIGTSTP, self._on_stop)
-        if self._continued:
-            return
+        if self._continued or not is_group_orphaned():
+            return  # without the handler's word, too: SIGCONT may have reached a thread that waits for a core
         if self._in_background():
             self._report_lost()
         else:
@@ -231,7 +236,7 @@ class TerminalDriver(LinuxDriver):
         After SIGSTOP the terminal was never given back: its modes are no longer tuimon's, and Textual would start a
         second pair of threads and take tuimon's modes for the shell's.
         """
-        if not self._app.is_running or not self._auto_restart:  # an editor has the terminal
+        if self._app._exit or not self._app.is_running or not self._auto_restart:  # an editor has the terminal
             return
         if self._is_started:
             self.suspend_application_mode()
@@ -252,6 +257,16 @@ class TerminalDriver(LinuxDriver):
     @property
     def _is_started(self) -> bool:
         return self._key_thread is not None and self._key_thread.is_alive()
+
+
+@contextmanager
+def _sigttou_blocked() -> Iterator[None]:
+    """Let this thread set the terminal's modes and drop its input in the background, too."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def reset_job_control() -> None:
