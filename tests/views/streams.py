@@ -269,10 +269,7 @@ def rank_second(t, rank, late):
     """One second of a rank of a training in step: the late one's forward pass takes 30 ms longer."""
     pid, own_ms = MAIN + rank, 105.0 if late else 75.0
     phases = {"data": 2, "forward": 50 if late else 20, "backward": 50 if late else 80, "optimizer": 3}
-    return [
-        thread(t, own_ms / 105, 0.0, pid=pid),
-        steps(t, phases, pid=pid, first_index=10 * int(t)),
-    ]
+    return [thread(t, own_ms / 105, 0.0, pid=pid), steps(t, phases, pid=pid, first_index=10 * int(t))]
 
 
 def ranks(count=8, late=5, windows=60, since=25):

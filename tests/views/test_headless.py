@@ -27,7 +27,6 @@ from tuimon.views import headless
 from tuimon.views.headless import HeadlessView, summary_lines
 from tuimon.views.report.report import parts_of
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
-from tuimon.views.words import ended_text
 
 INPUT_BOUND = Finding(
     rule="input_bound",
@@ -219,15 +218,6 @@ def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
     os.close(ours)
     shown = [row.rstrip() for row in screen.display]
     assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]
-
-
-def test_how_it_ended() -> None:
-    assert ended_text(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
-    end = Exit(t=0.0, pid=1, exit_code=1, last_line="KeyError: 1", file="/x/train.py", line=12, function="main")
-    assert ended_text(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
-    attached = replace(end, exit_code=None)
-    assert ended_text(attached) == "ended by an error at main() train.py:12: KeyError: 1"
-    assert ended_text(Exit(t=0.0, pid=1, exit_code=None)) == "the process has ended"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

@@ -27,12 +27,7 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
 @pytest.mark.parametrize(
     ("main", "workers", "busy_cores", "starved"),
     [
-        (
-            (0.6, 0.05),
-            [(0.6, 0.23), (0.6, 0.23)],
-            1.83,
-            pytest.approx(0, abs=0.02),
-        ),  # for one another
+        ((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], 1.83, pytest.approx(0, abs=0.02)),  # for one another
         ((0.6, 0.05), [(0.3, 0.23), (0.3, 0.23)], 1.95, pytest.approx(0.23)),  # beside a program that takes a core
         ((0.6, 0.2), [(0.6, 0.1), (0.6, 0.1)], 1.9, pytest.approx(0.2 * 0.25)),  # others cost at most what they use
     ],

@@ -111,10 +111,7 @@ def test_each_is_listed_with_its_own_steps_and_findings() -> None:
     session = two_trainings()
     report = report_of(session, Verdicts(session).judge_run(), "run.jsonl")
     first, second = report.trainings
-    assert [(each.number, each.ranks, each.in_focus) for each in (first, second)] == [
-        (1, 2, True),
-        (2, 2, False),
-    ]
+    assert [(each.number, each.ranks, each.in_focus) for each in (first, second)] == [(1, 2, True), (2, 2, False)]
     assert second.command == ["python", "train60.py"]
     assert "straggler_rank" not in {finding.rule for finding in (*report.findings, *first.findings)}
     assert second.findings[0].rule == "straggler_rank"

@@ -157,11 +157,7 @@ HELD = (2 * GIB, 2 * GIB, 4 * GIB)
     ("peak_gib", "held", "shown"),
     [
         (16, HELD, "16.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 8.0 activations · batch ~8.3x fits"),
-        (
-            40,
-            HELD,
-            "40.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 32.0 activations · batch ~2x fits",
-        ),
+        (40, HELD, "40.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 32.0 activations · batch ~2x fits"),
         (72, HELD, "72.0 GiB: 2.0 weights, 2.0 gradients, 4.0 optimizer, 64.0 activations"),  # no room
         (16, (), "16.0 GiB in tensors"),
         (6, HELD, "6.0 GiB in tensors"),  # less than what is held: not of one time

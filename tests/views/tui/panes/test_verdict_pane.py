@@ -114,37 +114,39 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_or_unsure_gain_is
 
 
 @pytest.mark.parametrize(
-    ("exit_record", "text"),
+    ("facts", "text"),
     [
-        (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), " ┃ ValueError: no"),
+        ({"exit_code": 1, "last_line": "KeyError: 1"}, " ┃ KeyError: 1"),
         (
-            Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no", file="a.py", line=3, function="f"),
-            " ┃ at f() a.py:3: ValueError: no",
+            {"exit_code": 1, "last_line": "KeyError: 1", "file": "a.py", "line": 3, "function": "f"},
+            " ┃ at f() a.py:3: KeyError: 1",
         ),
-        (
-            Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
-            " ┃ still running: 7, 8 (tuimon attach 7)",
-        ),
+        ({"exit_code": 0, "survivors": [7, 8]}, " ┃ still running: 7, 8 (tuimon attach 7)"),
     ],
 )
-def test_what_a_run_left_stands_above_the_finding(exit_record, text):
-    rows = texts(verdict_lines(VERDICT._replace(exit=exit_record), 120))
+def test_what_a_run_left_stands_above_the_finding(facts, text):
+    rows = texts(verdict_lines(VERDICT._replace(exit=Exit(t=1, pid=1, **facts)), 120))
     assert len(rows) == 4 and rows[0] == text
 
 
 @pytest.mark.parametrize(
-    ("exit_record", "text"),
+    ("facts", "verdict", "badge", "role"),
     [
-        (Exit(t=1, pid=1, exit_code=0), "ENDED with exit code 0"),
-        (Exit(t=1, pid=1, exit_code=None), "ENDED the process has ended"),
-        (Exit(t=1, pid=1, exit_code=None, file="train.py"), "ENDED by an error"),
-        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "ENDED killed by SIGKILL"),
+        ({"exit_code": 0}, "with exit code 0", " ENDED ok ", "benign"),
+        ({"exit_code": 3}, "with exit code 3", " ENDED, exit code 3 ", "critical"),
+        ({"exit_code": None}, "the process has ended", " ENDED ", "benign"),
+        ({"exit_code": None, "file": "train.py"}, "by an error", " ENDED by an error ", "critical"),
+        ({"exit_code": 137, "signal": "SIGKILL"}, "killed by SIGKILL", " ENDED by SIGKILL ", "critical"),
     ],
 )
-def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_record, text):
-    ended = VERDICT._replace(exit=exit_record)
+def test_how_a_run_ended_is_a_badge_of_the_title_and_takes_no_row_of_a_finding(facts, verdict, badge, role):
+    end = Exit(t=192, pid=1, **facts)
+    ended = VERDICT._replace(exit=end)
     assert verdict_lines(ended, 120) == verdict_lines(VERDICT, 120)
-    assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
+    assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ ENDED {verdict}"
+    row = title(end, width=120)
+    assert [span.text for span in row if span.role == f"{role} badge"] == [badge]
+    assert f"{badge} after 3m12s" in text_of(row) and badge in text_of(title(end, width=40))
 
 
 @pytest.mark.parametrize(
@@ -251,24 +253,6 @@ def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left(monkeypa
     assert "epoch 3" in narrow and "tokens/s" not in narrow
 
 
-@pytest.mark.parametrize(
-    ("end", "text", "role"),
-    [
-        (Exit(t=192, pid=1, exit_code=0), " ENDED ok  after 3m12s", "benign badge"),
-        (Exit(t=192, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
-        (Exit(t=192, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
-        (Exit(t=192, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
-        (Exit(t=192, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
-    ],
-)
-def test_an_ended_run_is_titled_so(end, text, role):
-    row = title(end, width=120)
-    assert text in text_of(row)
-    (badge,) = [span for span in row if span.role.endswith("badge")]
-    assert badge.role == role
-    assert badge.text in text_of(title(end, width=40))
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_title_fits_and_keeps_what_matters(width):
     row = title(width=width)
@@ -329,8 +313,7 @@ def test_the_title_names_the_program_and_not_what_starts_it(command, name):
 
 
 @pytest.mark.parametrize(
-    ("mode", "reason", "is_said"),
-    [("run", REASON, True), ("attach", REASON, False), ("run", NO_TORCH_YET, False)],
+    ("mode", "reason", "is_said"), [("run", REASON, True), ("attach", REASON, False), ("run", NO_TORCH_YET, False)]
 )
 def test_the_title_says_that_hooks_are_missing_why_and_what_that_costs(mode, reason, is_said) -> None:
     started = process(markers=False, markers_reason=reason)

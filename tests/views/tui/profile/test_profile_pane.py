@@ -332,10 +332,7 @@ def test_from_a_line_to_its_node(trainer):
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_lines_fit_and_are_printable(profile, width, height):
     tree = TreeView()
-    for lines in (
-        LinesView().draw(profile, None, width, height, on_gpu=True),
-        tree.draw(profile, None, width, height),
-    ):
+    for lines in (LinesView().draw(profile, None, width, height, on_gpu=True), tree.draw(profile, None, width, height)):
         assert len(lines) == height
         assert all(text_of(row).isprintable() for row in lines)
     tree.rows.move(3), tree.rows.move(-1), tree.sideways(1), tree.sideways(-1), tree.enter()

@@ -99,11 +99,7 @@ def test_fixes_are_a_table_best_first():
     other = Fix("make augment() cheaper", 3.0, Interval(2.0, 4.0), Change("items", 0.0))
     found = structs.replace(
         INPUT_BOUND,
-        fixes=(
-            Fix("num_workers=6", 2.13, Interval(2.13, 2.13), Change("workers", 6)),
-            other,
-            Fix("ask around"),
-        ),
+        fixes=(Fix("num_workers=6", 2.13, Interval(2.13, 2.13), Change("workers", 6)), other, Fix("ask around")),
     )
     rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
     at = rows.index("Fix gain")

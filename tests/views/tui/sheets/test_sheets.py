@@ -30,6 +30,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
+from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.write import text_report
 from tuimon.views.tui.app import TuimonApp
@@ -109,17 +110,8 @@ def test_every_key_of_the_app_is_listed(width):
     lines = help_lines(width)
     assert all(line_width(row) <= width for row in lines)
     listed = {word for row in texts(lines) for word in row[:16].split()}
-    names = {
-        "question_mark": "",
-        "slash": "/",
-        "escape": "",
-        "enter": "Enter",
-        "f1": "",
-        "k": "",
-        "ctrl+q": "",
-        "ctrl+c": "Ctrl-C",
-        **dict.fromkeys(MOVES, ""),
-    }
+    names = dict.fromkeys(("question_mark", "escape", "f1", "k", "ctrl+q", *MOVES), "")
+    names |= {"slash": "/", "enter": "Enter", "ctrl+c": "Ctrl-C"}
     for binding in TuimonApp.BINDINGS:
         for key in binding.key.split(","):
             shown = names.get(key, key)
@@ -348,8 +340,6 @@ def test_in_reports():
     assert one.text.endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
     assert not report_of(session_of(header()), (), "a.jsonl").standstills
-    from tuimon.views.report.page import as_html, html_page
-
     page = as_html([html_page(session, ())])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
 
