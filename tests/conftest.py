@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,3 +58,16 @@ def _no_agent_is_left() -> Iterator[None]:
 
     yield
     assert (runtime.on, runtime.writer(), rebinding.rebound_names, files.given_directories) == (False, None, [], [])
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., pytest.CaptureResult[str]]:
+    """Runs a command in this process; gives what it writes to stdout and stderr."""
+    from tuimon.cli.main import run_command_line
+
+    def called(*words: str, code: int = 0) -> pytest.CaptureResult[str]:
+        capsys.readouterr()
+        assert run_command_line(list(words)) == code
+        return capsys.readouterr()
+
+    return called

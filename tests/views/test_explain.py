@@ -12,7 +12,6 @@ import pytest
 from tests.views import streams
 from tests.views.test_headless import Terminal
 from tests.views.tui.running_app import running, texts
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
 from tuimon.views.explain import CodeBlock, page_html, page_parts
 from tuimon.views.tui.drawing.lines import line_width, text_of
@@ -62,43 +61,35 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:
     assert len(paged) == 2 and not re.search(r"\x1b\[[\d;]*3\dm", paged[1])
 
 
-def test_thresholds_are_on_the_full_page(capsys) -> None:
-    assert run_command_line(["explain", "sync_point"]) == 0
-    short = capsys.readouterr().out
-    assert run_command_line(["explain", "sync_point", "--full"]) == 0
-    assert capsys.readouterr().out == plain_page(page_of("sync_point"))
+def test_thresholds_are_on_the_full_page(call) -> None:
+    short = call("explain", "sync_point").out
+    assert call("explain", "sync_point", "--full").out == plain_page(page_of("sync_point"))
     assert "\nThresholds\n" not in short and short.endswith("\nThresholds: tuimon explain sync_point --full\n")
 
 
-def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
-    assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
-    assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean launch_bound?\n"
-    assert run_command_line(["explain", "xyz"]) == 2
-    assert "tuimon explain lists the rules" in capsys.readouterr().err
-    assert run_command_line(["explain", "--all", "hang"]) == 2
+def test_an_unknown_rule_names_those_that_are_close(call) -> None:
+    said = "tuimon: there is no rule 'launch_bond'\n  Did you mean launch_bound?\n"
+    assert call("explain", "launch_bond\x1b[31m", code=2).err == said
+    assert "tuimon explain lists the rules" in call("explain", "xyz", code=2).err
+    call("explain", "--all", "hang", code=2)
 
 
-def test_a_cause_of_two_rules_is_that_of_the_rule_that_is_named(capsys) -> None:
-    for rule in ("COMPUTE-BOUND", "COMPUTE-BOUND-CPU"):
-        assert run_command_line(["explain", f"{rule}/padding"]) == 0
-        assert capsys.readouterr().out.startswith(f"{rule} ")
+@pytest.mark.parametrize("rule", ["COMPUTE-BOUND", "COMPUTE-BOUND-CPU"])
+def test_a_cause_of_two_rules_is_that_of_the_rule_that_is_named(rule: str, call) -> None:
+    assert call("explain", f"{rule}/padding").out.startswith(f"{rule} ")
 
 
-def test_the_list_and_all_pages(capsys) -> None:
-    assert run_command_line(["explain"]) == 0
-    listed = [row.split()[0] for row in capsys.readouterr().out.splitlines()]
+def test_the_list_and_all_pages(call) -> None:
+    listed = [row.split()[0] for row in call("explain").out.splitlines()]
     assert listed == [page.rule for page in all_pages()]
-    assert run_command_line(["explain", "--all"]) == 0
-    assert capsys.readouterr().out.count("\nHow sure it is\n") == len(listed)
+    assert call("explain", "--all").out.count("\nHow sure it is\n") == len(listed)
 
 
-def test_json_has_the_pages(capsys) -> None:
-    assert run_command_line(["explain", "gc_pauses", "--format", "json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_json_has_the_pages(call) -> None:
+    shown = json.loads(call("explain", "gc_pauses", "--format", "json").out)
     assert (shown["schema"], [page["rule"] for page in shown["pages"]]) == (1, ["gc_pauses"])
     assert shown["pages"][0]["code"][0]["after"] == page_of("gc_pauses").code[0].after
-    assert run_command_line(["explain", "--format", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["pages"]) == len(all_pages())
+    assert len(json.loads(call("explain", "--format", "json").out)["pages"]) == len(all_pages())
 
 
 async def test_enter_on_a_finding_explains_it() -> None:
@@ -125,9 +116,8 @@ async def test_without_a_finding_there_is_nothing_to_explain() -> None:
         assert len(app.screen_stack) == 2
 
 
-def test_a_cause_has_its_own_code_in_each_view(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["explain", "INPUT-BOUND/rollout"]) == 0
-    text = capsys.readouterr().out
+def test_a_cause_has_its_own_code_in_each_view(call) -> None:
+    text = call("explain", "INPUT-BOUND/rollout").out
     html = unescape(re.sub(r"<[^>]+>", "", page_html("input_bound", "rollout")))
     for shown in (text, html):
         assert "envs.step(policy(states)" in shown

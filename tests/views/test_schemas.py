@@ -14,7 +14,6 @@ from docs.make_schema import FOLDER, texts
 from tests.recorded_logs import LOGS
 from tests.session.records import one_process, steps
 from tests.views.tui.sheets.test_sheets import HISTORY
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.source import read_records
@@ -54,14 +53,12 @@ def log(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, capsys) -> None:
-    assert run_command_line(["report", log, "--format", "json", "--brief"]) == 0
-    text = capsys.readouterr().out
+def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, call) -> None:
+    text = call("report", log, "--format", "json", "--brief").out
     assert len(text.encode()) <= MOST_BYTES
     shown = keeps_to(Report, text)
     assert shown["summary"].count(". ") >= 2 and shown["summary"].endswith((".", "…"))
-    assert run_command_line(["report", log, "--format", "json"]) == 0
-    full = keeps_to(Report, capsys.readouterr().out)
+    full = keeps_to(Report, call("report", log, "--format", "json").out)
     assert "left_out" not in full
     assert {name: full[name] for name in CONTRACT if name != "ranks"} == {
         name: shown[name] for name in CONTRACT if name != "ranks"

@@ -22,7 +22,6 @@ from tests.recorded_logs import log_path
 from tests.session import records
 from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
-from tuimon.cli.main import run_command_line
 from tuimon.records import Exit, Gpu, Loader, LoaderFacts, Record, TracedSync, TracedWork, TraceTaken
 from tuimon.views.report.page import MeanStep, chart_of
 from tuimon.views.report.page import mean_steps as mean_steps_of
@@ -87,37 +86,31 @@ def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)
     return [header, records.process(), frames, *made, Exit(t=windows + 1.0, pid=100, exit_code=0)]
 
 
-def page_of(*logs: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run_command_line(["report", *logs, "--format", "html"]) == 0
-    return capsys.readouterr().out
-
-
-def test_parts_of_the_wall_time_have_a_colour_of_their_own_or_share_the_grey_one(capsys):
-    page = page_of(str(log_path("eval_every_few_steps")), capsys=capsys)
+def test_parts_of_the_wall_time_have_a_colour_of_their_own_or_share_the_grey_one(page_of):
+    page = page_of(str(log_path("eval_every_few_steps")))
     parts = "training 26 %", "evaluation 53 %", "import 6 %, set-up 15 %"
     dots = zip(("forward", "eval", "other"), parts, strict=True)
     legend = "".join(f'<span><i class="dot {colour}"></i>{text}</span>' for colour, text in dots)
     assert f'<div class="legend">{legend}</div>' in page
 
 
-def test_how_far_launches_run_ahead_has_a_row_for_each_boundary(capsys):
-    page = page_of(str(log_path("h100_masked_loss")), capsys=capsys)
+def test_how_far_launches_run_ahead_has_a_row_for_each_boundary(page_of):
+    page = page_of(str(log_path("h100_masked_loss")))
     rows = re.findall(r"<tr><td>(?:fetch|backward|optimizer) \w+</td>((?:<td class=\"n\">[^<]+</td>)+)</tr>", page)
     assert rows and all(row.count("<td") == 4 for row in rows)
 
 
-def test_how_a_run_ended_stands_with_its_place_outside_the_exception(tmp_path, capsys):
+def test_how_a_run_ended_stands_with_its_place_outside_the_exception(tmp_path, page_of):
     end = Exit(t=61.0, pid=100, exit_code=3, last_line="KeyError: 1", file="/a/train.py", line=7, function="main")
-    page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], end]), capsys=capsys)
+    page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], end]))
     assert "; ended with exit code 3 at main() train.py:7</p>" in page
     assert '<pre tabindex="0">KeyError: 1</pre>' in page
 
 
-def test_figures_are_those_of_the_json(tmp_path, capsys):
+def test_figures_are_those_of_the_json(tmp_path, call, page_of):
     log = log_of(tmp_path / "run.jsonl", run())
-    page = Checked(page_of(log, capsys=capsys))
-    assert run_command_line(["report", log, "--format", "json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    page = Checked(page_of(log))
+    report = json.loads(call("report", log, "--format", "json").out)
     shares = {row[0]: (row[1], row[2]) for row in page.rows if row and row[0] in PHASES}
     assert shares == {
         phase["name"]: (f"{phase['cpu_ms_per_step']:.1f} ms", f"{phase['share'] * 100:.0f} %")
@@ -129,8 +122,8 @@ def test_figures_are_those_of_the_json(tmp_path, capsys):
     assert {"verdict", "findings", "phases", "history", "flame", "unjudged", "environment"} <= set(page.parts)
 
 
-def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
-    page = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
+def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, page_of):
+    page = page_of(log_of(tmp_path / "run.jsonl", run()))
     (title,) = re.findall("<title>(.*?)</title>", page)[:1]
     assert title.startswith("INPUT-BOUND: 62 % of each step waits for data") and title.endswith("python train.py")
     body = Checked(page.partition("</head>")[2].rpartition("</html>")[0]).text
@@ -138,29 +131,29 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
     assert body.count("Fix:") == body.count("Gain:") == 1
 
 
-def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
+def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, page_of):
     worker = records.process(201, "worker", ppid=100)
     frames = records.frames(("/a/data.py", 9, "smooth", "convolve(image)", True), first=1, t=1.0)
     stacks = records.stacks(2.0, ([1], 20), pid=201)
     with_worker = [*run()[:-1], worker, frames, stacks, run()[-1]]
-    text = Checked(page_of(log_of(tmp_path / "run.jsonl", with_worker), capsys=capsys)).text
+    text = Checked(page_of(log_of(tmp_path / "run.jsonl", with_worker))).text
     assert "smooth (data.py:9): 100 %, 20 samples" in text.partition("What the DataLoader workers do")[2]
-    assert "What the DataLoader workers do" not in page_of(log_of(tmp_path / "alone.jsonl", run()), capsys=capsys)
+    assert "What the DataLoader workers do" not in page_of(log_of(tmp_path / "alone.jsonl", run()))
 
 
-def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, capsys):
+def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, page_of):
     """Without a GPU, and of a loader without workers, rows of dashes tell nothing."""
     facts = LoaderFacts(dataset="Photos", kind="map", workers=0, batch_size=8)
     loader = Loader(t=2.0, pid=100, number=1, window_s=1.0, role="train", fetches=9, wait_ns=10**7, facts=facts)
-    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], loader, run()[-1]]), capsys=capsys))
+    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], loader, run()[-1]])))
     assert "Photos" in page.text
     assert {len(row) for row in page.rows if row and row[0] in PHASES} == {3}  # name, time, share
     assert "batches ready" not in page.text and ", prefetch" not in page.text
     assert "makes batches" in page.text and "hottest line" not in page.text
 
 
-def test_it_needs_nothing_but_itself(tmp_path, capsys):
-    page = Checked(page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys))
+def test_it_needs_nothing_but_itself(tmp_path, page_of):
+    page = Checked(page_of(log_of(tmp_path / "run.jsonl", run())))
     assert not page.links
     assert not {"link", "img", "iframe"} & set(page.tags)
     assert page.tags.count("script") == 1
@@ -168,8 +161,8 @@ def test_it_needs_nothing_but_itself(tmp_path, capsys):
     assert not re.search(r"https?:|url\(|@import|\beval\(|innerHTML|fetch\(", style + script)
 
 
-def test_text_from_outside_is_data_and_only_its_own_script_may_run(tmp_path, capsys):
-    text = page_of(log_of(tmp_path / "run.jsonl", run(command=HOSTILE, source=HOSTILE)), capsys=capsys)
+def test_text_from_outside_is_data_and_only_its_own_script_may_run(tmp_path, page_of):
+    text = page_of(log_of(tmp_path / "run.jsonl", run(command=HOSTILE, source=HOSTILE)))
     page = Checked(text)
     assert page.tags.count("script") == 1
     assert "<script>alert(1)</script>" in page.text
@@ -181,8 +174,8 @@ def test_text_from_outside_is_data_and_only_its_own_script_may_run(tmp_path, cap
 
 
 @pytest.mark.parametrize("kind", ["launch_bound", "gpu_bound"])
-def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
-    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", sessions.records(kind)), capsys=capsys))
+def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, page_of):
+    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", sessions.records(kind))))
     assert "lead" in page.parts
     table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
     assert table[0][4].endswith(" ms")
@@ -190,10 +183,10 @@ def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
     assert table[0][3] == {"launch_bound": "unknown", "gpu_bound": "0 ms"}[kind]
 
 
-def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
+def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, page_of):
     gpu = {"pid": 0, "index": 0, "uuid": sessions.UUID, "name": "H100", "util_ratio": 0.5, "power_w": 300.0}
     told = [*sessions.records("gpu_bound"), *(Gpu(t=1000.0 + t, **gpu) for t in range(3))]
-    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told), capsys=capsys))
+    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told)))
     assert "gpus" in page.parts
     names = {"util", "SM", "tensor", "DRAM", "memory", "power"}
     assert names & set(page.labels) == {"util", "power"}  # what was not measured has none
@@ -203,7 +196,7 @@ def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
     assert "300 W" in page.text
 
 
-def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
+def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, page_of):
     work = TracedWork("aten::mm<1>", "forward", 30, 10_000_000, 5_000_000, "train.py:42")
     syncs = [
         TracedSync("cudaStreamSynchronize", "aten::nonzero", "forward", "train.py:8", 80, 5_000_000),
@@ -211,7 +204,7 @@ def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     ]
     trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
                        operators=[work], kernels=[work], syncs=syncs)  # fmt: skip
-    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
+    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace])))
     assert page.parts.count("trace") == 1
     for text in (
         "Trace of steps 110 to 114 of process 100",
@@ -223,18 +216,18 @@ def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     assert "t.json.gz" in page.text
 
 
-def test_short_and_empty_logs(tmp_path, capsys):
-    empty = Checked(page_of(log_of(tmp_path / "empty.jsonl", [records.header()]), capsys=capsys))
+def test_short_and_empty_logs(tmp_path, page_of):
+    empty = Checked(page_of(log_of(tmp_path / "empty.jsonl", [records.header()])))
     assert "No training step was seen." in empty.text
     assert "history" not in empty.parts
     assert "Markers dropped: –" in empty.text
-    short = Checked(page_of(log_of(tmp_path / "short.jsonl", run(windows=3)), capsys=capsys))
+    short = Checked(page_of(log_of(tmp_path / "short.jsonl", run(windows=3))))
     assert {"phases", "history"} <= set(short.parts)
 
 
-def test_several_logs_are_sections_of_one_page(tmp_path, capsys):
+def test_several_logs_are_sections_of_one_page(tmp_path, page_of):
     logs = [log_of(tmp_path / f"{name}.jsonl", run(windows=5, command=name)) for name in ("one.py", "two.py")]
-    page = Checked(page_of(*logs, capsys=capsys))
+    page = Checked(page_of(*logs))
     assert page.parts.count("verdict") == 2
     assert page.tags.count("html") == 1
     assert "one.py" in page.text

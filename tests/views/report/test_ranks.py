@@ -11,7 +11,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from tests.recorded_logs import log_path
 from tests.session.records import extend, header, loop, process, session_of, steps, thread
-from tests.views.report.test_html import Checked, log_of, page_of
+from tests.views.report.test_html import Checked, log_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Record
@@ -54,19 +54,19 @@ def test_the_text_names_the_late_rank_and_fits_a_page(of_many: Report) -> None:
     assert lines[at + 5] == ""
 
 
-def test_the_page_draws_the_first_gpus_of_all_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_draws_the_first_gpus_of_all_nodes(tmp_path: Path, page_of) -> None:
     write(str(tmp_path), Job(nodes=3, ranks=8, seconds=4.0, workers=0, gpus=True, late=3))
-    text = Checked(page_of(str(tmp_path), capsys=capsys)).text
+    text = Checked(page_of(str(tmp_path))).text
     drawn = re.findall(r"GPU (\d) \D.* (node\d+)\n", text)
     assert drawn == [(str(gpu), f"node00{node}") for node in (0, 1) for gpu in range(8)]
     assert "And 8 more GPUs in use." in text
 
 
-def test_a_rank_that_comes_before_the_others_is_not_late(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_comes_before_the_others_is_not_late(page_of) -> None:
     log = str(log_path("slow_rank"))
     early, _ = report_of(*fold(read_records(log))).ranks
     assert early.late_ms < 0
-    page = page_of(log, capsys=capsys)
+    page = page_of(log)
     assert "late by" in page and '<td class="n">0 ms</td>' in page and '<td class="n">-' not in page
 
 
@@ -122,14 +122,14 @@ def test_each_is_listed_with_its_own_steps_and_findings() -> None:
     msgspec.convert(msgspec.to_builtins(report), Report)
 
 
-def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_processes_without_ranks_are_not_called_so(tmp_path: Path, page_of) -> None:
     records = [header()]
     for pid in (100, 200):
         records.append(process(pid, command=["python", f"train{pid}.py"]))
         records += loop(13, EVEN, pid=pid)
     lines = text_report(report_of(session_of(*records), [], "run.jsonl")).splitlines()
     assert "Training processes" in lines and "Ranks" not in lines
-    page = page_of(log_of(tmp_path / "run.jsonl", records), capsys=capsys)
+    page = page_of(log_of(tmp_path / "run.jsonl", records))
     assert "<h2>Training processes</h2>" in page and "<th>process</th>" in page and "<h2>Ranks</h2>" not in page
     assert "Ranks" in text_report(report_of(two_trainings(), [], "run.jsonl")).splitlines()
 

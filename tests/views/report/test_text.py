@@ -15,7 +15,6 @@ from tests.session import records
 from tests.sources.log.literal_log import write
 from tests.verdicts import accepted_reports
 from tests.views.metrics.figures import whole_session
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding, FindingJson
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
@@ -54,9 +53,8 @@ def log(tmp_path: Path) -> str:
     return str(write(tmp_path / "run.jsonl", *run()))
 
 
-def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["report", log]) == 0
-    out = capsys.readouterr().out
+def test_text_fits_an_email(log: str, call) -> None:
+    out = call("report", log).out
     assert max(map(len, out.splitlines())) <= 78
     assert "\x1b" not in out
     assert "no [bold]driver" in out
@@ -116,11 +114,8 @@ def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
 @pytest.mark.parametrize(
     "names, code", [("input_bound", 1), ("no_workers,hang", 1), ("critical", 1), ("warning,side_work", 0)]
 )
-def test_fail_on_a_finding_is_told_by_the_exit_code(
-    log: str, capsys: pytest.CaptureFixture[str], names: str, code: int
-) -> None:
-    assert run_command_line(["report", log, "--fail-on", names]) == code
-    shown = capsys.readouterr()
+def test_fail_on_a_finding_is_told_by_the_exit_code(log: str, names: str, code: int, call) -> None:
+    shown = call("report", log, "--fail-on", names, code=code)
     assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of each step" in shown.err) == (True, bool(code))
 
 

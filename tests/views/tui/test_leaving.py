@@ -22,13 +22,26 @@ from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
+GOES_ON = "The training goes on as pid 4242. Come back with: tuimon attach 4242"
+CRASHED = "The training ended with exit code 1\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
-@pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
-async def test_leave_it_running(keys):
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press(*keys)
+
+@pytest.mark.parametrize(
+    ("stream", "keys", "leave"),
+    [
+        ("input_bound", "q l", Leave(0, GOES_ON)),
+        ("input_bound", "ctrl+c l", Leave(0, GOES_ON)),
+        ("input_bound", "ctrl+c ctrl+c", Leave(0, GOES_ON)),
+        ("inferred", "q", Leave(0)),  # attached
+        ("inferred", "ctrl+c", Leave(0)),
+        ("ended", "q", Leave(1, CRASHED)),
+    ],
+)
+async def test_leave_it_as_it_is(stream, keys, leave):
+    async with running(getattr(streams, stream)()) as (app, pilot):
+        await pilot.press(*keys.split())
         await pilot.pause()
-    assert app.return_value == Leave(0, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
+    assert app.return_value == leave
     assert not app.monitor.end_requested
 
 
@@ -48,16 +61,6 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
     assert app.return_value == Leave(130, "The training was killed by SIGINT")
 
 
-async def test_q_after_the_end_leaves_with_the_exit_code():
-    async with running(streams.ended()) as (app, pilot):
-        assert "ENDED, exit code 1" in text(app, "title") and "CUDA out of memory" in text(app, "verdict")
-        await pilot.press("q")
-        await pilot.pause()
-    assert app.return_value.exit_code == 1
-    how, error = app.return_value.message.splitlines()
-    assert how == "The training ended with exit code 1" and error.startswith("RuntimeError: CUDA out of memory")
-
-
 async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole():
     error = "ValueError: " + "a long message " * 20
     async with running(streams.inferred()) as (app, pilot):
@@ -67,14 +70,6 @@ async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole()
         await pilot.press("q")
         await pilot.pause()
     assert app.return_value == Leave(0, f"The training ended by an error at f() train.py:12\n{error}")
-
-
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_attached_q_just_leaves(key):
-    async with running(streams.inferred()) as (app, pilot):
-        await pilot.press(key)
-        await pilot.pause()
-    assert app.return_value == Leave(0)
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])
@@ -120,7 +115,7 @@ def test_a_screen_that_fails_says_that_the_training_goes_on(monkeypatch):
     monkeypatch.setattr(TuimonApp, "run", lambda app: None)  # as Textual's does once it has shown an error
     monkeypatch.setattr(app_module, "is_terminal_lost", lambda app: False)
     leave = app_module.run_app(streams.input_bound(5))
-    assert leave == Leave(1, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
+    assert leave == Leave(1, GOES_ON)
 
 
 async def test_sighup_is_a_lost_terminal():
