@@ -70,9 +70,8 @@ class GpuTimeRow(NamedTuple):
 
 #: Most exchanges held, latest and over the run (joining those of 64 ranks takes 2 ms each time rules judge).
 _RECENT, _OF_RUN = 64, 512
-#: Recent figures cover the last 30 s, or this many steps if these take longer, up to twenty minutes.
+#: Recent figures cover the last 30 s, or this many steps if these take longer.
 _STEPS = 8
-_LONGEST_S = 1200.0
 
 
 class _Times(NamedTuple):
@@ -300,7 +299,7 @@ class GpuTimeStats:
         for device in self._devices.values():
             within = Span(self._first[1])
             if span.last_s < math.inf:
-                last_s = max(span.last_s, min(_LONGEST_S, _STEPS * device.step_s))
+                last_s = max(span.last_s, _STEPS * device.step_s)
                 within = Span(now_s - last_s, last_s=last_s)
             rows.append(device.over(within))
         found = max((row for row in rows if row is not None), key=lambda row: row.steps, default=None)

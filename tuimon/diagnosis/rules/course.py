@@ -39,16 +39,8 @@ _MEANT = (
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has just begun: its first steps compile, tune and fill caches."""
     stats = evidence.stats
-    if (latest := stats.latest) is None or evidence.view.session.exit is not None:
+    if stats.first_step_s is None or evidence.view.session.exit is not None:
         return None
-    if stats.first_step_s is None:
-        return verdict(
-            "the first step has not ended yet: loading, compiling or filling caches",
-            "wait: figures follow with the first steps",
-            severity="info",
-            open_phase=latest.open_phase,
-            open_for_s=latest.open_for_s,
-        )
     median, first = evidence.totals.quantile_ms(0.5), stats.first_slow_ms
     if median is None or evidence.view.now_s - stats.first_step_s > HOLD_S:
         return None

@@ -301,12 +301,9 @@ def runs_python(node: StackNode) -> bool:
     """True if the user's code is at work, itself or in a package that computes for it; a library's does not count."""
     if node.activity not in _AT_WORK and not _makes_tensor(node):
         return False
-    for frame in reversed(node.frames):
-        if frame.user:
-            return True
-        if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
-            return False
-    return False
+    files = [frame.file for frame in node.called]
+    others = (is_agent_file(file) or (is_package_file(file) and not _NUMERIC.search(file)) for file in files)
+    return node.user_line is not None and not any(others)
 
 
 def _makes_tensor(node: StackNode) -> bool:
