@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.explain.page import Page, page_of
-from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.views.format import count
 
 if TYPE_CHECKING:
@@ -109,11 +108,9 @@ def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
 
 @cache
 def page_html(rule: str, cause: str | None = None) -> Markup:
-    """A ``details`` element, with the code for this cause; empty for a rule that this version does not know."""
+    """A ``details`` element, with the code for this cause."""
     from markupsafe import Markup  # noqa: PLC0415
 
-    if rule not in BY_NAME:
-        return Markup("")
     body = ""
     for kind, group in groupby(page_parts(page_of(rule, cause)), key=type):
         rows = "".join(map(_element, group))

@@ -174,10 +174,7 @@ def _gain_role(gained: str) -> str:
 
 def _why(finding: Finding, width: int) -> list[Line]:
     """The meaning of the verdict and how sure it is, from its page."""
-    try:
-        page = page_of(finding.rule)
-    except KeyError:  # a rule of another version
-        return []
+    page = page_of(finding.rule)
     meaning = f"{page.meaning} {sentence(page.causes.get(finding.cause or '', ''))}".strip()
     rows: list[Line] = []
     for title, text in (("Why", meaning), ("How sure", page.sureness)):
