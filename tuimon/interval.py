@@ -36,7 +36,6 @@ class Interval(NamedTuple):
         return self.low <= value <= self.high
 
     def overlaps(self, other: Interval) -> bool:
-        """True if the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
     def reconciled(self, other: Interval) -> Interval:

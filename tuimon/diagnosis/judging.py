@@ -2,7 +2,7 @@
 
 Time is claimed once: a finding whose time mostly belongs to other findings is dropped, and hands over its advice.
 
-``of_unclaimed`` of a rule judges the time that no finding claims (``rules/faults.py``).
+``of_unclaimed`` of a rule judges the time that no finding claims (``rules/model.py``).
 
 Worked example: the training thread waits at ``loss.item()`` and then makes a batch, for a quarter of each step. The
 GPU has nothing to do meanwhile, as its queue has run dry during the wait. Both ``sync_point`` and ``input_bound``

@@ -229,7 +229,6 @@ class SplitShares(Struct):
         return replace(self, shares={**shares, "optimizer": part}, optimizer=None, unsure=unsure, unknown=unknown)
 
     def error(self, name: str) -> float:
-        """The error of a share."""
         by_chance = share_error(self.shares.get(name, 0.0), self.samples) if self.samples else 1.0
         return max(by_chance, self.unsure_of(name))
 

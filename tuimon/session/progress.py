@@ -55,7 +55,6 @@ def run_progress(own: ProcessView) -> Progress:
 
 
 def progress_of(own: ProcessView) -> Progress:
-    """The progress of one process."""
     session, steps, loaders = own.view.session, own.steps, _training_loaders(own)
     (samples_per_s, tokens_per_s), (flops_per_s, mfu_ratio) = _rates_in(own), _flops_rate(own)
     planned, epochs = own.process.planned_steps, own.process.planned_epochs

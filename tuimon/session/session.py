@@ -143,7 +143,6 @@ class SessionView:
 
     @property
     def focus(self) -> ProcessView:
-        """The process in focus."""
         return self.of(self.session.trainer())
 
     # -- what docs/python.md promises to programs

@@ -111,7 +111,6 @@ class GpuSteps(NamedTuple):
 
     @property
     def phases(self) -> Mapping[str, GpuShare]:
-        """The phases of a step."""
         return self.time.phases
 
     @property

@@ -291,7 +291,6 @@ class HotLine(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The error of its share."""
         return sampling_error(self.share, self.samples / self.share) if self.share and self.samples else 0.0
 
 
