@@ -27,7 +27,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import RankLabels, Snapshot, take
+from tuimon.views.prometheus import RankLabels, Snapshot, take
 
 RANKS = (1, 64)
 #: Windows of each rank, of a second.

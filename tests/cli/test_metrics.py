@@ -17,7 +17,7 @@ WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep
 
 
 def test_an_extra_that_is_missing_is_named_before_anything_starts(call, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("tuimon.views.metrics.", "prometheus_client"))]:
+    for name in [name for name in sys.modules if name.startswith(("tuimon.views.prometheus", "prometheus_client"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert install_command("prometheus-client") in call("run", "--prometheus", "0", "--", "no-such-program", code=2).err
@@ -28,7 +28,7 @@ def test_without_the_options_nothing_of_them_is_loaded():
         "from tuimon.cli.options import add_watching, options_of, parser_of\n"
         "parser = parser_of('run', '')\nadd_watching(parser)\n"
         "assert options_of(parser.parse_args([])).observers == ()\n"
-        "import sys\nassert 'tuimon.views.metrics' not in sys.modules"
+        "import sys\nassert 'tuimon.views.prometheus' not in sys.modules"
     )
     assert not loaded_by(statement) & {"prometheus_client", "http", "wsgiref"}
 

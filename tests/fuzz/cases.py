@@ -33,7 +33,7 @@ from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_records
 from tuimon.sources.plain_records import plain_record
 from tuimon.views.headless import HeadlessView
-from tuimon.views.metrics.prometheus import RankLabels, take
+from tuimon.views.prometheus import RankLabels, take
 
 #: CPU time of one output, so that a busy machine makes no hang.
 HANG_S = 5.0

@@ -29,7 +29,7 @@ from prometheus_client import start_http_server
 
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tests.waiting import until
-from tuimon.views.metrics.prometheus import RankLabels, take
+from tuimon.views.prometheus import RankLabels, take
 
 #: Expressions are asked for so long until all have data (s).
 LIMIT_S = 120.0

@@ -278,11 +278,10 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     """
     if parsed.prometheus is None:
         return ()
-    from tuimon.views.metrics.serving import parse_address
-
     try:
+        from tuimon.views.prometheus import MetricsServer, Snapshots, parse_address
+
         address = parse_address(parsed.prometheus)
-        from tuimon.views.metrics.prometheus import MetricsServer, Snapshots
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
     except ImportError as error:

@@ -21,7 +21,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import METRICS, RankLabels, take
+from tuimon.views.prometheus import METRICS, RankLabels, take
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

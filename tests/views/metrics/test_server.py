@@ -18,9 +18,8 @@ from tests.views.metrics.figures import PHASES, whole_session
 from tests.waiting import until
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics import prometheus
-from tuimon.views.metrics.prometheus import MetricsServer, Snapshot, Snapshots
-from tuimon.views.metrics.serving import Address, parse_address
+from tuimon.views import prometheus
+from tuimon.views.prometheus import Address, MetricsServer, Snapshot, Snapshots, parse_address
 
 LOOPBACK = "127.0.0.1"
 
@@ -155,7 +154,7 @@ def test_scrapers_that_drip_hold_up_others_for_a_bounded_time(monkeypatch: pytes
 
 
 def test_a_scrape_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.views.metrics.prometheus.CLOSE_S", 0.1)
+    monkeypatch.setattr("tuimon.views.prometheus.CLOSE_S", 0.1)
     hanging, released = threading.Event(), threading.Event()
 
     class Hanging(Snapshots):

@@ -22,7 +22,7 @@ from tests.views.streams import gpu
 from tests.waiting import until
 from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
-from tuimon.views.metrics.prometheus import METRICS, Metric, RankLabels, Snapshots, take
+from tuimon.views.prometheus import METRICS, Metric, RankLabels, Snapshots, take
 from tuimon.views.report.report import report_of
 from tuimon.views.report_types import STEP_BOUNDS
 

@@ -28,7 +28,7 @@ from tuimon.records import Notice
 from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.ranks import RankState
 from tuimon.session.session import Session
-from tuimon.views.metrics.serving import Address
+from tuimon.text import whole_number
 from tuimon.views.report.report import Parts, parts_of
 from tuimon.views.report_types import STEP_BOUNDS, Rank, SinceStart
 
@@ -387,6 +387,35 @@ class RankLabels:
                 names = map(str, count()) if own is None else (f"{own}.{n}" if n else str(own) for n in count())
                 self._labels[key] = next(name for name in names if name not in taken)
         return [(self._labels[key], rank) for key, rank in shown.items()]
+
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Address(NamedTuple):
+    """An address to listen on."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The URL for a browser, or for Prometheus."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+
+def parse_address(text: str) -> Address:
+    """``9105``, ``0.0.0.0:9105`` or ``[::1]:9105``; a port alone is on the loopback interface. Raises ValueError."""
+    host, _, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or text.strip().startswith(":"):
+        raise ValueError(f"{text!r} is not [ADDRESS:]PORT; an IPv6 address stands in brackets")
+    number = whole_number(port)
+    if number is None or number > 65535:
+        raise ValueError(f"{text!r} is not [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
+    return Address(host or _LOOPBACK, number)
 
 
 #: Seconds that a connection may be silent, or not take its answer, and that a scrape may take while others wait:
