@@ -174,11 +174,11 @@ def padded(lines: Sequence[Line], height: int) -> list[Line]:
     return [*lines[:height], *[BLANK] * (height - len(lines))]
 
 
-def hanging(head: Line, text: str, width: int, role: str = "text") -> list[Line]:
+def hanging(head: Line, text: str, width: int) -> list[Line]:
     """``text`` wrapped behind ``head``, its further rows below its first."""
     indent = line_width(head)
     rows = wrapped(text, max(width - indent, 12))
-    return [(*(head if y == 0 else line(" " * indent)), *line((row, role))) for y, row in enumerate(rows)]
+    return [(*(head if y == 0 else line(" " * indent)), *line((row, "text"))) for y, row in enumerate(rows)]
 
 
 def wrapped(text: str, width: int) -> list[str]:

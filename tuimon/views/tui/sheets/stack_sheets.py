@@ -185,12 +185,10 @@ class ThreadSheet(Sheet):
             self._row = found or replace(self._row, ended=True)
         super().update()
 
-    def _code_of(self, at: Frame) -> CodeLines:
-        return self._code.of(at, AROUND_LINES, self._session, self._row.pid)
-
     def _lines(self, width: int) -> list[Line]:
         own = self._session.shown().of(self._row.pid)
-        stack = own.stacks.threads.stack_of(self._row.tid)
-        drawn = stack_lines(stack, self._code_of, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
+        stack, drawn = own.stacks.threads.stack_of(self._row.tid), [(), line((_NO_STACK, "dim"))]
+        if stack is not None:
+            drawn = stack_lines(stack, lambda at: self._code.of(at, AROUND_LINES, self._session, own.pid), width)
         hot_lines = own.samples_of(own.tid, now=True).without_imports.lines()
         return thread_lines(self._row, hot_lines, width, drawn)
