@@ -401,7 +401,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = training.cpu_ratio
     if running is None:  # as far as others leave it a core
-        running = min(1.0, max(0.0, evidence.here.free_cores))
+        running = min(1.0, evidence.here.free_cores)
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread
     if training.cpu_ratio is not None and used is not None and on_core_ms > 0:

@@ -210,6 +210,7 @@ def test_a_line_that_sets_another_number_is_not_named(source, is_named):
         (1, 8, 5.0, 3, 0.0, 4, "on cores that nobody uses"),  # other programs have four
         (1, 2, 2.0, 3, 0.0, 2, "once other programs leave them cores"),
         (1, 2, 2.0, 3, 0.9, None, None),  # its own worker has one
+        (1, 2, 2.0, 3, 2.4, None, None),  # its worker wants more than there are
         (1, 2, 1.0, 15, 0.0, None, None),  # small operations
         (2, 2, 1.0, 3, 0.0, None, None),
     ],

@@ -315,7 +315,7 @@ class Machine(Struct, frozen=True, dict=True):
         for process in self.live_threads:
             free -= (process.cpu_ratio or 0.0) + process.childrens_cores
             free -= sum(row.delay_ratio or 0.0 for row in process.threads)
-        return free
+        return max(0.0, free)
 
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
