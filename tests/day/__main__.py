@@ -28,8 +28,8 @@ from tests.fake_nvml import Scenario
 from tests.fake_nvml.__main__ import lively
 from tuimon.sources.log.source import read_records
 
-#: How long the monitor may take to end after the training has, and the training after its time.
-END_S = 60.0
+#: How long all may take beside the day itself: the training to begin and to end, and then the monitor to end.
+BESIDE_S = 60.0
 
 
 def main() -> int:
@@ -62,17 +62,17 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     (folder / "driver").mkdir(exist_ok=True)
     scenario = Scenario(folder / "driver")
     lively(scenario, 1)
-    log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
+    log, seconds = folder / "day.jsonl", minutes * 60
     command = [sys.executable, "-m", "tuimon", "run", *([] if full_screen else ["--headless"])]
     command += ["--interval", str(INTERVAL_S), "--log", str(log), "--"]
-    command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
+    command += [sys.executable, "-m", "tests.day.training", str(folder), str(seconds)]
     environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
     variables = [f"{name}={value}" for name, value in environment.items()]
     terminal = Terminal(["env", *variables, *command], cwd=os.getcwd())  # env replaces itself
     faults = Faults(scenario, Hourly())
     try:
-        readings = watch(terminal, log, faults, end_unix_s)
+        readings = watch(terminal, log, faults, seconds + BESIDE_S)
         exit_code = terminal.poll()
     finally:
         terminal.close()
@@ -90,17 +90,23 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     )
 
 
-def watch(terminal: Terminal, log: Path, faults: Faults, end_unix_s: float) -> list[Reading]:
-    """A reading a second and a step of the faults ten times a second, until the monitor has ended."""
+def watch(terminal: Terminal, log: Path, faults: Faults, most_s: float) -> list[Reading]:
+    """A reading a second and a step of the faults ten times a second, until the monitor has ended.
+
+    After ``most_s`` it is given up; time in which one of the processes waits for a core is not counted.
+    """
     began_s, readings, trainer = time.monotonic(), list[Reading](), None
-    said_s = 0.0
-    while terminal.poll() is None and time.time() < end_unix_s + END_S:
+    said_s, before_s, waited_s = 0.0, 0.0, dict[int, float]()
+    while terminal.poll() is None and most_s > 0.0:
         terminal.drain_for(0.1)
         at_s = time.monotonic() - began_s
-        if time.time() < end_unix_s:
-            faults.step(terminal.pid)
+        faults.step(terminal.pid)
         if readings and at_s < readings[-1].at_s + 1.0:
             continue
+        now_s = {pid: _waited_s(pid) for pid in (terminal.pid, *processes.descendants(terminal.pid))}
+        longest_s = max(waited - waited_s.get(pid, 0.0) for pid, waited in now_s.items())
+        most_s -= at_s - before_s - longest_s  # the kernel adds a wait when it is over, so some counts late
+        before_s, waited_s = at_s, now_s
         trainer = trainer or _trainer(terminal.pid)
         try:
             readings.append(read(at_s, terminal.pid, trainer, log))
@@ -112,6 +118,14 @@ def watch(terminal: Terminal, log: Path, faults: Faults, end_unix_s: float) -> l
             said_s += 60.0
             print(_line(readings[-1]), file=sys.stderr, flush=True)
     return readings
+
+
+def _waited_s(pid: int) -> float:
+    """How long its main thread has been ready to run without a core; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 def _line(latest: Reading) -> str:

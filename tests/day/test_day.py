@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 
 from tests.day.__main__ import live
 from tests.day.counted import Logged, Rank
-from tests.day.faults import kill_sampler
 from tests.day.readings import RANKS, Reading
 from tests.day.table import Day, promises, table
 
@@ -35,20 +31,10 @@ def a_day(grows_mb_per_s: float = 0.0, files_per_s: float = 0.0, counted: float 
     return Day(MINUTES, readings, ranks, Counter(epochs=2), sums, [], 0)
 
 
-def broken(day: Day) -> set[str]:
-    return {promise.name for promise in promises(day) if promise.kept is False}
-
-
-def test_a_good_day_keeps_all() -> None:
-    day = a_day()
-    assert len(day.made) == RANKS
-    assert broken(day) == set()
-    assert "BROKEN" not in table(day)
-
-
 @pytest.mark.parametrize(
     ("fault", "names"),
     [
+        ({}, []),
         (
             {"grows_mb_per_s": 2 / 75},
             ["monitor's memory grows, in 3,600 windows", "monitor's memory grows, in an hour of events"],
@@ -58,26 +44,13 @@ def test_a_good_day_keeps_all() -> None:
     ],
 )
 def test_growth_a_handle_an_hour_and_a_step_too_few_break_a_promise(fault: dict[str, float], names: list[str]) -> None:
-    assert sorted(broken(a_day(**fault))) == names
-
-
-def test_only_py_spy_is_killed(tmp_path: Path) -> None:
-    """Of this process's own children, by the name that the kernel knows."""
-    pretender = tmp_path / "py-spy"
-    shutil.copy(shutil.which("sleep") or "/bin/sleep", pretender)
-    me = os.getpid()
-    with subprocess.Popen(["sleep", "60"]) as other:
-        try:
-            assert not kill_sampler(me)
-            with subprocess.Popen([pretender, "60"]) as sampler:
-                assert kill_sampler(me)
-                assert sampler.wait() == -9
-            assert other.poll() is None
-        finally:
-            other.kill()
+    day = a_day(**fault)
+    assert sorted(promise.name for promise in promises(day) if promise.kept is False) == names
+    assert ("BROKEN" in table(day)) == bool(names)
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(900)  # ``live`` gives up after 72 s, those left out in which it waits for a core
 def test_ten_minutes_are_counted_exactly(tmp_path: Path) -> None:
     day = live(tmp_path, 0.2, full_screen=False)
     assert len(day.made) == RANKS and all(rank.steps for rank in day.made.values())

@@ -1,4 +1,4 @@
-"""``python -m tests.day.training FOLDER END_UNIX_S``: two ranks that do for minutes what others do all day.
+"""``python -m tests.day.training FOLDER SECONDS``: two ranks that do for minutes what others do all day.
 
 Rank 0 trains on with workers, threads and programs that come and go. Rank 1 replaces itself by exec again and again.
 Each appends a line of what it did to FOLDER/made.jsonl.
@@ -169,7 +169,7 @@ def restarting_rank(folder: Path, end_unix_s: float) -> None:
             note(folder, 1, {"updates": net.steps, "restarts": int(not over)})
             if over:
                 return
-            os.execv(sys.executable, [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s), "1"])
+            os.execv(sys.executable, [sys.executable, "-m", "tests.day.training", *sys.argv[1:]])
 
 
 def note(folder: Path, rank: int, did: dict[str, int]) -> None:
@@ -179,13 +179,14 @@ def note(folder: Path, rank: int, did: dict[str, int]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    folder, end_unix_s = Path(arguments[0]), float(arguments[1])
+    folder = Path(arguments[0])
     torch.set_num_threads(1)
     if len(arguments) > 2:
-        restarting_rank(folder, end_unix_s)
+        restarting_rank(folder, float(arguments[2]))
         return
+    end_unix_s = time.time() + float(arguments[1])  # from here on: a busy machine takes long to import torch
     second = subprocess.Popen(
-        [sys.executable, "-m", "tests.day.training", *arguments, "1"],
+        [sys.executable, "-m", "tests.day.training", *arguments, str(end_unix_s)],
         env={**os.environ, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
     )
     try:
