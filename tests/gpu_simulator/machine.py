@@ -136,7 +136,6 @@ class Gpu:
     """One GPU with a clock of its own, which drifts against the CPU's."""
 
     cpu: Cpu
-    index: int = 0
     drift_ppm: float = 0.0
     epoch_ns: int = 77_000_000_000
     streams: dict[int, Stream] = field(default_factory=dict)

@@ -63,8 +63,6 @@ class Mark(NamedTuple):
 class Recording(NamedTuple):
     """One recorded training."""
 
-    name: str
-    gpu: str
     world_size: int | None
     pinned: bool  # it copies from pinned memory
     skip_first_steps: int
@@ -86,8 +84,6 @@ def load(name: str) -> Recording:
     data = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     unit_ns = data["unit_ns"]
     return Recording(
-        name=data["name"],
-        gpu=data["gpu"],
         world_size=data["world_size"],
         pinned=data["pinned"],
         skip_first_steps=data["skip_first_steps"],

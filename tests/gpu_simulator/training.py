@@ -94,7 +94,7 @@ class Training:
         self, drift_ppm: float = 0.0, gpus: int = 1, seed: int = 1, pid: int = PID, world_size: int | None = None
     ) -> None:
         self.cpu = Cpu(seed=seed)
-        self.gpus = [Gpu(self.cpu, n, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
+        self.gpus = [Gpu(self.cpu, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
         self.device = SimulatedDevice(self.cpu, self.gpus)
         self.ring = SimulatedRing(pid, world_size)
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
