@@ -88,6 +88,7 @@ def test_help_names_every_command_in_one_line(call):
         (["run", "--no-stacks", "--max-cpu", "5", "train.py"], "Leave out --max-cpu or --no-stacks"),
         (["run", "--force", "train.py"], "Add --log FILE"),
         (["report", "--force", __file__], "Add -o FILE"),
+        (["report", "--brief", __file__], "Add --format json"),
         (["attach", "--keep-hooks", "1"], "--keep-hooks keeps what --inject brings in"),
         (["attach", "--inject", "--no-markers", "1"], "Leave out one of them"),
         (["run", "no-such-script.py"], "there is no script"),

@@ -39,6 +39,19 @@ def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:
     assert notice.message == "2 lines of the log skipped: damaged, or written by a newer tuimon"
 
 
+def test_two_logs_in_one_file_are_not_taken_for_one_run(log: Path) -> None:
+    other = write(log.with_name("b.jsonl"), structs.replace(HEADER, t=HEADER.t + 60.0), STEPS, END)
+    log.write_bytes(log.read_bytes() + other.read_bytes())
+    with pytest.raises(UnreadableLog, match="the log of another run behind its first"):
+        list(read_records(str(log)))
+
+
+def test_a_header_that_was_written_again_is_passed_over(log: Path) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([lines[0], *lines]))
+    assert list(read_records(str(log))) == [HEADER, STEPS, END]
+
+
 def test_fields_of_a_later_version_are_ignored(log: Path) -> None:
     first, second, _ = log.read_bytes().splitlines()
     log.write_bytes(first + b"\n" + second.replace(b'"count":3', b'"count":3,"colour":"blue"') + b"\n")

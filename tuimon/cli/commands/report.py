@@ -11,6 +11,7 @@ from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.finding import Finding, VerdictChange
 from tuimon.diagnosis.verdicts import Verdicts, fold
+from tuimon.errors import UsageError
 from tuimon.session.session import Session
 from tuimon.sources.log.runs import Chosen, choose
 from tuimon.sources.log.source import LogSource
@@ -28,6 +29,8 @@ JSON is one object for one LOG, a list of such objects for several; HTML is one 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 1 when a finding has one of the names of ``--fail-on``."""
     parsed = _parser().parse_args(argv)
+    if parsed.brief and parsed.format != "json":
+        raise UsageError("--brief cuts JSON", "Add --format json")
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)

@@ -94,6 +94,12 @@ class NodeLog(Lines):
                 records = self.read_records()
             except UnreadableLog as error:
                 self.failure = error
+            for number, record in enumerate(records):
+                if type(record) is Header and record != self.header:  # the same: a write that failed was repeated
+                    what = f"{plain(self._path)} has the log of another run behind its first: they are not one run"
+                    self.failure = self._failure = UnreadableLog(what, "Give each log a file of its own")
+                    del records[number:]
+                    break
             self.at_end = not records
             self.waiting.extend(record for record in records if type(record) is not Header)
             self._read_s = max([self._read_s, *(record.t for record in records)])
