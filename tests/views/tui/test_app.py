@@ -84,6 +84,18 @@ async def test_zoom_and_back():
         assert visible(app) == ALL
 
 
+async def test_tab_goes_round():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        seen = []
+        assert app.focused is None
+        for _ in range(6):
+            await pilot.press("tab")
+            seen.append(app.focused.id)
+        assert seen == ["verdict", "step", "gpu", "output", "threads", "verdict"]
+        await pilot.press("shift+tab")
+        assert app.focused.id == "threads"
+
+
 async def test_a_pane_that_is_a_line_gets_no_focus_which_would_show_nothing_else():
     async with running(streams.no_gpu(5)) as (app, pilot):
         for _ in range(6):

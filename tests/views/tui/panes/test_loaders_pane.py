@@ -83,10 +83,15 @@ def test_where_rows_are_short_the_rest_is_one_mean():
     assert texts(many, 116, 3)[-1].startswith("64 workers  93 %")
 
 
+@pytest.fixture(scope="module")
+def few_and_many():
+    return rows(*training()), rows(*training(workers=64), evaluating(40.0)), rows(evaluating(1.0))
+
+
 @pytest.mark.parametrize("width", [36, 50, 60, 76, 96, 116, 196])
 @pytest.mark.parametrize("height", [1, 2, 3, 4, 6, 12, 30])
-def test_lines_fit(width, height):
-    for loaders in (rows(*training()), rows(*training(workers=64), evaluating(40.0)), rows(evaluating(1.0))):
+def test_lines_fit(width, height, few_and_many):
+    for loaders in few_and_many:
         lines = loaders_lines(loaders, width, height)
         assert len(lines) <= height
         assert all(cell_len(text_of(row)) <= width for row in lines)

@@ -118,25 +118,29 @@ def test_every_key_of_the_app_is_listed(width):
             assert not shown or shown in listed, key
 
 
-async def test_enter_leads_on_to_the_terms():
+@pytest.mark.parametrize(
+    ("pane", "term"),
+    [
+        (None, None),
+        ("verdict", "probably"),
+        ("step", "GPU span"),
+        ("gpu", "━ allocated"),
+        ("output", None),
+        ("threads", "delay"),
+    ],
+)
+def test_help_begins_with_the_terms_of_a_pane(pane, term):
+    before, _, _ = "\n".join(texts(help_lines(100, pane))).partition("The verdict\n")
+    assert term in before if term is not None else not before
+
+
+async def test_help_is_of_the_focused_pane_and_enter_leads_on_to_all_terms():
     async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
-        await pilot.press("question_mark")
-        assert "The report" in "\n".join(map(text_of, app.screen.text.lines))
+        await pilot.press("tab", "question_mark")
+        assert sheet(app).startswith("Verdicts") and "The report" in sheet(app)
         await pilot.press("enter")
         await pilot.pause()
         assert "What the numbers mean" in str(app.screen.body.border_title)
-
-
-@pytest.mark.parametrize(
-    ("tabs", "term"),
-    [(0, None), (1, "probably"), (2, "GPU span"), (3, "━ allocated"), (4, None), (5, "delay")],
-    ids=["none", "verdict", "step", "gpu", "output", "threads"],
-)
-async def test_help_begins_with_the_terms_of_the_focused_pane(tabs, term):
-    async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
-        await pilot.press(*["tab"] * tabs, "question_mark")
-        before, _, _ = sheet(app).partition("The verdict\n")
-        assert term in before if term is not None else not before
 
 
 class FakeCloseUp:
