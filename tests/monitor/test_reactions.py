@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import signal
 import sys
 
@@ -28,10 +27,6 @@ STACKS = Standstill(
     t=2.0, pid=0, quiet_s=1.0, processes=[StandingProcess(100, "trainer", 0)],
     groups=[StackGroup([Frame("t.py", 9, "f", "lock.acquire()", True)], 0, [(100, 100)])],
 )  # fmt: skip
-
-
-def python(text):
-    return shlex.join([sys.executable, "-c", text])
 
 
 class Watched:
@@ -77,7 +72,7 @@ def test_a_hang_is_given_with_its_stacks_and_once_until_steps_went_on(tmp_path):
 
 @pytest.mark.parametrize("name", ["input_bound", "no_workers", "warning"])
 def test_a_finding_that_holds_is_reported_once_a_run(name):
-    watched = Watched((name, python("")), ("gc_pauses", "false"))
+    watched = Watched((name, "true"), ("gc_pauses", "false"))
     assert [watched.see(t, INPUT) for t in (1.0, 2.0, 3.0)] == [0, 0, 0]
     assert watched.see(4.5) == watched.see(5.0, INPUT) == 0  # it has not held
     assert watched.see(8.5, INPUT) == 1
@@ -88,7 +83,7 @@ def test_a_finding_that_holds_is_reported_once_a_run(name):
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (python("import sys; print('no'); sys.exit(3)"), "ended with code 3: no"),
+        ("sh -c 'echo no; exit 3'", "ended with code 3: no"),
         ("/nowhere/at-all", "could not be started"),
     ],
 )
@@ -133,7 +128,7 @@ def test_it_is_a_session_of_its_own_and_its_output_is_bounded():
 
 
 def test_headless_it_prints_to_our_stderr(capfd):
-    command = DetachedCommand([sys.executable, "-c", "print('a line of the command')"], b"", True)
+    command = DetachedCommand(["echo", "a line of the command"], b"", True)
     command.join(30.0)
     assert command.outcome is not None and command.outcome.output == ""
     told = capfd.readouterr()

@@ -236,16 +236,21 @@ async def test_filter_threads_by_typing():
         assert "worker 0" in text(app, "threads")
 
 
-async def test_sort_cycles():
+async def test_s_sorts_the_threads_and_the_cursor_stays_on_its_own():
     def first(app):
         return text(app, "threads").splitlines()[1].split()[0]
 
     async with running(streams.input_bound(5)) as (app, pilot):
         assert first(app) == "main"
+        await pilot.press("end")
+        last = app.board.threads.shown()[-1]
         await pilot.press("s")
         assert first(app) == "worker" and "cpu▾" in text(app, "threads")
+        assert app.board.threads.shown()[-1] != last
         await pilot.press("s", "s", "s")
         assert first(app) == "main" and "role▾" in text(app, "threads")
+        await pilot.press("s", "enter")
+        assert str(last.tid) in app.screen.body.border_title
 
 
 @pytest.mark.parametrize("key", ["space", "p"])
@@ -329,16 +334,6 @@ async def test_what_no_pane_shows_is_said_once_and_again_when_it_changes():
         ("prometheus: served – Name another port", "information"),
         ("log: x.jsonl cannot be written: No space left", "warning"),
     ]
-
-
-async def test_the_cursor_stays_on_its_thread():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("end")
-        last = app.board.threads.shown()[-1]
-        await pilot.press("s")
-        assert app.board.threads.shown()[-1] != last
-        await pilot.press("enter")
-        assert str(last.tid) in app.screen.body.border_title
 
 
 # -- when the panes are drawn
