@@ -224,7 +224,7 @@ class TerminalDriver(LinuxDriver):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
         signal.signal(signal.SIGTSTP, self._on_stop)
         if self._continued or not is_group_orphaned():
-            return  # without the handler's word, too: SIGCONT may have reached a thread that waits for a core
+            return  # SIGCONT has come; another thread may have taken it, so that its handler is still to run
         if self._in_background():
             self._report_lost()
         else:
@@ -236,7 +236,8 @@ class TerminalDriver(LinuxDriver):
         After SIGSTOP the terminal was never given back: its modes are no longer tuimon's, and Textual would start a
         second pair of threads and take tuimon's modes for the shell's.
         """
-        if self._app._exit or not self._app.is_running or not self._auto_restart:  # an editor has the terminal
+        if self._app._exit or not self._app.is_running or not self._auto_restart:
+            # it leaves, has not begun, or an editor has the terminal
             return
         if self._is_started:
             self.suspend_application_mode()
