@@ -16,8 +16,8 @@ def write(path, records):
     return str(path)
 
 
-def log(path, seed, middle=50.0, number=60):
-    return write(path, run_records(correlated(number, 0.3, seed, middle), start_unix_s=1.7e9 + seed))
+def log(path, seed, middle=50.0):
+    return write(path, run_records(correlated(60, 0.3, seed, middle), start_unix_s=1.7e9 + seed))
 
 
 @pytest.fixture

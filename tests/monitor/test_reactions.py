@@ -35,8 +35,8 @@ class Watched:
     ``see`` returns how many were begun since then: a short one may have ended by the time that is looked at.
     """
 
-    def __init__(self, *reactions, inherit=False):
-        self.reactions = Reactions([Reaction(*each) for each in reactions], inherit)
+    def __init__(self, *reactions):
+        self.reactions = Reactions([Reaction(*each) for each in reactions], False)
         self.told = []
         self.session = session_of(header(), process(), steps(1.0, {"forward": 50}))
 

@@ -67,7 +67,7 @@ PLACES = (
 )
 
 
-def start(mode="run"):
+def start():
     return [
         header(pid=MAIN, cpu_count=16),
         process(MAIN, ppid=1, command=["python", "train.py", "--epochs", "3"], gpu_uuids=["GPU-0"]),
@@ -77,15 +77,15 @@ def start(mode="run"):
     ]
 
 
-def seconds(first, count, *, gpus=1, data_ms=41.5, ranges=(), native=4):
+def seconds(first, count, *, gpus=1, data_ms=41.5, ranges=()):
     """``count`` windows of a second from ``first`` on, one list of records each."""
-    return [_second(t, gpus, data_ms, ranges, native) for t in range(first, first + count)]
+    return [_second(t, gpus, data_ms, ranges) for t in range(first, first + count)]
 
 
-def _second(t, gpus, data_ms, ranges, native):
+def _second(t, gpus, data_ms, ranges):
     wave = 1 + 0.25 * math.sin(t / 5) + (0.9 if t % 23 == 0 else 0.0)
     phases = {"data": data_ms * wave, "forward": 7.1, "backward": 10.4, "optimizer": 3.9, "other": 3.2}
-    natives = [(MAIN + 100 + i, f"omp_{i}", 0.02 * (i % 3), "waiting", 0.0) for i in range(native)]
+    natives = [(MAIN + 100 + i, f"omp_{i}", 0.02 * (i % 3), "waiting", 0.0) for i in range(4)]
     records = [
         steps(float(t), phases, count=15, pid=MAIN, first_index=15 * t, ranges=list(ranges)),
         stacks(float(t), ([1], 20), pid=4300),
@@ -183,7 +183,7 @@ def _hopper(t, **more):
 def _on_hopper(windows, lead_us, drained, idle, *, beside=lambda t: (), **more):
     records = start()
     for t in range(1, windows + 1):
-        records += [*_second(t, 0, 2.0, (), 4), _hopper(t, **more), gpu_time(t, lead_us, drained, idle), *beside(t)]
+        records += [*_second(t, 0, 2.0, ()), _hopper(t, **more), gpu_time(t, lead_us, drained, idle), *beside(t)]
     return _playback(records)
 
 
@@ -287,11 +287,11 @@ def ranks(count=8, late=5, windows=60, since=25):
     return run
 
 
-def trainings(count=4):
+def trainings():
     """Processes that train side by side, and are no ranks of one training."""
     records = [header(cpu_count=64, pid=MAIN), RANK_LINES, NO_GPU]
-    records += [process(MAIN + n, ppid=50, start_unix_s=1.7e9 + n) for n in range(count)]
-    records += [record for n in range(count) for record in rank_second(1, n, False)]
+    records += [process(MAIN + n, ppid=50, start_unix_s=1.7e9 + n) for n in range(4)]
+    records += [record for n in range(4) for record in rank_second(1, n, False)]
     return Playback(records)
 
 

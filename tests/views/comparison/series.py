@@ -6,7 +6,7 @@ import math
 import random
 
 from tests.session import records
-from tuimon.records import Record, Steps
+from tuimon.records import Record
 from tuimon.session.steps import StepStretch
 from tuimon.views.report_types import RunFacts
 
@@ -45,16 +45,13 @@ def stretches(step_ms: list[float]) -> tuple[StepStretch, ...]:
     return tuple(found)
 
 
-def run_records(step_ms: list[float], shares: dict[str, float] = SHARES, **process: object) -> list[Record]:
+def run_records(step_ms: list[float], **process: object) -> list[Record]:
     """A log of a run, a window of a second for each value."""
-    return [records.header(), records.process(**process), *_windows(step_ms, shares)]
-
-
-def _windows(step_ms: list[float], shares: dict[str, float]) -> list[Steps]:
-    found, first = [], 0
+    found: list[Record] = [records.header(), records.process(**process)]
+    first = 0
     for at, ms in enumerate(step_ms, 1):
         count = max(1, round(1000 / ms))
-        phases = {name: share * ms for name, share in shares.items()}
+        phases = {name: share * ms for name, share in SHARES.items()}
         found.append(records.steps(float(at), phases, count=count, first_index=first))
         first += count
     return found
