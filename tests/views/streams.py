@@ -220,11 +220,11 @@ def no_gpu(windows=60):
     return _of_seconds(windows, [INPUT_BOUND], before=[NO_GPU], gpus=0, ranges=RANGES)
 
 
-def ended():
-    """Crashed after a minute."""
-    run = input_bound(60)
+def ended(windows=60):
+    """Crashed after that many seconds."""
+    run = input_bound(windows)
     last = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
-    run.session.add(Exit(t=61.0, pid=MAIN, exit_code=1, last_line=last))
+    run.session.add(Exit(t=windows + 1.0, pid=MAIN, exit_code=1, last_line=last))
     return run
 
 

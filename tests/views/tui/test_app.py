@@ -16,7 +16,7 @@ from tests.views import streams
 from tests.views.tui.running_app import ALL, notices, running, text, visible
 from tuimon.errors import CannotInject
 from tuimon.new_files import create_private
-from tuimon.records import Exit, Notice, Place
+from tuimon.records import Notice, Place
 from tuimon.views.tui.app import TuimonApp, editor_command
 from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, lay_out
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
@@ -109,26 +109,24 @@ RECORDED = {
     "trace": "the log has no trace",
     "zoom": "Tab chooses a pane",
     "stacks": "once nothing moves",
+    "inject": "only after tuimon attach",
 }
-ENDED = {"pause": "the run has ended"}
 
 
 @pytest.mark.parametrize(
     ("stream", "live", "idle"),
     [
-        ("input_bound", True, {key: RECORDED[key] for key in ("ranks", "zoom", "stacks")}),
+        ("input_bound", True, {key: RECORDED[key] for key in ("ranks", "zoom", "stacks", "inject")}),
         ("input_bound", False, RECORDED),
-        ("ended", False, {**RECORDED, **ENDED}),
-        ("ranks", True, {key: RECORDED[key] for key in ("zoom", "stacks")}),
+        ("ended", False, RECORDED | {"pause": "the run has ended"}),
+        ("ranks", True, {key: RECORDED[key] for key in ("zoom", "stacks", "inject")}),
     ],
 )
 async def test_a_key_with_nothing_to_do_is_not_offered_and_says_why(stream, live, idle):
-    monitor = streams.input_bound(20) if stream == "ended" else getattr(streams, stream)()
+    monitor = getattr(streams, stream)(windows=12)
     monitor.is_live = live
-    if stream == "ended":
-        monitor.session.add(Exit(t=21.0, pid=streams.MAIN, exit_code=0))
     async with running(monitor, size=(200, 60)) as (app, pilot):
-        keys = {"ranks": "r", "trace": "K", "pause": "space", "zoom": "z", "stacks": "S"}
+        keys = {"ranks": "r", "trace": "K", "pause": "space", "zoom": "z", "stacks": "S", "inject": "I"}
         offered = {name for name in keys if f"{keys[name]} {name}" in text(app, "keys")}
         assert offered == keys.keys() - idle.keys()
         for name, reason in idle.items():
@@ -416,12 +414,6 @@ async def test_a_refusal_is_shown_with_its_next_step():
         await pilot.press("I", "enter")
         await app.workers.wait_for_complete()
         assert notices(app)[-1].message == "gdb is not installed. apt install gdb"
-
-
-async def test_not_for_a_run_of_our_own():
-    async with running(attached(None)) as (app, pilot):
-        await pilot.press("I")
-        assert not isinstance(app.screen, InjectDialog)
 
 
 ONE_GPU = {"verdict": 3, "step": 12, "threads": 10, "gpu": 5, "output": 8, "loaders": 1, "ranks": 0}
