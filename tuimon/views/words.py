@@ -366,7 +366,7 @@ def trace_text(trace: TraceTaken) -> list[str]:
 
     ``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before); then the training paused ...``
     """
-    whose = f"process {trace.pid}" if trace.rank is None else f"rank {trace.rank}"
+    whose = f"process {own_id(trace.pid)}" if trace.rank is None else f"rank {trace.rank}"
     length_ms = (trace.end_s - trace.begin_s) * 1000 / trace.steps if trace.steps else None
     each = f"{ms(length_ms)}{'' if trace.steps == 1 else ' each'}"
     before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""

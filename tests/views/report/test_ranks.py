@@ -14,7 +14,8 @@ from tests.session.records import extend, header, loop, process, session_of, ste
 from tests.views.report.test_html import Checked, log_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
-from tuimon.records import Exit, Record
+from tuimon.node_ids import id_on_node
+from tuimon.records import Exit, Record, TraceTaken
 from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.source import read_records
@@ -132,6 +133,13 @@ def test_processes_without_ranks_are_not_called_so(tmp_path: Path, page_of) -> N
     page = page_of(log_of(tmp_path / "run.jsonl", records))
     assert "<h2>Training processes</h2>" in page and "<th>process</th>" in page and "<h2>Ranks</h2>" not in page
     assert "Ranks" in text_report(report_of(two_trainings(), [], "run.jsonl")).splitlines()
+
+
+def test_a_trace_of_another_node_has_the_pid_that_its_node_knows() -> None:
+    trace = TraceTaken(t=2.0, pid=id_on_node(1, 200), begin_s=1.0, end_s=2.0, steps=5, wanted=5, file="t.json.gz")
+    (found,) = report_of(session_of(header(), process(100), trace), NONE).traces
+    assert found.pid == 200
+    assert found.text[0].startswith("Trace of 5 steps of process 200: ")
 
 
 # -- the report of a run whose launcher has started all ranks anew, as torchrun --max-restarts does

@@ -377,7 +377,10 @@ def report_of(
             filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each))
             for each in session.memory_history.values()
         ],
-        traces=[filled(types.TraceJson, t, gpu_idle=traced_gpu_idle(t), text=trace_text(t)) for t in session.traces],
+        traces=[
+            filled(types.TraceJson, t, pid=own_id(t.pid), gpu_idle=traced_gpu_idle(t), text=trace_text(t))
+            for t in session.traces
+        ],
         standstills=[_standstill(each, session) for each in session.standstills.past],
         findings=[FindingJson.of(finding) for finding in findings],
         changes=list(changes),
