@@ -9,7 +9,7 @@ from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.session.stacks.activity import standing_activity
-from tuimon.session.standing import Standstills, groups_text, odd_one, rank_list, standing
+from tuimon.session.standing import Standstills, group_json, groups_text, odd_one, rank_list, standing
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [
@@ -60,6 +60,11 @@ def test_threads_that_a_record_does_not_list_count():
     record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
     many = structs.replace(record.groups[0], more=200)
     assert [each.number for each in standing(structs.replace(record, groups=[many, *record.groups[1:]]))] == [1, 231]
+
+
+def test_processes_have_the_pids_that_their_nodes_know():
+    (group,) = standing(taken([(BACKWARD, [100, 101])], node=2))
+    assert group_json(group)["pids"] == [100, 101]
 
 
 def test_few_that_wait_elsewhere_come_before_many():

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, field, structs
 
 from tuimon.bounds import MANY_HELD
-from tuimon.node_ids import node_of
+from tuimon.node_ids import node_of, own_id
 from tuimon.proc.numa import core_list
 from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
 from tuimon.session.stacks.activity import Activity, outer_calls, standing_activity
@@ -49,6 +49,11 @@ class Standing(NamedTuple):
     place: Place | None  # the innermost line of the user's
     frames: tuple[Frame, ...]  # root first
     outer: int = 0  # frames left out at the root
+
+    @property
+    def own_pids(self) -> list[int]:
+        """The processes, each once, by the pids that their nodes know."""
+        return [own_id(pid) for pid in dict.fromkeys(self.pids)]
 
 
 def standing(record: Standstill) -> list[Standing]:
@@ -274,7 +279,7 @@ def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
         "kind": group.kind,
         "role": group.role,
         "ranks": list(group.ranks),
-        "pids": list(dict.fromkeys(group.pids)),
+        "pids": group.own_pids,
         "doing": group.doing,
         "where": {"file": place.file, "line": place.line, "function": place.function} if place is not None else None,
         "frames": [{"file": frame.file, "line": frame.line, "function": frame.function} for frame in group.frames],

@@ -116,7 +116,7 @@ def _group(group: Standing, role: str, width: int) -> list[Line]:
     notes = []
     if len(group.ranks) > 1 and group.role == "rank":
         notes.append(f"ranks {rank_list(group.ranks)}")
-    pids = list(dict.fromkeys(group.pids))
+    pids = group.own_pids
     notes.append(
         f"pid {pids[0]}" if len(pids) == 1 else f"pids {', '.join(map(str, pids[:4]))}" + " …" * (len(pids) > 4)
     )
