@@ -79,6 +79,13 @@ def loader(t, number, role, *workers):
     return Loader(t=t, pid=100, number=number, window_s=1.0, role=role, fetches=9, facts=facts, workers=listed)
 
 
+def test_a_worker_that_was_forgotten_does_not_stand_for_those_of_later_epochs():
+    later = [process(202, "worker", ppid=100, t=t, ended=t > 95.0) for t in (94.0, 96.0)]
+    ended = session_of(process(100), loader(1.0, 0, "train", (201, 0)), loader(95.0, 0, "train", (202, 0)), *later)
+    (row,) = ended.over("recent").of(100).loaders
+    assert [(worker.pid, worker.ended) for worker in row.worker_rows] == [(202, True)]
+
+
 def names_of(session):
     """What the workers are called among the threads, and by their loaders: both by process."""
     of_threads = {row.pid: row.role for row in session.over("recent").threads() if row.pid != 100}

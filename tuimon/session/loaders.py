@@ -131,7 +131,7 @@ class LoaderStats:
         self._reported = Series(Stretch, _REPORT_ROWS)
         self._figures = Keys[int](_FIGURES)  # by the number of a worker; times in us
         self._first_end_s: float | None = None  # of an epoch
-        self.workers = Latest[int, int]()  # the number of each, by pid
+        self.workers = Latest[int, tuple[float, int]]()  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
         self.latest, self.facts = record, record.facts or self.facts
@@ -155,11 +155,16 @@ class LoaderStats:
             self._first_end_s = record.t
         reports = []
         for each in record.workers:
-            self.workers[each.pid] = each.number
+            self.workers[each.pid] = record.t, each.number
             if each.batches is not None:
                 times_ms = each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms
                 times_us = [round(1e3 * (ms or 0.0)) for ms in times_ms]
                 reports.append((each.number, each.batches, *times_us, each.hand_over_ms is not None))
+        while self.workers:
+            pid, (silent_s, _) = next(iter(self.workers.items()))
+            if silent_s >= record.t - 90.0:  # else it is gone: of 256 workers, each reports once a minute
+                break
+            del self.workers[pid]
         if record.workers:
             self._reported.fold(record, self._figures.counts(reports))
 
@@ -173,8 +178,8 @@ class LoaderStats:
         sums = self._series.over(span) or _Stretch()
         fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
         # the latest worker of each number, a live one before others; its figures are of all workers of that number
-        reported = {number: pid for pid, number in self.workers.items()}
-        live = {number: pid for pid, number in self.workers.items() if not ended(pid)}
+        reported = {number: pid for pid, (_, number) in self.workers.items()}
+        live = {number: pid for pid, (_, number) in self.workers.items() if not ended(pid)}
         counts = self._reported.counts(Span(max(span.begin_s, latest.t - span.last_s), span.end_s))
         figures = self._figures.figures(counts)
         measured = (row for row in self._series.rows(span) if row.p95_fetches)
@@ -235,9 +240,9 @@ def worker_name(pid: int, processes: RunProcesses, loaders_of: Mapping[int, Load
     own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
     if own is None:
         return f"worker {number}"
-    role, number = loaders[own].latest.role, loaders[own].workers[pid]
+    role, number = loaders[own].latest.role, loaders[own].workers[pid][1]
     others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.latest.role))
-    firsts = (first for loader in others for first, number in loader.workers.items() if number == 0)
+    firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
     if any(processes.lived_together(pid, first) for first in firsts):
         return f"loader {own} worker {number}"
     return f"eval worker {number}" if role == "eval" else f"worker {number}"
