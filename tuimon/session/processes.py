@@ -14,7 +14,7 @@ from tuimon.records import Process
 _ENDED_LIMIT = 64
 _TRAINERS_LIMIT = 16
 #: Most processes in all: if ends were lost, the oldest go.
-_KNOWN_LIMIT = 1024
+KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
 #: Seconds within which a launcher starts the ranks of one machine: our choice, processes of a few ms each where others
@@ -79,7 +79,7 @@ class RunProcesses:
             own.pids.pop(pid, None)
             if record.role == "trainer":
                 life.number, own.together = None, [other for other in own.together if other != record.pid]
-        if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
+        if len(self.known) <= KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
         return self._too_many(nodes, trained_pids)
 
@@ -91,7 +91,7 @@ class RunProcesses:
         trainers = [process for process in ended if process.pid in trained]  # except those of the last moment
         early = [process.pid for process in trainers if process.t < trainers[-1].t - LAST_MOMENT_S]
         forgotten += early[: -_TRAINERS_LIMIT * nodes]
-        excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT * nodes
+        excess = len(self.known) - len(forgotten) - KNOWN_LIMIT * nodes
         if excess > 0:
             forgotten += [pid for pid in self.known if pid not in trained and pid not in forgotten][:excess]
         least = min(_ENDED_LIMIT, _TRAINERS_LIMIT) * nodes

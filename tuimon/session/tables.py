@@ -13,7 +13,7 @@ from tuimon.node_ids import node_of
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import Loaders
 from tuimon.session.machines import MachineTables
-from tuimon.session.processes import RunProcesses, ranks_of
+from tuimon.session.processes import KNOWN_LIMIT, RunProcesses, ranks_of
 from tuimon.session.sampling import GilWindows, Sampler
 from tuimon.session.series import FEW_ROWS, Series, Stretch
 from tuimon.session.stacks.process import ProcessStacks
@@ -141,7 +141,7 @@ class Tables:
         if fold is None:  # marks are only exported
             return
         if record.pid not in self._pids:
-            if len(self._pids) < 1024 * max(1, len(self.nodes.known)):  # a node has at most 512 at a time
+            if len(self._pids) < KNOWN_LIMIT * max(1, len(self.nodes.known)):
                 self._pids.add(record.pid)
             elif not isinstance(record, records.Header | records.Process | records.Exit):
                 return

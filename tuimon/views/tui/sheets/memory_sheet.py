@@ -8,12 +8,13 @@ from textual.binding import Binding, BindingType
 
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, Notice
+from tuimon.sources.memory import RECORDED_STEPS
 from tuimon.views.format import advice, plain, size
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, places_width
 from tuimon.views.tui.sheets.sheet import Sheet, frame_line
 from tuimon.views.words import limits_text, memory_head
 
-_HINT = "records 5 steps: which lines allocate memory that is not freed"
+_HINT = f"records {RECORDED_STEPS} steps: which lines allocate memory that is not freed"
 _NUMBER = 10
 
 
