@@ -44,14 +44,8 @@ def epochs(number=20):
 
 
 def test_samples_of_workers_that_come_and_go_add_up():
-    session = epochs()
-    workers = evidence_of(session.over("recent").of(100)).data.workers
-    assert workers.number == 1
-    assert workers.busy_ratio == pytest.approx(0.9)
+    workers = evidence_of(epochs().over("recent").of(100)).data.workers
     assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
-
-
-def test_the_verdict_names_their_line():
     for findings in (diagnose(epochs()), diagnose_run(epochs(), [])):
         first = findings[0]
         assert (first.rule, first.severity, first.where[0].line) == ("input_bound", "critical", 31)

@@ -73,26 +73,15 @@ def found(phases, *counted, thread=None, beside=(), rule=None):
 @pytest.mark.parametrize(
     ("counted", "thread", "line"),
     [
-        ([([30, 31, 32], 60), ([30], 10)], None, "wait() robot.py:3"),
-        ([([30, 33], 70)], None, "step() robot.py:9"),
-        ([([34, 32], 70)], None, "wait() robot.py:3"),
-        ([([54, 55], 70)], None, "__call__() robot.py:5"),
-        ([([56, 57], 70)], None, "__enter__() robot.py:6"),
-        ([([35], 70)], None, "main() loop.py:42"),
-        ([([36, 37], 65), ([36, 38, 39], 5)], None, "page() site.py:4"),
-        ([([42, 43, 44], 70)], [45, 46], "wait() feed.py:5"),
-        ([([42, 43, 44], 70)], [68, 69], "listen() feed.py:14"),
-    ],
-    ids=[
-        "limiter of a robot",
-        "real time",
-        "limiter",
-        "called",
-        "entered",
-        "the loop itself",
-        "polite",
-        "thread that may read so often",
-        "thread with a loop of its own",
+        ([([30, 31, 32], 60), ([30], 10)], None, "wait() robot.py:3"),  # by the limiter of a robot
+        ([([30, 33], 70)], None, "step() robot.py:9"),  # by its real time
+        ([([34, 32], 70)], None, "wait() robot.py:3"),  # by a limiter
+        ([([54, 55], 70)], None, "__call__() robot.py:5"),  # ... that is called
+        ([([56, 57], 70)], None, "__enter__() robot.py:6"),  # ... that is entered
+        ([([35], 70)], None, "main() loop.py:42"),  # by itself
+        ([([36, 37], 65), ([36, 38, 39], 5)], None, "page() site.py:4"),  # by what is polite to a site
+        ([([42, 43, 44], 70)], [45, 46], "wait() feed.py:5"),  # by a thread that may read so often
+        ([([42, 43, 44], 70)], [68, 69], "listen() feed.py:14"),  # by a thread with a loop of its own
     ],
 )
 def test_a_loop_is_paced(counted, thread, line):
