@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import SIDE, training
+from tests.diagnosis.cpu import SIDE
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import (
     by_rule,
@@ -196,20 +196,11 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     ],
 )
 def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
-    more = frames(
-        ("train.py", 48, "main", "", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("train.py", 49, "main", call, True),
-        first=50,
-    )
-
-    def rules(clipping, saving):
-        return by_rule(training(SIDE, more, stacks(12, ([50, 51], 40), ([52], clipping), ([5], saving))))
-
-    assert "side_work" not in rules(clipping=25, saving=5)
-    found = rules(clipping=10, saving=20)["side_work"]
-    assert found.where[0].line == 50
-    assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
+    clips = frames(("train.py", 49, "main", call, True), first=50)
+    assert "side_work" not in found(SIDE, clips, stacks(8, ([1, 2], 40), ([50], 25), ([5], 5)))
+    finding = found(SIDE, clips, stacks(8, ([1, 2], 40), ([50], 10), ([5], 20)))["side_work"]
+    assert finding.where[0].line == 15
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
 
 
 def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
@@ -220,17 +211,12 @@ def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
         (f"{package}/opacus/privacy.py", 500, "step"),
         (f"{package}/torch/optim/sgd.py", 80, "step"),
         (f"{package}/opacus/privacy.py", 400, "clip_and_accumulate"),
-        ("train.py", 48, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
         first=50,
     )
-
-    def rules(*samples):
-        return by_rule(training(SIDE, more, stacks(12, ([54, 55], 40), *samples)))
-
-    assert "side_work" not in rules(([50, 51, 52], 5), ([50, 51, 53], 25), ([5], 5))
+    clipping = ([1, 2], 40), ([50, 51, 53], 25), ([5], 5)
+    assert "side_work" not in found(SIDE, more, stacks(8, ([50, 51, 52], 5), *clipping))
     # without a sample of the step itself nothing shows that the line is the update's
-    assert "side_work" in rules(([50, 51, 53], 25), ([5], 5))
+    assert "side_work" in found(SIDE, more, stacks(8, *clipping))
 
 
 def test_side_work_counts_as_far_as_the_gpu_idles():
