@@ -1,12 +1,9 @@
 """A function's share holds what it calls, and nothing of the training that a loop's function calls."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.session.records import frames, one_process, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.session.stacks.samples import HotLine
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 FRAMES = frames(
@@ -30,7 +27,7 @@ FRAMES = frames(
 HOOK = ("/v/lib/python3.11/site-packages/tuimon/agent/importlib_bootstrap/hooks.py", 7, "tuimon_backward")
 
 
-def hottest(phase: str, *samples: tuple[list[int], int], data: float = 0.0) -> HotLine | None:
+def hottest(phase, *samples, data=0.0):
     table = {"data": data, "between": 80.0 - data, "backward": 20.0}
     windows = steps(5.0, table, count=100), steps(6.0, table, first_index=100)
     sampled = stacks(8.0, *samples, ([5, 6], 20), ([7, 8, 20], 20))
@@ -38,26 +35,23 @@ def hottest(phase: str, *samples: tuple[list[int], int], data: float = 0.0) -> H
     return evidence_of(session.over("recent").of(100)).hottest_in(phase)
 
 
-def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
+def test_what_a_function_calls_and_its_lambdas_are_part_of_it():
     hot = hottest("data", ([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25))
-    assert hot is not None
     assert (hot.place.function, hot.place.line) == ("load", 12)
     assert hot.share == pytest.approx(0.75)
 
 
-def test_a_hook_of_an_installed_tuimon_is_no_library_that_owns_the_loop() -> None:
+def test_a_hook_of_an_installed_tuimon_is_no_library_that_owns_the_loop():
     hot = hottest("backward", ([9], 60))
-    assert hot is not None and (hot.place.line, hot.library) == (45, None)
+    assert (hot.place.line, hot.library) == (45, None)
 
 
-def test_the_loop_itself_is_only_its_own_lines() -> None:
+def test_the_loop_itself_is_only_its_own_lines():
     hot = hottest("data", ([9], 60), ([0, 1], 40))
-    assert hot is not None
     assert (hot.place.function, hot.place.line) == ("main", 41)
     assert hot.share == pytest.approx(0.6)
 
 
-def test_a_line_that_only_takes_batches_is_told_with_the_librarys_function_that_makes_them() -> None:
+def test_a_line_that_only_takes_batches_is_told_with_the_librarys_function_that_makes_them():
     hot = hottest("data", ([10, 11, 12, 13], 60), ([0, 1], 20), data=60.0)
-    assert hot is not None and hot.library is not None
     assert (hot.place.line, hot.library.function) == (43, "spatial_resample")
