@@ -284,17 +284,14 @@ def test_what_is_used_and_given_back_or_used_once_does_not_fill(name, used, how)
     assert all(run_that_fills(name, used[:n], **how) is None for n in range(4, len(used) + 1))
 
 
+KEEPS_FILES = "the training (100) keeps 2 more open files each step: at the limit of 1,024 in a minute"
+
+
 @pytest.mark.parametrize(
     ("name", "used", "how", "severity", "headline"),
     [
-        (
-            *("files", [30 + 20 * n for n in range(16)], {"limit": 1024}, "warning"),
-            "the training (100) keeps 2 more open files each step: at the limit of 1,024 in a minute",
-        ),
-        (
-            *("files", [30 + 20 * n for n in range(24)], {"limit": 1024}, "critical"),
-            "the training (100) keeps 2 more open files each step: at the limit of 1,024 in a minute",
-        ),
+        ("files", [30 + 20 * n for n in range(16)], {"limit": 1024}, "warning", KEEPS_FILES),
+        ("files", [30 + 20 * n for n in range(24)], {"limit": 1024}, "critical", KEEPS_FILES),
         (
             *("files", [300 + 30 * n for n in range(24)], {"limit": 1024}, "critical"),
             "the training (100) has 34 of 1,024 open files left: it grows by 1,800 open files a minute,"
