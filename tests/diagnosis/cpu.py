@@ -13,6 +13,7 @@ STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5
 HEALTHY = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
 SIDE = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
 
+#: Places of a training: those that make its data, and below them its passes and its update.
 AUGMENT = frames(
     ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
     ("data.py", 31, "augment", "out = cv(img)", True),
@@ -22,7 +23,12 @@ AUGMENT = frames(
     ("train.py", 50, "main", "torch.save(model, path)", True),
     ("/lib/site-packages/torch/utils/data/_utils/collate.py", 12, "default_collate"),
     ("data.py", 60, "my_collate", "return pad(batch)", True),
+    ("train.py", 46, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 48, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
 )
+FORWARD, BACKWARD = [8, 9], [10, 11]
 
 
 def run(phases, *more, **facts):

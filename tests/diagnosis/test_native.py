@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.cpu import HEALTHY, SIDE, STARVED, run, workers
+from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, STARVED, run, workers
 from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import frames, native, process, stacks, thread, threads
 from tuimon.diagnosis.known import BY_LIBRARY
@@ -141,21 +141,18 @@ def test_pages_read_alone_take_time_as_well():
     assert cheaper.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 0.54 / 0.9), rel=0.01)
 
 
-LOOP = frames(
-    ("train.py", 48, "main", "loss = model(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("net.py", 30, "match", "pairs = [nearest(box) for box in boxes]", True),
-    ("train.py", 49, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+MATCH = Frame("net.py", 30, "match", "pairs = [nearest(box) for box in boxes]", True)
+PLOTS = frames(
+    MATCH,
     ("train.py", 51, "main", "plot(history)", True),
     ("plots.py", 9, "plot", "bars = [height(x) for x in history]", True),
     first=50,
 )
-PLOTTING = stacks(12, ([50, 51], 30), ([53, 54], 35), ([55, 56], 25))
 
 
-def plots(*records, counted=PLOTTING):
-    (found,) = (each for each in run(SIDE, LOOP, counted, thread(12, 0.99), *records) if each.rule == "side_work")
+def plots(*records, forward=FORWARD):
+    sampled = stacks(12, (forward, 30), (BACKWARD, 35), ([51, 52], 25))
+    (found,) = (each for each in run(SIDE, PLOTS, sampled, thread(12, 0.99), *records) if each.rule == "side_work")
     return found
 
 
@@ -180,28 +177,21 @@ SHARED = [
 
 @pytest.mark.parametrize(("between", "in_torch", "action"), SHARED)
 def test_of_time_without_markers_side_work_has_what_forward_in_torch_leaves(between, in_torch, action):
-    forward = [50, 51] if in_torch else [50, 52]
-    told = plots(use(100, "between", **between), counted=stacks(12, (forward, 30), ([53, 54], 35), ([55, 56], 25)))
+    told = plots(use(100, "between", **between), forward=FORWARD if in_torch else [8, 50])
     assert told.action.startswith(action)
 
 
 # -- Python in the model
 
 
-def model(*records, held=0, places=LOOP):
-    gil = Gil(
-        t=12,
-        pid=100,
-        samples=38,
-        threads=[GilCount(100, max(1, held))],
-        functions=[GilFunction(100, "net.py", "match", held)],
-    )
-    counted = stacks(12, ([50, 51, 52], 30), ([50, 51], 10), ([53, 54], 45))
-    return next(
-        each
-        for each in run(HEALTHY, places, counted, gil, thread(12, 0.99), *records)
-        if each.rule == "compute_bound_cpu"
-    )
+def model(*records, held=0, line=MATCH, around=None):
+    """Of a model whose ``line`` takes most of forward, called by torch's module or ``around``."""
+    functions = [GilFunction(100, "net.py", "match", held)]
+    gil = Gil(t=12, pid=100, samples=38, threads=[GilCount(100, max(1, held))], functions=functions)
+    places, calls = (frames(line, first=50), FORWARD) if around is None else (frames(line, around, first=50), [8, 51])
+    sampled = stacks(12, ([*calls, 50], 30), (calls, 10), (BACKWARD, 45))
+    findings = run(HEALTHY, places, sampled, gil, thread(12, 0.99), *records)
+    return next(each for each in findings if each.rule == "compute_bound_cpu")
 
 
 @pytest.mark.parametrize(
@@ -235,17 +225,15 @@ HEAVY = [
 @pytest.mark.parametrize(("forward", "loop", "action"), HEAVY)
 def test_small_operations_in_a_loop_of_the_model_are_to_be_one(forward, loop, action):
     line = Frame("net.py", 30, "match", "score = alpha + transitions[tag]", True, loop=loop)
-    places = [line if each.file == line.file else each for each in LOOP.frames]
     measured = [use(100, "forward", **forward), use(100, "backward", torch=30)] if forward else []
-    found = model(*measured, places=frames(*places, first=50))
+    found = model(*measured, line=line)
     assert any(fix.action.startswith(action) for fix in found.fixes)
 
 
 @pytest.mark.parametrize(("function", "told"), [("forward", True), ("main", False)])
 def test_a_loop_around_functions_of_the_model_is_told_and_one_that_leads_to_backward_is_not(function, told):
     around = Frame("train.py", 40, function, "scores = [match(boxes) for boxes in x]", True, loop=True)
-    places = frames(LOOP.frames[0], around, *LOOP.frames[2:], first=50)
-    found = model(use(100, "forward", torch=63, libc=29, interpreter=8), use(100, "backward", torch=30), places=places)
+    found = model(use(100, "forward", torch=63, libc=29, interpreter=8), use(100, "backward", torch=30), around=around)
     assert (f"in small operations of the loop at {function}() train.py:40" in found.headline) is told
 
 
@@ -299,8 +287,7 @@ def test_page_faults_that_explain_the_time_in_the_kernel_gain_it_back(faults, pa
     counted = [ThreadFaults(100, faults, 0.0)] if faults else []
     passes = [use(100, name, torch=100 - part, kernel=part) for name in ("forward", "backward")]
     other = use(100, "other", interpreter=100 - beside, kernel=beside)
-    places = [*LOOP.frames[:2], Frame("net.py", 30, "match", line, True), *LOOP.frames[3:]]
-    found = model(*passes, other, thread(12, 0.99, faults=counted), places=frames(*places, first=50))
+    found = model(*passes, other, thread(12, 0.99, faults=counted), line=Frame("net.py", 30, "match", line, True))
     assert (found.cause == "page_faults") is (gains is not None)
     assert any("MALLOC_MMAP_MAX_=0" in fix.action for fix in found.fixes) is (gains is not None)
     if gains is not None:
@@ -313,9 +300,9 @@ def test_page_faults_that_explain_the_time_in_the_kernel_gain_it_back(faults, pa
     ("line", "told"), [("c = F.cosine_similarity(z[:, None], z[None])", True), ("c = f(z)", False)]
 )
 def test_of_page_faults_the_operation_that_may_need_the_memory_is_told(line, told):
-    places = frames(*LOOP.frames[:2], Frame("net.py", 30, "match", line, True), *LOOP.frames[3:], first=50)
     passes = [use(100, name, torch=40, kernel=60) for name in ("forward", "backward")]
-    found = model(*passes, thread(12, 0.99, faults=[ThreadFaults(100, 400_000, 0.0)]), places=places)
+    faults = thread(12, 0.99, faults=[ThreadFaults(100, 400_000, 0.0)])
+    found = model(*passes, faults, line=Frame("net.py", 30, "match", line, True))
     assert found.cause == "page_faults"
     first = next((fix for fix in found.fixes if fix.action.startswith("for all pairs")), None)
     assert (first is not None) is told

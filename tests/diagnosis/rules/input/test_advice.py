@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.diagnosis.cpu import run, workers
+from tests.diagnosis.cpu import BACKWARD, run, workers
 from tests.session.records import frames, process, stacks, thread, threads
 from tuimon.diagnosis.step_model import SLOWDOWN_OF_REST
 
@@ -42,13 +42,8 @@ def test_no_more_workers_than_keep_the_cores_busy():
 
 def test_the_loops_own_line_only_takes_the_items():
     """Nobody can vectorise ``main()``, which trains, nor the package that makes the items that its line fetches."""
-    more = frames(
-        ("/v/site-packages/nice/data.py", 41, "read"),
-        ("train.py", 46, "main", "loss.backward()", True),
-        ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
-        first=30,
-    )
-    first, *_ = run({"data": 80, "forward": 20}, more, stacks(12, ([3, 4, 30], 60), ([31, 32], 15)))
+    reads = frames(("/v/site-packages/nice/data.py", 41, "read"), first=30)
+    first, *_ = run({"data": 80, "forward": 20}, reads, stacks(12, ([3, 4, 30], 60), (BACKWARD, 15)))
     assert first.action == "make read() data.py:41, called by main() train.py:44 cheaper (cache what it makes)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.cpu import NO_GPU, run
+from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD, NO_GPU, run
 from tests.session.records import by_rule, frames, one_process, stacks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Loader, LoaderFacts
@@ -14,17 +14,13 @@ LOOP = frames(
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
     ("train.py", 11, "main", "x = mix(x)", True),
     ("train.py", 30, "mix", "x[i] = x[j]", True),
-    ("train.py", 12, "main", "loss = net(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("train.py", 13, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     first=50,
 )
 PHASES = {"data": 10, "forward": 60, "backward": 30}
 
 
 def found(mixing: int, workers: int, fetching: int = 10) -> dict[str, Finding]:
-    samples = ([50, 51], fetching), ([52, 53], mixing), ([54, 55], 60 - mixing), ([56, 57], 30)
+    samples = ([50, 51], fetching), ([52, 53], mixing), (FORWARD, 60 - mixing), (BACKWARD, 30)
     loader = Loader(t=12, pid=100, number=0, window_s=1.0, fetches=10, facts=LoaderFacts("Rows", "map", workers))
     seen = stacks(12, *(sample for sample in samples if sample[1]))
     return {finding.rule: finding for finding in run(PHASES, LOOP, loader, seen, cpu_count=4)}
@@ -49,6 +45,6 @@ def test_a_little_of_it_leaves_the_loader_the_cause() -> None:
     [(4, 46, "hand_rolled_loader"), (46, 4, "no_workers"), (0, 50, "hand_rolled_loader")],
 )
 def test_without_markers_samples_show_whether_most_of_it_is_fetched(fetching: int, mixing: int, cause: str) -> None:
-    counted = (([50, 51], fetching), ([52, 53], mixing), ([54, 55], 25), ([56, 57], 25))
+    counted = (([50, 51], fetching), ([52, 53], mixing), (FORWARD, 25), (BACKWARD, 25))
     sampled = [stacks(t, *(sample for sample in counted if sample[1])) for t in range(1, 13)]
-    assert by_rule(one_process(NO_GPU, LOOP, sampled, markers=False))["input_bound"].cause == cause
+    assert by_rule(one_process(NO_GPU, AUGMENT, LOOP, sampled, markers=False))["input_bound"].cause == cause

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import run, workers
+from tests.diagnosis.cpu import BACKWARD, FORWARD, run, workers
 from tests.session.records import frames, stacks, threads
 
 PYTHON = "/v/lib/python3.11"
@@ -10,35 +10,31 @@ LOOP = frames(
     ("train.py", 10, "main", "for x, y in batches:", True),  # 30
     ("/lib/site-packages/nodes/base.py", 80, "__next__"),
     (f"{PYTHON}/threading.py", 327, "wait"),
-    ("train.py", 11, "main", "loss = model(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("train.py", 12, "main", "loss.backward()", True),  # 35
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("read.py", 5, "read", "out = pad(decode(path))", True),
     (f"{PYTHON}/threading.py", 382, "notify"),
-    ("read.py", 9, "shuffle", "for a, b in pairs:", True),
-    ("train.py", 9, "main", "x, y = batches.get()", True),  # 40
+    ("read.py", 9, "shuffle", "for a, b in pairs:", True),  # 35
+    ("train.py", 9, "main", "x, y = batches.get()", True),
     (f"{PYTHON}/multiprocessing/queues.py", 103, "get"),
     (f"{PYTHON}/multiprocessing/connection.py", 395, "_recv"),
     ("train.py", 9, "main", "x, y = channel.recv()", True),
-    ("make.py", 5, "serve", "request = channel.recv()", True),
-    ("make.py", 7, "make", "x = x * noise", True),  # 45
+    ("make.py", 5, "serve", "request = channel.recv()", True),  # 40
+    ("make.py", 7, "make", "x = x * noise", True),
     ("train.py", 9, "main", "x, y = make()", True),
     ("cells.py", 45, "read", "cell = self.cache[i]", True),
     ("<string>", 2, "__getitem__"),
-    (f"{PYTHON}/multiprocessing/managers.py", 837, "_callmethod"),
-    (f"{PYTHON}/multiprocessing/managers.py", 210, "serve_client"),  # 50
+    (f"{PYTHON}/multiprocessing/managers.py", 837, "_callmethod"),  # 45
+    (f"{PYTHON}/multiprocessing/managers.py", 210, "serve_client"),
     first=30,
 )
-BATCH, MODEL, BACKWARD, READ = [30, 31, 32], [33, 34], [35, 36], [37]
-PASSES_ON, AT_HEAD, SHUFFLES = [30, 31, 38], [30], [30, 39]
-SERVES, MAKES = [44], [44, 45]
+BATCH, READ = [30, 31, 32], [33]
+PASSES_ON, AT_HEAD, SHUFFLES = [30, 31, 34], [30], [30, 35]
+SERVES, MAKES = [40], [40, 41]
 
 
 def found(*data, reads=True, beside=()):
     """What is found of 60 samples in the data phase, of these stacks, and a thread that reads."""
     others = [(101, "reader", READ, 100)] if reads else []
-    sampled = stacks(12, *data, (MODEL, 20), (BACKWARD, 20), beside=others)
+    sampled = stacks(12, *data, (FORWARD, 20), (BACKWARD, 20), beside=others)
     return run({"between": 80, "backward": 20}, LOOP, sampled, *beside)[0]
 
 
@@ -62,7 +58,7 @@ def test_what_the_training_thread_makes_itself_is_no_other_threads(data, functio
 # -- data that other processes send
 
 
-@pytest.mark.parametrize("awaited", [[40, 41, 42], [43]], ids=["queue", "line"])
+@pytest.mark.parametrize("awaited", [[36, 37, 38], [39]], ids=["queue", "line"])
 def test_what_the_users_processes_make_is_named_there(awaited):
     children = workers(1, 0.4, (SERVES, 60), (MAKES, 40), role="child")
     finding = found((awaited, 60), reads=False, beside=children)
@@ -74,7 +70,7 @@ def test_what_the_users_processes_make_is_named_there(awaited):
 
 def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
     children = workers(1, 0.02, (SERVES, 96), (MAKES, 4), role="child")
-    finding = found(([43], 60), reads=False, beside=children)
+    finding = found(([39], 60), reads=False, beside=children)
     assert "another process sends it, and hardly computes" in finding.headline
     assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("info", 5, None)
     assert "leave it if the data come at that pace; else see what serve() make.py:5 waits for" in finding.action
@@ -82,19 +78,19 @@ def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
 
 @pytest.mark.parametrize(("cpu_ratio", "severity"), [(0.02, "info"), (0.9, "critical")])
 def test_before_another_process_is_sampled_its_cpu_time_tells_whether_it_makes_data(cpu_ratio, severity):
-    finding = found(([43], 60), reads=False, beside=workers(1, cpu_ratio, role="child"))
+    finding = found(([39], 60), reads=False, beside=workers(1, cpu_ratio, role="child"))
     assert (finding.cause, finding.severity) == ("hand_rolled_loader", severity)
 
 
 def test_of_a_managers_process_the_line_that_calls_it_is_named():
-    serving = workers(1, 0.6, ([50], 100), role="child")
-    finding = found(([46, 47, 48, 49, 41, 42], 60), reads=False, beside=serving)
+    serving = workers(1, 0.6, ([46], 100), role="child")
+    finding = found(([42, 43, 44, 45, 37, 38], 60), reads=False, beside=serving)
     assert "another process makes it, above all in calls of a manager's process" in finding.headline
     assert "make read() cells.py:45 cheaper (keep a dict in each worker" in finding.action
 
 
 def test_what_the_training_process_makes_is_no_other_processes():
-    finding = found(([46, 45], 60), reads=False, beside=workers(1, 1.0, (MAKES, 100)))
+    finding = found(([42, 41], 60), reads=False, beside=workers(1, 1.0, (MAKES, 100)))
     assert "the training process prepares it" in finding.headline
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import STARVED, loader, run, workers
+from tests.diagnosis.cpu import BACKWARD, STARVED, loader, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings
 from tests.session.records import frames, header, process, stacks, thread, threads
 from tests.session.records import session_of as records_of
@@ -183,13 +183,8 @@ def test_a_sampler_is_separated_from_items():
     assert (first.cause, first.where[0].line) == ("sampler", 90)
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 60 / 70))
     assert "num_samples" not in first.action
-    of_torch = frames(
-        (f"{TORCH}/utils/data/sampler.py", 160, "__iter__"),
-        ("train.py", 46, "main", "loss.backward()", True),
-        ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
-        first=32,
-    )
-    counted = stacks(12, ([3, 4, 30, 32], 60), ([3, 4], 10), ([33, 34], 15))
+    of_torch = frames((f"{TORCH}/utils/data/sampler.py", 160, "__iter__"), first=32)
+    counted = stacks(12, ([3, 4, 30, 32], 60), ([3, 4], 10), (BACKWARD, 15))
     first, *_ = run(STARVED, draws, of_torch, counted, *workers(1, 0.02, ([0], 40)))
     assert first.cause == "sampler" and "draw only the indices that an epoch takes" in first.action
 

@@ -2,25 +2,19 @@
 
 import pytest
 
-from tests.diagnosis.cpu import HEALTHY, SIDE, run
+from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, run
 from tests.session.records import frames, stacks
 from tuimon.records import Gil, GilCount, GilFunction
 
-MODULE = ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl")
 PACKAGES = "/lib/site-packages/"
 
 
 def lines(leaf):
     return frames(
-        ("train.py", 48, "main", "loss = model(x)", True),
-        MODULE,
         ("net.py", 12, "forward", "x = x @ self.weight + self.bias", True),
         ("net.py", 30, "match", "pairs = [nearest(box) for box in boxes]", True),
         leaf,
-        ("train.py", 49, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("/lib/site-packages/torch/distributions/constraints.py", 300, "check"),
-        first=50,
+        first=52,
     )
 
 
@@ -32,7 +26,7 @@ def found(*counted, held=(), leaf=(PACKAGES + "numpy/core/fromnumeric.py", 9, "s
     return {finding.rule: finding for finding in run(phases, lines(leaf), stacks(12, *counted), gil)}
 
 
-LOOP = (([50, 51, 53], 30), ([50, 51, 52], 10), ([55, 56], 45))
+LOOP = (([*FORWARD, 53], 30), ([*FORWARD, 52], 10), (BACKWARD, 45))
 
 
 def test_a_function_that_holds_the_gil_is_named_with_its_gain():
@@ -56,7 +50,7 @@ def test_the_gil_of_the_set_up_says_nothing_of_the_steps_nor_do_a_few_samples(t,
 
 
 def test_another_package_is_not_torch_whoever_holds_the_gil():
-    sorting = (([50, 51, 53, 54], 30), ([55, 56], 45))
+    sorting = (([*FORWARD, 53, 54], 30), (BACKWARD, 45))
     assert found(*sorting)["compute_bound_cpu"].cause == "python"
     library = (PACKAGES + "pyro/poutine/trace.py", 9, "sort")
     assert found(*sorting, leaf=library, held=[("match", 30)])["compute_bound_cpu"].cause is None
@@ -64,34 +58,35 @@ def test_another_package_is_not_torch_whoever_holds_the_gil():
 
 def test_so_is_a_line_that_makes_tensors_of_numbers():
     leaf = ("net.py", 31, "solve", "order = torch.tensor(pairs)", True)
-    finding = found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf)["compute_bound_cpu"]
+    finding = found(([*FORWARD, 54], 30), (BACKWARD, 45), leaf=leaf)["compute_bound_cpu"]
     assert (finding.cause, finding.where[0].line) == ("python", 31)
 
 
 def test_attention_by_hand_is_torch_although_python_takes_a_root():
     leaf = ("net.py", 31, "attend", "att = q @ k.transpose(-2, -1) / math.sqrt(d)", True)
-    finding = found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf, held=[("main", 3)])["compute_bound_cpu"]
+    finding = found(([*FORWARD, 54], 30), (BACKWARD, 45), leaf=leaf, held=[("main", 3)])["compute_bound_cpu"]
     assert (finding.cause, finding.severity) == (None, "info")
 
 
 def test_its_share_of_each_phase_counts_for_as_long_as_that_takes():
     """Of 40 ms of forward two thirds, though samples saw much more of backward than its 45 ms."""
-    finding = found(([50, 51, 53], 30), ([50, 51, 52], 15), ([55, 56], 90), held=[("match", 12)])["compute_bound_cpu"]
+    samples = ([*FORWARD, 53], 30), ([*FORWARD, 52], 15), (BACKWARD, 90)
+    finding = found(*samples, held=[("match", 12)])["compute_bound_cpu"]
     assert finding.share_of_step == pytest.approx(0.4 * 2 / 3)
     assert finding.evidence["hot_share"] == pytest.approx(0.4 * 2 / 3 / 0.85)
 
 
 def test_a_stack_that_ends_where_the_model_is_called_does_not_tell_what_that_runs():
     """Of 40 known ones 30 are in the function; where nothing goes on from that call, all are known."""
-    merged = ([50, 51], 15)
+    merged = (FORWARD, 15)
     finding = found(*LOOP, merged, held=[("match", 12)])["compute_bound_cpu"]
     assert finding.share_of_step == pytest.approx(0.4 * 30 / 40)
-    compiled = found(merged, ([50, 53], 30), ([55, 56], 45), held=[("match", 12)])
+    compiled = found(merged, ([FORWARD[0], 53], 30), (BACKWARD, 45), held=[("match", 12)])
     assert compiled["compute_bound_cpu"].share_of_step == pytest.approx(0.4 * 30 / 45)
 
 
 def test_python_that_takes_little_of_the_step_is_the_models_price():
-    few = (([50, 51, 53], 10), ([50, 51, 52], 30), ([55, 56], 45))
+    few = (([*FORWARD, 53], 10), ([*FORWARD, 52], 30), (BACKWARD, 45))
     assert found(*few, held=[("match", 12)])["compute_bound_cpu"].cause is None
 
 
