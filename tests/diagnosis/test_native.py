@@ -94,16 +94,6 @@ def test_the_function_of_a_package_that_a_line_calls_is_named(shares, headline, 
     assert action in next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
 
 
-def test_a_vocabulary_is_kept_rather_than_texts_tokenized():
-    vocabulary = frames(("/v/lib/python3.11/site-packages/transformers/base.py", 720, "get_vocab"), first=60)
-    made = [use(pid, "", tokenizers=90, interpreter=10) for pid in (201, 202)]
-    collating = *workers(2, 0.96, ([0, 6, 7, 60], 40)), *made
-    first, *_ = run(STARVED, vocabulary, *collating, thread(12, 0.05), cpu_count=2)
-    assert first.cause == "slow_collate"
-    keep = "build it once, before the loop, and keep it: vocabularies, signatures, values of a configuration"
-    assert first.action == f"make my_collate() data.py:60 cheaper ({keep})"
-
-
 def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_time_they_take():
     made = [use(pid, "", interpreter=100) for pid in (201, 202)]
     first, *_ = run(STARVED, *workers(2, 0.03, ([0, 1], 40)), *made, thread(12, 0.05))

@@ -118,9 +118,8 @@ def test_the_line_that_shows_what_is_known_is_named_and_none_that_it_calls():
 
 def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_lines_are_named():
     twice = {**HEALTHY, "forward": 60, "backward": 25}
-    told = found(([*FORWARD, 22, 28], 30), ([29, FORWARD[1], 22, 28], 15), (COMPUTES, 5), phases=twice)[
-        "compute_bound_cpu"
-    ]
+    samples = ([*FORWARD, 22, 28], 30), ([29, FORWARD[1], 22, 28], 15), (COMPUTES, 5)
+    told = found(*samples, phases=twice)["compute_bound_cpu"]
     assert "mostly forward, run at train.py:40 and train.py:46, 90 % of it in softmax()" in told.headline
     assert "of torch/nn/functional.py" in told.headline
 

@@ -20,10 +20,6 @@ LOOP = frames(
     ("make.py", 5, "serve", "request = channel.recv()", True),  # 40
     ("make.py", 7, "make", "x = x * noise", True),
     ("train.py", 9, "main", "x, y = make()", True),
-    ("cells.py", 45, "read", "cell = self.cache[i]", True),
-    ("<string>", 2, "__getitem__"),
-    (f"{PYTHON}/multiprocessing/managers.py", 837, "_callmethod"),  # 45
-    (f"{PYTHON}/multiprocessing/managers.py", 210, "serve_client"),
     first=30,
 )
 BATCH, READ = [30, 31, 32], [33]
@@ -80,13 +76,6 @@ def test_of_a_process_that_hardly_makes_data_the_wait_is_told_and_no_gain():
 def test_before_another_process_is_sampled_its_cpu_time_tells_whether_it_makes_data(cpu_ratio, severity):
     finding = found(([39], 60), reads=False, beside=workers(1, cpu_ratio, role="child"))
     assert (finding.cause, finding.severity) == ("hand_rolled_loader", severity)
-
-
-def test_of_a_managers_process_the_line_that_calls_it_is_named():
-    serving = workers(1, 0.6, ([46], 100), role="child")
-    finding = found(([42, 43, 44, 45, 37, 38], 60), reads=False, beside=serving)
-    assert "another process makes it, above all in calls of a manager's process" in finding.headline
-    assert "make read() cells.py:45 cheaper (keep a dict in each worker" in finding.action
 
 
 def test_what_the_training_process_makes_is_no_other_processes():

@@ -88,13 +88,6 @@ def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
     assert found.where[0].function == ("collate" if tensors == 169 else "main")
 
 
-def test_tensors_are_joined_before_workers_are_given_up():
-    measured = {"batches": MeasuredBatches(2, 1 << 20, 48, 2, tensors=338)}
-    tiny = handed_over(6.2, 1.0, 5, more=measured, batch_size=24, collate=Place("data.py", 9, "collate"))
-    found, *_ = run(STARVED, tiny, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
-    assert [fix.action[:18] for fix in found.fixes] == ["join the 169 tenso", "set num_workers=0 "]
-
-
 def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
     """Of 62 ms a step that wait for data 29 start workers, and a batch takes 2 ms to make."""
     little = starts(4, 12.0, 26, made=[(50, 90.0, 10.0, 900.0)] * 2)
