@@ -2,26 +2,24 @@
 
 import pytest
 
+from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, thread
 from tuimon.records import CollectiveCount, CollectiveCounts, Frame
 
 LINES = frames(
-    ("train.py", 40, "main", "loss = model(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("train.py", 43, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-    ("train.py", 44, "main", "dist.all_reduce(loss)", True),
+    ("train.py", 54, "main", "dist.all_reduce(loss)", True),
     ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "all_reduce"),
     ("train.py", 50, "main", "time.sleep(0.01)", True),
     ("/lib/site-packages/torch/distributed/_functional_collectives.py", 142, "wait_tensor"),
     ("/lib/site-packages/torch/_ops.py", 1279, "__call__"),
+    first=12,
 )
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
 
 
-def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, more=(), **facts):
+def ranks(*of_each, counted=((FORWARD, 30), (BACKWARD, 60)), phases=PHASES, world_size=2, more=(), **facts):
     """Ranks of like steps; ``of_each``: CPU of the training thread, run-queue delay."""
-    session = session_of(header(cpu_count=8), LINES)
+    session = session_of(header(cpu_count=8), AUGMENT, LINES)
     for pid, (cpu, delay) in enumerate(of_each, 100):
         extend(session, rank(pid - 100, of=world_size, **facts), loop(11, phases, pid=pid))
         extend(session, more, stacks(11, *counted, pid=pid), thread(11, cpu, delay, pid=pid))
@@ -62,7 +60,7 @@ def test_an_exchange_outside_backward_is_advised_on_by_its_line(line, library, a
         ("/lib/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper"),
     ]
     through = [(f"/lib/site-packages/{library}", 518, "sync")] if library else []
-    counted = (([0, 1], 30), ([2, 3], 50), ([60, 61, 62][: 2 + len(through)], 20))
+    counted = ((FORWARD, 30), (BACKWARD, 50), ([60, 61, 62][: 2 + len(through)], 20))
     more, phases = [frames(calls[0], *through, calls[1], first=60)], {"forward": 30, "backward": 50, "other": 20}
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=more)["comm_bound"]
     assert finding.action.startswith(advice) and ("no_sync()" in finding.action) is finding.best.changes_training
@@ -79,16 +77,16 @@ LOOP = frames(
 @pytest.mark.parametrize(
     ("calls", "stack", "at_once"),
     [
-        (16, [4, 5], True),  # as the recorder counts them, of a step of four
-        (4, [4, 5], False),
-        (0, [4, 90, 5], True),  # in a loop of a function of its own
-        (0, [91, 5], True),  # in one within the training's
-        (0, [4, 5], False),  # the loop around it may be the training's
-        (4, [4, 90, 5], False),
+        (16, [12, 13], True),  # as the recorder counts them, of a step of four
+        (4, [12, 13], False),
+        (0, [12, 90, 13], True),  # in a loop of a function of its own
+        (0, [91, 13], True),  # in one within the training's
+        (0, [12, 13], False),  # the loop around it may be the training's
+        (4, [12, 90, 13], False),
     ],
 )
 def test_one_exchange_instead_of_many_is_advised_where_there_are_many(calls, stack, at_once):
-    counted, phases = (([0, 1], 30), ([2, 3], 50), (stack, 20)), {"forward": 30, "backward": 50, "other": 20}
+    counted, phases = ((FORWARD, 30), (BACKWARD, 50), (stack, 20)), {"forward": 30, "backward": 50, "other": 20}
     row = CollectiveCount("all_reduce", calls, calls << 20, 1 << 20)
     more = [LOOP, *([CollectiveCounts(t=11, pid=100, steps=4, collectives=[row])] if calls else [])]
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=more)["comm_bound"]
@@ -124,14 +122,14 @@ def test_buffers_that_are_sent_before_each_forward_pass_need_not_be(first, buffe
 
 
 def test_layers_that_ranks_share_exchange_whatever_is_accumulated():
-    counted = (([0, 1], 30), ([2, 3], 40), ([0, 1, 7, 8], 30))
+    counted = ((FORWARD, 30), (BACKWARD, 40), ([*FORWARD, 15, 16], 30))
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases={"forward": 60, "backward": 40})["comm_bound"]
-    assert (finding.share_of_step, finding.where[0].line) == (pytest.approx(0.3), 40)
+    assert (finding.share_of_step, finding.where[0].line) == (pytest.approx(0.3), 46)
     assert finding.action.startswith("divide layers over fewer ranks") and finding.estimated_speedup is None
 
 
 def test_a_share_that_may_as_well_be_below_the_threshold_is_none():
-    few, many = ((([0, 1], 34 * n), ([2, 3], 50 * n), ([4, 5], 16 * n)) for n in (1, 10))
+    few, many = (((FORWARD, 34 * n), (BACKWARD, 50 * n), ([12, 13], 16 * n)) for n in (1, 10))
     phases = {"forward": 34, "backward": 50, "other": 16}
     assert "comm_bound" not in ranks((0.98, 0.0), (0.98, 0.0), counted=few, phases=phases)  # 16 +- 7 %
     found = ranks((0.98, 0.0), (0.98, 0.0), counted=many, phases=phases)["comm_bound"]
@@ -140,7 +138,7 @@ def test_a_share_that_may_as_well_be_below_the_threshold_is_none():
 
 def test_what_else_waits_is_known_no_better_than_its_samples():
     for samples, is_told in ((1, False), (10, True)):
-        counted = (([0, 1], 30 * samples), ([2, 3], 46 * samples), ([6], 24 * samples))
+        counted = ((FORWARD, 30 * samples), (BACKWARD, 46 * samples), ([14], 24 * samples))
         phases = {"forward": 30, "backward": 46, "other": 24}
         assert ("comm_bound" in ranks((0.62, 0.0), (0.62, 0.0), counted=counted, phases=phases)) is is_told
 
@@ -154,7 +152,7 @@ def test_what_else_waits_is_known_no_better_than_its_samples():
         ([(0.55, 0.0), (0.97, 0.0)], {}),  # the second is who the first waits for
         ([(0.5, 0.0)], {"world_size": 1}),
         ([(0.5, 0.0)], {"world_size": None}),
-        ([(0.5, 0.0), (0.5, 0.0)], {"counted": (([2, 3], 5),)}),
+        ([(0.5, 0.0), (0.5, 0.0)], {"counted": ((BACKWARD, 5),)}),
         ([(0.5, None), (0.5, None)], {}),
         ([(0.5, 0.0), (0.5, 0.0)], {"torch": "2.13.0+cu130", "gpu_uuids": ["GPU-a"]}),  # in backward that shows nothing
     ],

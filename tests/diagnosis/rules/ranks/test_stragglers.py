@@ -2,25 +2,16 @@
 
 import pytest
 
-from tests.diagnosis.cpu import NO_GPU
+from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD, NO_GPU
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, thread
-
-LINES = frames(
-    ("train.py", 10, "main", "for x, y in loader:", True),
-    ("train.py", 12, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-    ("train.py", 11, "main", "loss = model(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-)
 
 
 def ranks(late_phases, other_phases, stack):
     of_each = (rank(0), loop(8, other_phases)), (rank(1), loop(8, late_phases, pid=101))
-    return by_rule(session_of(header(), LINES, OWN_WORK, of_each, stacks(8, ([1, 2], 20), (stack, 60), pid=101)))
+    return by_rule(session_of(header(), AUGMENT, OWN_WORK, of_each, stacks(8, (BACKWARD, 20), (stack, 60), pid=101)))
 
 
 OWN_WORK = frames(
-    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
     ("data.py", 31, "blur", "return kernel @ image", True),
     ("train.py", 34, "write", "imageio.imwrite(path, x)", True),
     first=20,
@@ -30,9 +21,9 @@ OWN_WORK = frames(
 @pytest.mark.parametrize(
     ("phase", "stack", "place", "mend"),
     [
-        ("data", [0, 20, 21], "blur() data.py:31", "make its batches as cheap as the others', and its reads as fast"),
-        ("other", [22], "write() train.py:34", "do this side work less often, or in the background"),
-        ("forward", [3, 4], "model() train.py:11", "compare its batches and its machine with the others'"),
+        ("data", [3, 4, 20], "blur() data.py:31", "make its batches as cheap as the others', and its reads as fast"),
+        ("other", [21], "write() train.py:34", "do this side work less often, or in the background"),
+        ("forward", FORWARD, "model() train.py:46", "compare its batches and its machine with the others'"),
     ],
 )
 def test_the_rank_that_waits_least_in_backward_is_the_culprit(phase, stack, place, mend):
@@ -48,24 +39,24 @@ def test_a_late_stage_of_a_pipeline_gives_layers_to_those_that_wait():
         ("/lib/site-packages/torch/distributed/pipelining/schedules.py", 683, "_wait_batch_p2p"),
         first=30,
     )
-    waits, works = stacks(8, ([30, 31], 60), ([1, 2], 40)), stacks(8, ([1, 2], 20), ([3, 4], 60), pid=101)
+    waits, works = stacks(8, ([30, 31], 60), (BACKWARD, 40)), stacks(8, (BACKWARD, 20), (FORWARD, 60), pid=101)
     of_each = (
         (rank(0), loop(8, {"forward": 20, "backward": 80})),
         (rank(1), loop(8, {"forward": 60, "backward": 40}, pid=101)),
     )
-    found = by_rule(session_of(header(), LINES, schedule, of_each, waits, works))["straggler_rank"]
+    found = by_rule(session_of(header(), AUGMENT, schedule, of_each, waits, works))["straggler_rank"]
     assert found.action == "move layers from rank 1's stage of the pipeline to those that wait"
     assert found.share_of_step == pytest.approx(0.4)
     assert found.fixes[0].gain.high <= 1 / (1 - 0.4 / 2) + 0.1  # half of what moves is work of the other stage
 
 
 def test_a_short_backward_without_anything_longer_is_no_straggler():
-    assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80}, [3, 4])
+    assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80}, FORWARD)
 
 
-def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), state="running", gc_ns=0):
+def trained(*of_each, late=2, counted=((BACKWARD, 20), (FORWARD, 60)), state="running", gc_ns=0):
     """Ranks of (phases, CPU of the training thread, run-queue delay); the samples are of the late one."""
-    session = session_of(header(cpu_count=16), LINES, BARRIER)
+    session = session_of(header(cpu_count=16), AUGMENT, BARRIER)
     for number, (phases, cpu, delay) in enumerate(of_each):
         pid, (its, gc) = 100 + number, (state, gc_ns) if number == late else ("running", 0)
         ran = [thread(t, cpu, delay, pid=pid, state=its) for t in range(1, 12)]
@@ -78,14 +69,14 @@ BARRIER = frames(
     ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "barrier"),
     ("train.py", 31, "save", "torch.save(state, path)", True),
     ("/lib/site-packages/torch/serialization.py", 900, "save"),
-    first=5,
+    first=12,
 )
 EVEN = {"forward": 20, "backward": 80}
 
 
 def test_a_rank_that_is_late_inside_backward_is_found_by_who_sleeps_there():
     finding = trained((EVEN, 0.5, 0.0), (EVEN, 0.5, 0.0), (EVEN, 0.95, 0.0))["straggler_rank"]
-    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "backward", 12)
+    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "backward", 48)
     assert finding.share_of_step == pytest.approx(0.45)
 
 
@@ -95,12 +86,12 @@ def test_a_longer_backward_follows_a_longer_forward():
     late = {"forward": 24, "backward": 72, "optimizer": 4}
     finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
     assert finding.headline.endswith("48.0 ms late, longer in forward")
-    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 11)
+    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 46)
 
 
 def test_the_line_is_its_own_work_and_not_where_it_waits_itself():
     even, side = {"forward": 10, "backward": 80, "other": 10}, {"forward": 10, "backward": 30, "other": 60}
-    lines = (([1, 2], 30), ([5, 6], 40), ([7, 8], 35))
+    lines = ((BACKWARD, 30), ([12, 13], 40), ([14, 15], 35))
     finding = trained((even, 0.2, 0.0), (even, 0.2, 0.0), (side, 0.6, 0.0), counted=lines)["straggler_rank"]
     assert (finding.evidence["phase"], finding.where[0].line) == ("other", 31)
 
@@ -134,12 +125,9 @@ def test_ranks_that_all_wait_for_cores_are_late_by_chance():
     assert "straggler_rank" in trained(*even[:2], (EVEN, 0.3, 0.55))
 
 
-FORWARD, BACKWARD = [3, 4], [1, 2]
-
-
 def attached(*of_each, samples=100):
     """Ranks without markers of (share of the samples in the model, the rest in backward; CPU; run-queue delay)."""
-    session = session_of(header(cpu_count=16), NO_GPU, LINES)
+    session = session_of(header(cpu_count=16), NO_GPU, AUGMENT)
     for pid, (forward, cpu, delay) in enumerate(of_each, 100):
         model = round(forward * samples)
         session.add(rank(pid - 100, of=3, markers=False))
@@ -153,7 +141,7 @@ def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     found = attached((0.2, 0.5, 0.0), (0.6, 0.95, 0.0), (0.2, 0.5, 0.0))
     finding = found["straggler_rank"]
     assert finding.headline == "the others wait 45 % of the time for rank 1, which is longer in forward"
-    assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 11, None)
+    assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 46, None)
     assert "comm_bound" not in found
 
 
