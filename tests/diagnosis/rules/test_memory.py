@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.cpu import HEALTHY
 from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import (
     by_rule,
@@ -20,7 +21,6 @@ from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Exit, Frame, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, ResourceUse, TorchMemory
 
 GB = 1 << 30
-PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
 
 
 def machine(t=30.0, total=16 * GB, available=8 * GB, **more):
@@ -31,7 +31,7 @@ def growing(pid=100, mb_a_look=100, looks=6):
     return [threads(5.0 * n, pid=pid, rss_bytes=GB + n * mb_a_look * (1 << 20)) for n in range(1, looks + 1)]
 
 
-def session_of(*records, phases=PHASES, **in_steps):
+def session_of(*records, phases=HEALTHY, **in_steps):
     """Eleven windows."""
     return one_process(loop(11, phases, **in_steps), records)
 
@@ -90,7 +90,7 @@ def session_of_growth(held_mib, *more, loader=None, pid=100):
     session = one_process(*more)
     for n, mib in enumerate(held_mib):
         t, held = 2.0 * n + 2, int(mib * MIB)
-        extend(session, loop((t - 1, t), PHASES), threads(t, pid=pid, rss_bytes=held, own_bytes=held))
+        extend(session, loop((t - 1, t), HEALTHY), threads(t, pid=pid, rss_bytes=held, own_bytes=held))
         extend(session, loader(t) if loader is not None else ())
     return session
 
@@ -201,7 +201,7 @@ def run_on_gpu(allocated_gib, used=40, **more):
     session = one_process(gpu_uuids=["GPU-a"])
     for n, gib in enumerate(allocated_gib):
         t, held = 2.0 * n + 2, {"allocated_bytes": int(gib * (1 << 30)), "reserved_bytes": 30 << 30}
-        extend(session, loop((t - 1, t), PHASES), Gpu(t=t, pid=0, memory_used_bytes=used << 30, **device))
+        extend(session, loop((t - 1, t), HEALTHY), Gpu(t=t, pid=0, memory_used_bytes=used << 30, **device))
         session.add(TorchMemory(t=t, pid=100, device=0, **held))
     session.add(machine(t=2.0 * len(allocated_gib), **more))
     return by_rule(session).get("memory_pressure")
@@ -246,7 +246,7 @@ def run_that_fills(name, used, *, every_s, limit=1000, wrote=None, begun=0, more
         if name == "tasks":
             rows.append((101, "python", 0.0, "waiting", None, int(number)))
         uses = [ResourceUse("pids" if name == "tasks" else name, int(number), limit)] if name != "files" else []
-        extend(session, loop([t] if n >= begun else [], PHASES), threads(t, *rows, **held), machine(t, resources=uses))
+        extend(session, loop([t] if n >= begun else [], HEALTHY), threads(t, *rows, **held), machine(t, resources=uses))
     return by_rule(session).get("memory_pressure")
 
 
@@ -326,7 +326,7 @@ def test_the_line_where_threads_stand_is_named():
 
 def ended(uses=(), *records, kills=0, steps_made=True, **end):
     """The finding about a run that has ended, whose process held 3 GiB of a limit of 4 GiB; ``uses``: of resources."""
-    made = loop(11, PHASES) if steps_made else []
+    made = loop(11, HEALTHY) if steps_made else []
     held = threads(11.0, rss_bytes=4 * GB, own_bytes=3 * GB, open_files=(1020, 1024))
     memory = machine(t=12.0, limit_bytes=4 * GB, limit_used_bytes=GB, oom_kills=kills, resources=list(uses))
     last = Exit(t=12.1, pid=100, **({"exit_code": 1} | end))
@@ -453,7 +453,7 @@ def run_with_workers(private_mib, own_mib=2000, *, available=32 << 30, context="
     for n, mib in enumerate(private_mib):
         t, own = 4.0 * n + 4, int((own_mib if isinstance(own_mib, int) else own_mib[n]) * MIB)
         held = {"rss_bytes": own, "own_bytes": own, "private_bytes": int(mib * MIB)}
-        extend(session, loop((t - 3, t - 2, t - 1, t), PHASES), threads(t, pid=201, **held))
+        extend(session, loop((t - 3, t - 2, t - 1, t), HEALTHY), threads(t, pid=201, **held))
     session.add(machine(t=4.0 * len(private_mib), total=64 << 30, available=available))
     return by_rule(session).get("memory_pressure")
 
