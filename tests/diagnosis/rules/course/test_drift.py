@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.diagnosis.cpu import NO_GPU
+from tests.diagnosis.cpu import AUGMENT, BACKWARD, NO_GPU
 from tests.session.records import by_rule, extend, frames, one_process, process, stacks, steps, thread, threads
 from tuimon.diagnosis.evidence.course import WARMUP_WINDOWS, jump_in
 from tuimon.diagnosis.judging import diagnose
@@ -89,12 +89,11 @@ def test_growth_is_seen_however_slow_it_is(ratio, seconds, sigma, seed):
 # ---- whole sessions
 
 LOOP = frames(
-    ("train.py", 9, "main", "loss.backward()", True),
-    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
     ("train.py", 12, "log", "history.append(norms(history))", True),
     ("train.py", 30, "save", "torch.save(model, path)", True),
-    ("train.py", 14, "main", "log(loss)", True),
-    ("train.py", 15, "main", "save()", True),
+    ("train.py", 54, "main", "log(loss)", True),
+    ("train.py", 55, "main", "save()", True),
+    first=12,
 )
 
 
@@ -103,7 +102,7 @@ def course_of(*windows, samples=(), lines=LOOP, delays=()):
     made = [steps(t + 0.1, phases, first_index=10 * (t - 1)) for t, phases in enumerate(windows, 1)]
     made += [threads(t, (100, "python", 1.0 - delay, "running", delay)) for t, delay in enumerate(delays, 1)]
     made += [stacks(t + 0.2, *counted) for t, counted in enumerate(samples, 1)]
-    return by_rule(one_process(lines, sorted(made, key=lambda record: record.t))).get("step_time_drift")
+    return by_rule(one_process(AUGMENT, lines, sorted(made, key=lambda record: record.t))).get("step_time_drift")
 
 
 def drift_of(lengths_ms, delays=None, samples=()):
@@ -114,7 +113,7 @@ def drift_of(lengths_ms, delays=None, samples=()):
 
 def test_the_line_that_grows_is_named_with_what_is_to_gain_though_another_takes_more():
     lengths = [100 + 20 * t for t in range(30)]
-    samples = [(([0, 1], 9), ([4, 2], round((ms - 90) / 10)), ([5, 3], 20)) for ms in lengths]
+    samples = [((BACKWARD, 9), ([14, 12], round((ms - 90) / 10)), ([15, 13], 20)) for ms in lengths]
     drift = drift_of(lengths, samples=samples)
     assert (drift.where[0].function, drift.where[0].line) == ("log", 12)
     assert "x as long as at first" in drift.headline and "in other" in drift.headline
@@ -123,19 +122,17 @@ def test_the_line_that_grows_is_named_with_what_is_to_gain_though_another_takes_
 
 
 HOOKS = frames(
-    ("train.py", 9, "main", "loss.backward()", True),
-    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
-    ("train.py", 8, "main", "out = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 1850, "inner", "result = hook(self, args, result)"),
     ("probes.py", 9, "keep", "self.features[name] = output.pow(2)", True),
     ("probes.py", 12, "forward", "return output.pow(2)", True),
+    first=12,
 )
 
 
-@pytest.mark.parametrize(("stack", "action"), [((2, 3, 4), "register hooks once"), ((2, 5), "lists of losses")])
+@pytest.mark.parametrize(("stack", "action"), [((8, 12, 13), "register hooks once"), ((8, 14), "lists of losses")])
 def test_what_is_known_of_the_line_that_grows_is_told(stack, action):
     windows = [{"forward": 40 + 8 * t, "backward": 45} for t in range(30)]
-    samples = [(([0, 1], 9), (stack, 8 + round(1.6 * t))) for t in range(30)]
+    samples = [((BACKWARD, 9), (stack, 8 + round(1.6 * t))) for t in range(30)]
     drift = course_of(*windows, samples=samples, lines=HOOKS)
     assert drift.where[0].file == "probes.py" and action in drift.action
 
@@ -199,26 +196,24 @@ def test_what_grows_alone_or_far_more_than_the_work_is_drift(course, grown):
 
 
 ROLLOUT = frames(
-    ("train.py", 9, "main", "loss.backward()", True),
-    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
     ("train.py", 20, "collect", "state, reward, done, _, info = env.step(action)", True),
     ("env.py", 5, "step", "state = simulate(state)", True),
     ("train.py", 21, "collect", "action = policy(state)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 1, "_wrapped_call_impl"),
     ("train.py", 8, "main", "batch = collect()", True),
     ("train.py", 18, "collect", "action = policy(state)", True),
     ("train.py", 19, "collect", "action = Categorical(logits).sample()", True),
+    first=12,
 )
 
 
-def rollouts(environment_ms, policy_ms, *, acting=(6, 4, 5), until=30):
+def rollouts(environment_ms, policy_ms, *, acting=(15, 14, 9), until=30):
     """A loop whose rollouts take so long, in each window, before an update that takes 20 ms.
 
     ``acting``: a stack of its policy; ``until``: the windows in which samples show backward.
     """
     windows = [{"between": e + p, "backward": 20} for e, p in zip(environment_ms, policy_ms, strict=True)]
     samples = [
-        (*[([0, 1], 20)][: n < until], ([6, 2, 3], round(e)), (acting, round(p)), ([6, 7, 5], 1))
+        (*[(BACKWARD, 20)][: n < until], ([15, 12, 13], round(e)), (acting, round(p)), ([15, 16, 9], 1))
         for n, (e, p) in enumerate(zip(environment_ms, policy_ms, strict=True))
     ]
     return course_of(*windows, samples=samples, lines=ROLLOUT)
@@ -231,7 +226,7 @@ def test_rollouts_of_more_steps_are_more_work_though_the_update_is_as_long_as_ev
     assert "environment and policy alike" in found.headline
     assert rollouts(*growing, until=10).cause == "more_work"  # though late samples show no update
     # what is made of the policy's answer grows with it
-    assert rollouts([4 + t for t in range(30)], [40 + 9 * t for t in range(30)], acting=(6, 8)).cause == "more_work"
+    assert rollouts([4 + t for t in range(30)], [40 + 9 * t for t in range(30)], acting=(15, 17)).cause == "more_work"
     assert rollouts([20 + 8 * t for t in range(30)], [30] * 30).cause is None  # the environment alone is drift
 
 
@@ -278,7 +273,7 @@ def test_a_jump_is_found_where_it_is_and_as_long_as_it_lasts(seed):
 
 def test_its_moment_its_phase_and_its_line_are_told_and_it_is_no_fault():
     lengths_ms = [120.0 + t % 3 if t < 150 else 240.0 + t % 3 for t in range(240)]
-    samples = [(([0, 1], 9), ([4, 2], round((ms - 90) / 10)), ([5, 3], 2)) for ms in lengths_ms]
+    samples = [((BACKWARD, 9), ([14, 12], round((ms - 90) / 10)), ([15, 13], 2)) for ms in lengths_ms]
     jump = drift_of([ms - 90 for ms in lengths_ms], None, samples)
     assert (jump.severity, jump.cause, jump.estimated_speedup) == ("info", "jump", None)
     facts = ("99 % longer", "step 1,500 (2 min 30 s in)", "121 ms -> 241 ms", "in other")
