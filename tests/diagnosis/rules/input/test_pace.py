@@ -131,20 +131,6 @@ def test_an_event_loop_that_waits_for_a_thread_of_the_program_waits_for_what_tha
     assert (first.severity, first.where[0].function) == ("critical", "load")
 
 
-@pytest.mark.parametrize(
-    ("serves", "severity", "says"),
-    [
-        ([71, 72], "info", "the loop is paced by time.sleep() at main() <string>:5"),
-        ([71, 73, 75], "critical", "another process makes it"),
-    ],
-    ids=["its own loop", "reading"],
-)
-def test_a_program_that_sleeps_in_its_own_loop_sends_at_that_pace(serves, severity, says):
-    service = workers(1, 0.02, (serves, 100), role="child")
-    first = found({"between": 80, "backward": 20}, ([70], 70), beside=service, rule="input_bound")
-    assert first.severity == severity and first.headline.endswith(f"waits for data: {says}")
-
-
 def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
     waits = threads(12, (100, "python", 0.1, "waiting", 0.75), cpu_ratio=0.1)
     first = found({"between": 80, "backward": 20}, ([30, 31, 32], 70), beside=[waits], rule="input_bound")
@@ -188,16 +174,21 @@ def test_a_loop_that_polls_is_told_to_wait_before_more_workers_are_advised(by_wo
     assert any("workers" in fix.action for fix in others)
 
 
+PACED_THERE = "info", "the loop is paced by time.sleep() at main() <string>:5"
+
+
 @pytest.mark.parametrize(
-    ("serves", "severity", "says"),
+    ("awaits", "serves", "severity", "says"),
     [
-        (None, "info", "the loop is paced by time.sleep() at take() feed.py:4"),
-        ([71, 72], "info", "the loop is paced by time.sleep() at main() <string>:5"),
-        ([71, 73, 75], "critical", "another process makes it"),
+        ([70], [71, 72], *PACED_THERE),
+        ([70], [71, 73, 75], "critical", "another process makes it"),  # it reads
+        # the loop polls
+        ([40, 56], None, "info", "the loop is paced by time.sleep() at take() feed.py:4"),  # for a file of others
+        ([40, 56], [71, 72], *PACED_THERE),
+        ([40, 56], [71, 73, 75], "critical", "another process makes it"),
     ],
-    ids=["a file of others", "a program with a pace", "a program that reads"],
 )
-def test_a_loop_that_polls_for_what_no_thread_makes_has_the_pace_of_whoever_makes_it(serves, severity, says):
+def test_a_program_that_sleeps_in_its_own_loop_sends_at_that_pace(awaits, serves, severity, says):
     service = workers(1, 0.02, (serves, 100), role="child") if serves else ()
-    first = found({"between": 80, "backward": 20}, ([40, 56], 70), beside=service, rule="input_bound")
+    first = found({"between": 80, "backward": 20}, (awaits, 70), beside=service, rule="input_bound")
     assert first.severity == severity and first.headline.endswith(f"waits for data: {says}")

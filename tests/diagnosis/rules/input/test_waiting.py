@@ -192,13 +192,6 @@ def test_a_worker_that_hands_batches_over_in_a_thread_of_its_own_makes_none_mean
     assert first.cause == "hand_over"
 
 
-def test_the_first_moments_bear_no_verdict_that_is_not_plain():
-    border = {"data": 12, "forward": 40, "backward": 48}
-    assert "input_bound" not in {f.rule for f in run(border, windows=3)}
-    assert "input_bound" in {f.rule for f in run(border, windows=8)}
-    assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}
-
-
 def starts(count, start_s, wait_s, end_s=0, made=(), **facts):
     waits = {"wait_ns": wait_s, "start_ns": start_s, "end_ns": end_s}
     counts = {"starts": count, "iter_ns": 0} | {name: int(s * 1e9) for name, s in waits.items()}
