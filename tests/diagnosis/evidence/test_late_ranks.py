@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.diagnosis.cpu import AUGMENT, BACKWARD
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.finding import Finding
@@ -17,11 +18,9 @@ from tuimon.records import RankStep, Steps
 
 COUNT, LATE = 300, 217
 LINES = frames(
-    ("train.py", 10, "main", "for x, y in loader:", True),
-    ("train.py", 12, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("train.py", 40, "__getitem__", "return decode(self.rows[n])", True),
     ("/lib/site-packages/torch/utils/data/dataloader.py", 730, "__next__"),
+    first=12,
 )
 FORWARD_US, BACKWARD_US, OPTIMIZER_US = 6000, 10_000, 1000
 
@@ -60,14 +59,14 @@ class Training:
 def judged(training: Training, turn: list[int | None], shift: int = 0, delay: float = 0.0) -> dict[str, Finding]:
     """``turn``: who is late in one step after the other, again and again; ``delay``: share of waits for a core."""
     ranks = [rank(number, of=training.ranks) for number in range(training.ranks)]
-    session = session_of(header(cpu_count=16), LINES, ranks)
+    session = session_of(header(cpu_count=16), AUGMENT, LINES, ranks)
     for t in range(1, 15):
         late = [training.random.choice(turn) for _ in range(12)]
         for record in training.window(t, late, 12 * (t - 1), shift):
             backward = next(phase.total_ns for phase in record.phases if phase.name == "backward")
             busy = 1.0 - (backward - 12 * BACKWARD_US * 1000) / record.total_ns  # it waits for others in backward
             extend(session, thread(t, busy - delay, delay, pid=record.pid), record)
-    return by_rule(extend(session, [stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=each.pid) for each in ranks]))
+    return by_rule(extend(session, [stacks(14, ([3, 13, 12], 20), (BACKWARD, 60), pid=each.pid) for each in ranks]))
 
 
 def test_ranks_that_take_turns_are_told_with_their_shares_the_phase_and_the_line() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import NO_GPU
+from tests.diagnosis.cpu import AUGMENT, NO_GPU
 from tests.session.records import by_rule, extend, frames, header, loop, one_process, rank, session_of, stacks, thread
 from tuimon.diagnosis.rules.advice import LIBRARIES, LibraryOptions
 from tuimon.records import Place
@@ -12,15 +12,16 @@ TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/
 
 def lines(library, own, function):
     """The frames of a loop in one file of a library, and of a function of the same library beside the training."""
-    packages = "/v/lib/python3.11/site-packages"
-    return frames(
-        ("/home/me/fit.py", 31, "main", "trainer.train()", True),
-        (f"{packages}/{library}", 200, "train"),
-        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-        (f"{packages}/torch/nn/modules/module.py", 99, "_call_impl"),
-        (f"{packages}/{own}", 9, function),
-        first=40,
-    )
+    packages, main = "/v/lib/python3.11/site-packages", ("/home/me/fit.py", 31, "main", "trainer.train()", True)
+    of_library = (f"{packages}/{library}", 200, "train"), (f"{packages}/{own}", 9, function)
+    return AUGMENT, frames(main, *of_library, first=40)
+
+
+def beside_training(stack, *places):
+    """The finding about a stack that takes 30 % of each step beside the training."""
+    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
+    samples = stacks(8, ([40, 41, 9], 35), ([40, 41, 11], 35), (stack, 30))
+    return by_rule(one_process(*places, windows, samples))["side_work"]
 
 
 @pytest.mark.parametrize(
@@ -44,35 +45,28 @@ def lines(library, own, function):
     ],
 )
 def test_the_librarys_option_is_named_and_not_its_function(library, own, function, option):
-    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
-    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 44], 30)
-    session = one_process(lines(library, own, function), *windows, stacks(8, *samples))
-    finding = by_rule(session)["side_work"]
+    finding = beside_training([40, 41, 42], lines(library, own, function))
     assert option in finding.action
     assert f"run {function}()" not in finding.action
 
 
 def test_what_a_rank_logs_has_the_line_of_its_training_step():
     """There torch's module for several ranks runs the whole step."""
-    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
     logs = frames(("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)", True), first=45)
-    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 43, 45, 44], 30)
     lightning = lines(LIGHTNING, "lightning/pytorch/core/module.py", "log_dict")
-    finding = by_rule(one_process(lightning, logs, *windows, stacks(8, *samples)))["side_work"]
+    finding = beside_training([40, 41, 9, 45, 42], lightning, logs)
     assert finding.where == (Place("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)"),)
     assert finding.action.startswith("log less often: raise log_every_n_steps of the Trainer")
 
 
 def test_a_metric_that_is_computed_to_be_logged_is_computed_less_often_first():
-    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
     metric = frames(
         ("/home/me/fit.py", 9, "training_step", "self.log('auroc', self.auroc.compute())", True),
         ("/v/lib/python3.11/site-packages/torchmetrics/metric.py", 700, "wrapped_func"),
         first=45,
     )
-    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 43, 45, 46], 30)
     lightning = lines(LIGHTNING, "lightning/pytorch/core/module.py", "log")
-    action = by_rule(one_process(lightning, metric, *windows, stacks(8, *samples)))["side_work"].action
+    action = beside_training([40, 41, 9, 45, 46], lightning, metric).action
     assert action.startswith("make training_step() fit.py:9 cheaper (collect their inputs")
     assert action.endswith("or call self.log() in fewer steps")
 
@@ -94,7 +88,7 @@ def test_a_trainer_that_exchanges_gradients_once_by_itself_has_an_option_for_how
     session = session_of(header(), NO_GPU, lines(library, library, "step"))
     for n, pid in enumerate((100, 101)):
         extend(session, rank(n), loop(11, {"forward": 20, "backward": 80}, pid=pid), thread(11, 0.55, 0.0, pid=pid))
-        session.add(stacks(11, ([40, 41, 43], 20), ([40, 41, 42], 80), pid=pid))
+        session.add(stacks(11, ([40, 41, 9], 20), ([40, 41, 11], 80), pid=pid))
     finding = by_rule(session)["comm_bound"]
     assert option in finding.action
     assert ("no_sync()" in finding.action) == (option == "no_sync()")
@@ -104,9 +98,8 @@ def test_data_that_a_library_converts_is_to_come_as_it_takes_it():
     keras, core = "keras/src/backend/torch/trainer.py", "keras/src/backend/torch/core.py"
     windows = loop(12, {"data": 40, "forward": 30, "backward": 30})
     fetch = frames(("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"), first=45)
-    samples = stacks(12, ([40, 41, 45, 44], 60), ([40, 41, 42], 40))
-    finding = by_rule(one_process(NO_GPU, lines(keras, core, "convert_to_tensor"), fetch, *windows, samples))[
-        "input_bound"
-    ]
+    samples = stacks(12, ([40, 41, 45, 42], 60), ([40, 41, 11], 40))
+    session = one_process(NO_GPU, lines(keras, core, "convert_to_tensor"), fetch, windows, samples)
+    finding = by_rule(session)["input_bound"]
     assert any(fix.action.startswith("give model.fit() batches of tensors") for fix in finding.fixes)
     assert not any("vectorise" in fix.action for fix in finding.fixes)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.cpu import AUGMENT, BACKWARD, FORWARD
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.compute import fused_fix
@@ -9,26 +10,25 @@ from tuimon.records import OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
 LINES = frames(
-    ("/me/train.py", 40, "main", "loss = model(x)", True),
-    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
-    ("/me/train.py", 41, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-    ("/me/train.py", 42, "main", "optimizer.step()", True),
+    ("train.py", 49, "main", "optimizer.step()", True),
     (f"{TORCH}/optim/adam.py", 9, "step"),
     (f"{TORCH}/optim/adam.py", 400, "_single_tensor_adam"),
     (f"{TORCH}/optim/adam.py", 700, "_multi_tensor_adam"),
     (f"{TORCH}/optim/adam.py", 900, "_fused_adam"),
     ("/lib/site-packages/transformers/trainer.py", 2000, "_inner_training_loop"),
+    first=12,
 )
-SINGLE, MULTI, FUSED, TRAINER = 6, 7, 8, 9
+SINGLE, MULTI, FUSED, TRAINER = 14, 15, 16, 17
 
 
 def fix(innermost, *optimizers, gpu=True, of=-1):
     outer = [of] if of >= 0 else []
-    counted = (([*outer, 0, 1], 20), ([*outer, 2, 3], 20), ([*outer, 4, 5, innermost], 60))
+    counted = (([*outer, *FORWARD], 20), ([*outer, *BACKWARD], 20), ([*outer, 12, 13, innermost], 60))
     facts = {"gpu_uuids": ["GPU-0"], "torch": "2.11.0+cu130"} if gpu else {}
     window = steps(1.0, {"forward": 20, "backward": 20, "optimizer": 60})
-    session = session_of(process(100, optimizers=list(optimizers), **facts), LINES, window, stacks(1.0, *counted))
+    session = session_of(
+        process(100, optimizers=list(optimizers), **facts), AUGMENT, LINES, window, stacks(1.0, *counted)
+    )
     return fused_fix(evidence_of(session.over("recent").of(100)), 1.0)
 
 
