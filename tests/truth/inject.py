@@ -148,7 +148,7 @@ def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Sta
             windows.append(_inject_once(process.pid, trial))
             time.sleep(drawn.uniform(0.0, 0.1))
             with _faults(trial, "withdrawal"):
-                withdraw_hooks(process.pid, 10 + 2 * seconds)
+                withdraw_hooks(process.pid, _END_S)  # once a backward pass has ended
         stdin.write(b"end\n")
         try:
             until(lambda: process.poll() is not None, "the end", _END_S)

@@ -271,14 +271,30 @@ def share_error(session: Session, truth: Truth) -> float | None:
 
     The work that an evaluation does beside its batches may as well count as side work.
     """
-    table = session.over("whole").of(truth.pid or session.trainer()).phases
+    pid = truth.pid or session.trainer()
+    table = session.over("whole").of(pid).phases
     if not table or not truth.shares:
         return None
     found = {row.name: row.share for row in table.rows}
+    truth = since(session.step_stats[pid].steady_span().begin_s, truth)
     return min(
         max(abs(found.get(name, 0.0) - each.shares.get(name, 0.0)) for name in _PHASES)
         for each in (truth, with_evaluation_as_side_work(truth))
     )
+
+
+def since(begin_s: float, truth: Truth) -> Truth:
+    """The shares of the steps that tuimon takes for those after the warm-up: a long step may be one of the others.
+
+    Until the first step begins, what the program waits for is data.
+    """
+    if not truth.course:
+        return truth
+    begun_s, before = next((each for each in reversed(truth.course) if each[0] <= begin_s), truth.course[0])
+    before = before or {"data": max(begin_s - begun_s, 0.0)}
+    spent = {part: seconds - before.get(part, 0.0) for part, seconds in truth.course[-1][1].items()}
+    whole_s = sum(seconds for part, seconds in spent.items() if part != "eval")
+    return replace(truth, shares={part: seconds / whole_s for part, seconds in spent.items()}) if whole_s else truth
 
 
 def with_evaluation_as_side_work(truth: Truth) -> Truth:

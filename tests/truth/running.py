@@ -40,6 +40,8 @@ class Truth:
     pieces: dict[str, float] = field(default_factory=dict)  # pieces of work within a phase, of the steps' time
     in_model: dict[str, float] = field(default_factory=dict)  # the same, of the forward pass
     in_evaluation: dict[str, float] = field(default_factory=dict)  # the same, of "eval"
+    #: Once a second: when a step ended (s, monotonic clock), and the seconds of each part until then.
+    course: list[tuple[float, dict[str, float]]] = field(default_factory=list)
 
     @property
     def wall_ms(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,10 @@ import pytest
 
 from tests.recorded_logs import ROOT
 from tests.scenarios.streams import STREAMS, Stream, judged
+from tests.session.records import process, session_of, steps
 from tests.truth import judging, running
 from tests.truth.programs import Program, labelled, tried, wild
+from tests.truth.running import Truth
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
 from tuimon.records import Steps
 from tuimon.sources.log.source import read_records
@@ -48,6 +51,20 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> 
     assert of_stopwatch <= STOPWATCH
     if program.package:
         assert any(isinstance(node, ast.Name) and node.id == "PLANTED" for node in ast.walk(tree))
+
+
+def test_shares_are_compared_over_the_steps_that_tuimon_reports() -> None:
+    """A long step may be one of those that the program counts and tuimon takes for the warm-up."""
+    usual = {"data": 20.0, "other": 80.0}
+    first = steps(101.0, usual | {"backward": 400.0}, count=5)
+    session = session_of(process(), first, *(steps(t, usual, first_index=5) for t in (102.0, 103.0)))
+    course = [(98.0, {}), (100.9, {"data": 0.1, "backward": 2.0, "other": 0.4})]
+    course.append((103.0, {"data": 0.5, "backward": 2.0, "other": 2.0}))
+    truth = Truth(25, 100.0, {"data": 0.11, "backward": 0.44, "other": 0.45}, pid=100)
+    assert judging.share_error(session, truth) == pytest.approx(0.44)
+    assert judging.share_error(session, replace(truth, course=course)) == pytest.approx(0.0)
+    whole = judging.since(98.05, replace(truth, course=course))  # in the wait for the first batch
+    assert whole.shares == pytest.approx({"data": 0.45 / 4.45, "backward": 2.0 / 4.45, "other": 2.0 / 4.45})
 
 
 @pytest.mark.torch

@@ -77,7 +77,7 @@ def test_a_main_thread_that_does_not_come_back(tmp_path):
             inject(process.pid, timeout_s=0.2)
         assert state(process) == "S"
         process.send_signal(signal.SIGINT)  # ends the sleep; the request is due
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
         assert errors.splitlines()[-1] == "KeyboardInterrupt" and "tuimon" not in errors
         assert not (tmp_path / "rings").exists()
 
@@ -92,7 +92,7 @@ def test_a_handler_that_raises_while_our_statement_runs(tmp_path, monkeypatch):
     with training(tmp_path, sys.executable, also) as process:
         until(lambda: int(status(process.pid, "SigCgt"), 16) >> signal.SIGUSR1 - 1 & 1)
         assert not inject(process.pid)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
     assert errors.count("Traceback") == 1 and errors.splitlines()[-1] == "KeyError: 'raised'"
 
 
@@ -163,7 +163,7 @@ def test_without_torch():
     process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     process.stdout.readline()
     assert "has not imported torch yet" in refusal(process.pid).message
-    process.communicate(b"\n", timeout=60)
+    process.communicate(b"\n")
     assert process.returncode == 0
 
 
@@ -179,7 +179,7 @@ def test_traced_by_another_debugger(tmp_path):
         debugger = subprocess.Popen(["gdb", "-nx", "-q", "-p", str(process.pid)], stdin=-1, stdout=-1, stderr=-1)
         until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
         assert f"traced by process {debugger.pid}" in refusal(process.pid).message
-        debugger.communicate(b"detach\nquit\n", timeout=60)
+        debugger.communicate(b"detach\nquit\n")
 
 
 def test_remote_debugging_off(tmp_path):

@@ -77,7 +77,7 @@ def training(
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:
     """What a training says and how it ends when it is asked to end."""
-    out, err = process.communicate("end\n", timeout=60)
+    out, err = process.communicate("end\n")
     return out, err, process.returncode
 
 

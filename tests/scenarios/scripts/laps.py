@@ -39,6 +39,9 @@ class Laps:
         self.seconds = seconds
         self.end: float | None = None  # of the training, from the first step on
         self.parts: Counter[str] = Counter()
+        self.ever: Counter[str] = Counter()  # the same with the first steps
+        self.ended = (time.monotonic(), dict(self.ever))  # when the latest step ended, and the parts until then
+        self.course: list[tuple[float, dict[str, float]]] = []  # the same of the last step before each second
         self.pieces: Counter[str] = Counter()
         self.in_evaluation: Counter[str] = Counter()  # by piece of work that an evaluation does
         self.steps = 0
@@ -54,6 +57,7 @@ class Laps:
     def spent(self, part: str, seconds: float) -> None:
         """Part of what the next lap would count went elsewhere."""
         self.parts[part] += seconds
+        self.ever[part] += seconds
         self.last += seconds
 
     @classmethod
@@ -65,6 +69,10 @@ class Laps:
     def step(self) -> bool:
         """A step has ended; whether there is time for another."""
         self.steps += 1
+        now_s = time.monotonic()
+        if int(now_s) > int(self.ended[0]):
+            self.course.append(self.ended)
+        self.ended = (now_s, dict(self.ever))
         if self.steps == self.WARM_UP:
             for counted in (self.parts, self.pieces, self.in_evaluation, self.inside):
                 counted.clear()
@@ -84,8 +92,9 @@ class Laps:
             "in_evaluation": self.in_evaluation,
         }
         shares = {name: {of: seconds / total for of, seconds in spent.items()} for name, spent in counted.items()}
+        course = {"course": [*self.course, self.ended]}
         step_ms = 1000 * (total or time.perf_counter() - self.begin) / max(1, self.steps - self.WARM_UP)
-        print(json.dumps({"steps": self.steps, "step_ms": step_ms, "pid": os.getpid(), **shares}), flush=True)
+        print(json.dumps({"steps": self.steps, "step_ms": step_ms, "pid": os.getpid(), **shares, **course}), flush=True)
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
