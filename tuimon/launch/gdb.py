@@ -211,8 +211,8 @@ def find_gdb() -> str:
     return path
 
 
-def schedule(target: Target, statement: str, waited_for: str) -> int:
-    """Have a thread run ``statement`` soon; how often the process was stopped. Raises CannotInject.
+def schedule(target: Target, statement: str, waited_for: str) -> None:
+    """Have a thread run ``statement`` soon. Raises CannotInject.
 
     ``waited_for``: a file; the main thread waits while it exists.
     """
@@ -231,7 +231,7 @@ def schedule(target: Target, statement: str, waited_for: str) -> int:
         if _CANNOT_WRITE in output:
             _write(script, script_for(target, functions, page, known).encode())
             output = run_gdb(command, target.pid)
-        return _outcome(target, output, gdb)
+        _check(target, output, gdb)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -382,23 +382,22 @@ def started(command: list[str], printed: BinaryIO) -> subprocess.Popen[bytes]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _outcome(target: Target, output: str, gdb: str) -> int:
-    found = [line.split() for line in output.splitlines() if line.startswith(_DONE)]
-    if found:
-        done, result, tries = int(found[-1][2]), found[-1][4], int(found[-1][6])
+def _check(target: Target, output: str, gdb: str) -> None:
+    """Raise CannotInject unless gdb has made its call, by the last line of its output or by what stands instead."""
+    if found := re.search(rf"^{_DONE} (\d+) result (-?\d+) tries (\d+)", output, re.MULTILINE):
+        done, result, tries = map(int, found.groups())
         if done == _NO_PAGE:
             raise CannotInject(
                 f"process {target.pid} may not be given code (SELinux, or the kernel's proc_mem.force_override)",
                 RUN_INSTEAD,
             )
-        if done and result == "0":
-            return tries
-        if done:
+        if not done:
+            raise CannotInject(
+                f"process {target.pid} was at no safe point in {tries} tries; nothing was changed", _TRY_AGAIN
+            )
+        if result:
             raise CannotInject(f"the interpreter of process {target.pid} takes no request now", "Try again.")
-        raise CannotInject(
-            f"process {target.pid} was at no safe point in {tries} tries; nothing was changed",
-            _TRY_AGAIN,
-        )
+        return
     if "ermission denied" in output or "not permitted" in output or "Could not attach" in output:
         raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
     if _CANNOT_WRITE in output:
