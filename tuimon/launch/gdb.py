@@ -320,7 +320,7 @@ def run_gdb(command: list[str], pid: int) -> str:
 
 
 def _read(printed: BinaryIO) -> str:
-    return os.pread(printed.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+    return os.pread(printed.fileno(), os.fstat(printed.fileno()).st_size, 0).decode("utf-8", "replace")
 
 
 def _end(child: subprocess.Popen[bytes], printed: BinaryIO, pid: int) -> None:

@@ -368,6 +368,12 @@ def test_gdb_that_takes_too_long_is_ended(monkeypatch):
     assert children[0].returncode == -signal.SIGKILL
 
 
+def test_all_that_gdb_prints_is_read():
+    """With many threads and tries it is several megabytes."""
+    printed = gdb.run_gdb(["sh", "-c", "yes | head -c 2000000; echo 'tuimon: done'"], os.getpid())
+    assert printed.endswith("tuimon: done\n")
+
+
 #: Whatever it does when it is stopped and continued.
 CALLS = "trap '{}' CONT; echo 'tuimon: calls'; while :; do sleep 0.01; done"
 
