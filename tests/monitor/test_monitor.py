@@ -176,6 +176,26 @@ def test_rules_run_at_most_once_a_second(monkeypatch):
         assert len(judged) == times
 
 
+def test_a_rule_that_fails_is_said_once_and_the_run_is_watched_on(monkeypatch):
+    moments = iter([["before"], ZeroDivisionError("division by zero"), ZeroDivisionError("again"), ["after"]])
+
+    def judged(judging, now_s):
+        found = next(moments)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("tuimon.monitor.live_verdicts.LiveVerdicts.judge", judged)
+    clock = Clock()
+    monitor = Monitor([], clock=clock)
+    for clock.now_s, findings in ((10.0, ["before"]), (11.0, ["before"]), (12.0, ["before"]), (13.0, ["after"])):
+        monitor.records.put([steps(clock.now_s)])
+        monitor.tick()
+        assert monitor.findings == findings
+    notice = monitor.session.notices["tuimon"]
+    assert notice.message == "the verdict is not kept up to date: ZeroDivisionError: division by zero"
+
+
 def test_a_disk_that_fills_is_said_once(monkeypatch, tmp_path):
     log = LogWriter(str(tmp_path / "x.jsonl"))
 

@@ -40,19 +40,19 @@ class LiveVerdicts:
         self._every_s = EVERY_S  # longer with many ranks
 
     def is_due(self, now_s: float) -> bool:
-        if self._judged_s is None or self._changed_s is None:
+        if self._judged_s is None:
             return True
-        is_steady = self._judged_s - self._changed_s >= WINDOW_S
+        is_steady = self._changed_s is not None and self._judged_s - self._changed_s >= WINDOW_S
         return now_s - self._judged_s >= self._every_s * (2 if is_steady else 1)
 
     def judge(self, now_s: float) -> Sequence[Finding]:
         """The findings now."""
+        self._judged_s = now_s
         is_read = self._pollers.read_ratio is not None  # a replay judges as it reads
         findings, session = self.verdicts.findings if is_read else self.verdicts.judge(), self.verdicts.session
         first = findings[0].name if findings else None
         if first != self._first or self._changed_s is None:
             self._first, self._changed_s = first, now_s
-        self._judged_s = now_s
         # the rank that delays the others, or that the user chose, is sampled most: its line is needed
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
         if self._table is not None:

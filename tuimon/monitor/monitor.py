@@ -76,7 +76,7 @@ class Monitor:
         self.pollers = Pollers(sources, self.records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
-        self._started = self._judged = False
+        self._started = self._judged = self._has_failed = False
         self._stop_by_s: float | None = None  # deadline of the sources' last read, once the process has ended
         self._ended_as: ExitStatus | None = None
         self._ending = False
@@ -307,10 +307,17 @@ class Monitor:
             return
         self._judged = True
         goes_on_unwatched = self._stopped and not self._replay
-        if goes_on_unwatched or self._is_over or (self.session.exit is not None and self.records.empty()):
-            self.findings = self.verdicts.judge_run()
-        else:
-            self.findings = self._judging.judge(now_s)
+        is_last = goes_on_unwatched or self._is_over or (self.session.exit is not None and self.records.empty())
+        try:
+            self.findings = self.verdicts.judge_run() if is_last else self._judging.judge(now_s)
+        except Exception as error:
+            if self._replay:
+                raise
+            if not self._has_failed:
+                message = f"the verdict is not kept up to date: {type(error).__name__}: {str(error)[:200]}"
+                hint = "report this with the log, please; what is measured is still right"
+                self._add_record(Notice(t=now_s, pid=0, source="tuimon", level="warning", message=message, hint=hint))
+            self._has_failed = True  # said once; the next moment may be judged again
 
     @cached_property
     def _judging(self) -> LiveVerdicts:
