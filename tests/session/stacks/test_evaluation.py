@@ -50,7 +50,7 @@ LOADER = LoaderFacts(dataset="D", kind="map", workers=2)
 
 def session_of(evaluation, phases=PHASES, windows=12, more=(), **facts):
     """Windows of 1 s, each with five times so many samples; ``facts``: more of the steps."""
-    samples = {stack: 5 * n for stack, n in (TRAINING | evaluation).items()}
+    samples = {stack: round(5 * n) for stack, n in (TRAINING | evaluation).items()}
     made = loop(windows, phases, *counted(PLACES, samples), count=100, **facts)
     return one_process(frames(*PLACES.values()), *more, made)
 
@@ -87,10 +87,11 @@ def test_what_else_runs_without_gradients_is_no_evaluation(beside):
     assert "eval" not in shares(session_of(beside))
 
 
-def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
+@pytest.mark.parametrize("torn", [{}, {"test, step()": 0.2}])  # its inner frames were read in the update before
+def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count(torn):
     phases = {"data": 2, "forward": 2, "backward": 2, "optimizer": 1, "other": 3}
     loader = Loader(t=1.0, pid=100, number=0, role="train", window_s=1.0, fetches=10, wait_ns=0, facts=LOADER)
-    session = session_of({"test, module": 6, "save": 3}, phases=phases, more=[loader])
+    session = session_of({"test, module": 6, "save": 3} | torn, phases=phases, more=[loader])
     found = shares(session)
     assert found["eval"] == pytest.approx(6 / 30, abs=0.01)
     assert found["other"] == pytest.approx((0.3 - 6 / 30) / (1 - found["eval"]), abs=0.01)

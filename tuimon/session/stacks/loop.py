@@ -194,7 +194,8 @@ class Loop:
         self._rollouts, self._rollouts_end = set[Function](), Position()
         for sample in () if makes_steps else whole:
             self._note_rollout(sample)
-        self._blocks = self._evaluation_blocks(() if "evaluation" in facts else sampled)
+        is_known = "evaluation" in facts
+        self._blocks = self._evaluation_blocks(each for each in sampled if not (is_known or self._is_torn(each)))
         self._note_model([sample for sample in whole if not self._is_beside(sample)], "loader" in facts)
         has_optimizer = "optimizer" in facts or any(sample.node.has("optimizer") for sample in shown)
         self._updates_itself = not has_optimizer and not self._is_forward_only
@@ -281,7 +282,7 @@ class Loop:
             return True
         return place is not None and place.position <= self._rollouts_end
 
-    def _evaluation_blocks(self, samples: Sequence[Sample]) -> set[Block]:
+    def _evaluation_blocks(self, samples: Iterable[Sample]) -> set[Block]:
         """The blocks that evaluate.
 
         A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is
