@@ -10,7 +10,6 @@ from tests.cli.test_diff import log, write
 from tests.sources.log.failing_disk import UNREADABLE, fail_in
 from tests.views.export.test_export import LOG
 from tuimon import read_log
-from tuimon.cli.main import run_command_line
 from tuimon.errors import UnreadableLog
 
 COMMANDS = (
@@ -23,47 +22,46 @@ COMMANDS = (
 )
 
 
-def run(words, path):
+def given(words, path):
+    """The command line with the log in its place."""
     name, *options = words
-    return run_command_line([name, path, *(path if option == "{same}" else option for option in options)])
+    return name, path, *(path if option == "{same}" else option for option in options)
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, ("view", "--headless")])
-def test_a_log_that_cannot_be_read(words, capsys):
-    assert run(words, UNREADABLE) == 1
-    first, second = capsys.readouterr().err.splitlines()
+def test_a_log_that_cannot_be_read(words, call):
+    first, second = call(*given(words, UNREADABLE), code=1).err.splitlines()
     assert first == "tuimon: the log /proc/self/mem cannot be read: Input/output error"
     assert second.startswith("  Its disk")
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_log_that_can_be_read_no_further(words, tmp_path, monkeypatch, capsys):
+def test_a_log_that_can_be_read_no_further(words, tmp_path, monkeypatch, call):
     path = log(tmp_path / "a.jsonl", 1)
     fail_in(monkeypatch, Path(path), 10_000)
-    assert run(words, path) == 1
-    assert f"tuimon: the log {path} cannot be read: Input/output error" in capsys.readouterr().err
+    said = call(*given(words, path), code=1).err
+    assert f"tuimon: the log {path} cannot be read: Input/output error" in said
     with pytest.raises(UnreadableLog):
         read_log(path).report()
 
 
-def test_no_half_of_an_export_is_left(tmp_path, monkeypatch, capsys):
+def test_no_half_of_an_export_is_left(tmp_path, monkeypatch, call):
     path = log(tmp_path / "a.jsonl", 1)
     fail_in(monkeypatch, Path(path), 10_000)
-    assert run(("export", "--to", "perfetto", "-o", str(tmp_path / "out.json")), path) == 1
-    assert f"the log {path} cannot be read" in capsys.readouterr().err
+    said = call("export", path, "--to", "perfetto", "-o", str(tmp_path / "out.json"), code=1).err
+    assert f"the log {path} cannot be read" in said
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] != "trace"])
-def test_in_a_folder_it_is_named_and_the_others_are_read(words, tmp_path, capsys):
+def test_in_a_folder_it_is_named_and_the_others_are_read(words, tmp_path, call):
     if words[0] == "diff":
         log(tmp_path / "a.jsonl", 1)
     else:
         write(tmp_path / "a.jsonl", LOG)
     bad = tmp_path / "bad.jsonl"
     bad.symlink_to(UNREADABLE)
-    assert run(words, str(tmp_path)) == 0
-    out, err = capsys.readouterr()
+    out, err = call(*given(words, str(tmp_path)))
     said = f"the log {bad} cannot be read: Input/output error"
     assert "".join(said.split()) in "".join((out + err).split())  # a long path is cut between two lines
 
@@ -83,11 +81,10 @@ def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(tmp_path, m
 @pytest.mark.parametrize(
     "words", [words for words in COMMANDS if words[0] != "trace"] + [("diff", "{same}", "--anyway", "--format", "json")]
 )
-def test_a_name_that_is_no_utf8(words, tmp_path, capsys):
+def test_a_name_that_is_no_utf8(words, tmp_path, call):
     name = os.fsdecode(b"caf\xe9.jsonl")
     path = log(tmp_path / name, 1) if words[0] == "diff" else write(tmp_path / name, LOG)
-    assert run(words, path) == 0
-    out, err = capsys.readouterr()
+    out, err = call(*given(words, path))
     assert err == "" and out.encode()
     if "json" in words:
         assert "caf\ufffd.jsonl" in out
