@@ -36,11 +36,10 @@ def no_compilations(monkeypatch):
 
 
 @pytest.fixture
-def hooked(monkeypatch, tmp_path):
+def hooked(monkeypatch, shared_memory):
     """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     torch = pytest.importorskip("torch")
-    from tuimon.agent import install, runtime
+    from tuimon.agent import install
     from tuimon.agent.process import gc_pauses
     from tuimon.agent.watch import ImportWatch
 

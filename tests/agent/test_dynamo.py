@@ -194,9 +194,7 @@ print(json.dumps([traced, passes()]))
 
 @pytest.mark.torch
 def test_the_backward_pass_that_torch_traces_to_compile_is_none_of_the_programs(tmp_path):
-    script = tmp_path / "traced.py"
-    script.write_text(TRACED)
-    assert printed_json(warm_python(str(script), env=environment(tmp_path / "rings"))) == [0, 1]
+    assert printed_json(warm_python("-c", TRACED, env=environment(tmp_path / "rings"))) == [0, 1]
 
 
 CODE = ("/me/model.py", 7, "forward")
@@ -291,42 +289,34 @@ print(json.dumps([[event.what, event.code[1:], event.reason, event.value > 0] fo
 
 @pytest.mark.torch
 def test_what_torch_itself_notes(tmp_path):
-    script = tmp_path / "scaled.py"
-    script.write_text(COMPILED_ANEW)
-    found = printed_json(warm_python(str(script), env=environment(tmp_path / "rings", path=str(ROOT))))
+    found = printed_json(warm_python("-c", COMPILED_ANEW, env=environment(tmp_path / "rings", path=str(ROOT))))
     assert ["compiled", [5, "scaled"], "", True] in found
     again = [event for event in found if event[0] == "recompiled" and event[1] == [5, "scaled"]]
     assert len(again) == 3 and all("factor" in event[2] and event[3] for event in again)
     assert [event[1] for event in found if event[0] == "graph_break"][:1] == [[7, "scaled"]]
 
 
-class Graph:
-    def __init__(self, seen):
-        self.seen = seen
-
-    def capture_begin(self, pool=None):
-        self.seen.append(cuda.any_capture())
-        if pool == "bad":
-            raise RuntimeError("cannot capture")
-
-    def capture_end(self):
-        self.seen.append(cuda.any_capture())
-        if self.seen[0] == "broken":
-            raise RuntimeError("invalidated")
-
-
 @pytest.fixture
 def graph_class():
     """A class of graphs that is followed; and what is undone at the end."""
 
-    class Followed(Graph):
-        capture_begin = Graph.capture_begin
-        capture_end = Graph.capture_end
+    class Graph:
+        def __init__(self, seen):
+            self.seen = seen
 
-    waited = []
-    cuda.hook_captures(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(cuda.any_capture()))
-    Followed.waited = waited
-    yield Followed
+        def capture_begin(self, pool=None):
+            self.seen.append(cuda.any_capture())
+            if pool == "bad":
+                raise RuntimeError("cannot capture")
+
+        def capture_end(self):
+            self.seen.append(cuda.any_capture())
+            if self.seen[0] == "broken":
+                raise RuntimeError("invalidated")
+
+    Graph.waited = []
+    cuda.hook_captures(SimpleNamespace(CUDAGraph=Graph), lambda: Graph.waited.append(cuda.any_capture()))
+    yield Graph
     rebinding.undo_all()
 
 

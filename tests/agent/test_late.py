@@ -161,63 +161,37 @@ def test_no_room_for_a_ring(tmp_path, rings):
     assert before == state()
 
 
-class Everywhere(torch.autograd.Function):
-    """Calls ``at`` from inside a backward."""
-
-    @staticmethod
-    def forward(ctx, value, at):
-        ctx.at = at
-        return value * 1
-
-    @staticmethod
-    def backward(ctx, slope):
-        ctx.at()
-        return slope, None
-
-
-class Calling:
-    """A data set that calls something at one of its items."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        if index == 3:
-            self.at()
-        return torch.tensor(float(index))
-
-
 def trained(place, action):
     """Weights after eight steps, ``action`` called once at a place of one of them; and the user's own hook's calls."""
     calls, due = [], [True]
 
-    def at():
-        if due and len(calls) >= 2:
+    def at(here):
+        if here == place and due and len(calls) >= 2:
             due.pop()
             action()
 
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
-    module = sys.modules["torch.optim.optimizer"]  # torch.optim hides it
+    def collate(items):
+        at("fetch")
+        return items[0]
 
     def after(*_):
         calls.append(1)
-        if place == "after the step":
-            at()
+        at("after the step")
 
+    weight, module = torch.nn.Parameter(torch.ones(3)), sys.modules["torch.optim.optimizer"]  # torch.optim hides it
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     handles = [
-        module.register_optimizer_step_pre_hook(lambda *_: at() if place == "before the step" else None),
+        module.register_optimizer_step_pre_hook(lambda *_: at("before the step")),
         module.register_optimizer_step_post_hook(after),
         module.register_optimizer_step_pre_hook(lambda *_: None),
         module.register_optimizer_step_post_hook(lambda *_: None),
     ]
     try:
-        for batch in DataLoader(Calling(at if place == "fetch" else lambda: None)):
+        for batch in DataLoader(Batches(8), collate_fn=collate):
             optimizer.zero_grad()
-            Everywhere.apply((weight * batch).sum(), at if place == "backward" else lambda: None).backward()
+            loss = (weight * batch).sum()
+            loss.register_hook(lambda _: at("backward"))
+            loss.backward()
             optimizer.step()
     finally:
         for handle in handles:

@@ -1,4 +1,4 @@
-"""The other Pythons of this machine: what ``TUIMON_TEST_PYTHONS`` names, what is on PATH, what pyenv has."""
+"""The Pythons of this machine: what ``TUIMON_TEST_PYTHONS`` names, this one, what is on PATH, what pyenv has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -38,7 +39,7 @@ def _at_hand() -> dict[str, str]:
     on_path = [path for each in (*VERSIONS, *FREE_THREADED, *OLD) if (path := shutil.which(f"python{each}"))]
     pyenv = os.path.expanduser(os.environ.get("PYENV_ROOT") or "~/.pyenv")
     found: dict[str, str] = {}
-    for path in (*named, *on_path, *sorted(glob.glob(f"{pyenv}/versions/*/bin/python"))):
+    for path in (*named, sys.executable, *on_path, *sorted(glob.glob(f"{pyenv}/versions/*/bin/python"))):
         try:
             # without the tests' own environment, a pyenv shim may stand for no version
             done = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=30, check=True)

@@ -87,15 +87,18 @@ def test_markers(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [*at_hand.OLD, *at_hand.VERSIONS, *at_hand.FREE_THREADED])
 def test_programs_without_torch_run_as_ever(version: str, tmp_path: Path) -> None:
     executable = at_hand.python(version)
-    script = "import sys; print(sorted(m for m in sys.modules if 'tuimon' in m or 'custom' in m)); print(sys.path)"
+    listed = "sorted(m for m in sys.modules if 'tuimon' in m or 'custom' in m)"
+    script = f"import json, sys; print(json.dumps([{listed}, sys.path]))"
     ours = python("-c", script, env=environment(tmp_path / "rings"), executable=executable)
     plain = python("-c", script, env=environment(None), executable=executable)
-    assert (ours.returncode, ours.stderr, plain.stderr) == (0, "", "")
-    modules, path = ours.stdout.splitlines()
-    plain_modules, plain_path = plain.stdout.splitlines()
-    assert path == plain_path
+    assert (ours.stderr, plain.stderr) == ("", "")
+    (modules, path), (plain_modules, plain_path) = printed_json(ours), printed_json(plain)
     if version in at_hand.OLD:
         assert modules == plain_modules
+    else:  # next to nothing
+        own = [name for name in modules if "tuimon" in name]
+        assert own == ["_tuimon_agent", "_tuimon_agent.outside", "_tuimon_agent.watch"]
+    assert path == plain_path
     assert not (tmp_path / "rings").exists()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,19 +33,11 @@ class Recorded:
         self.calls.append(("begin", task.argument))
         task.needs_steps = self.needs_steps
         self.begin_with(task)
-        return RecordedWork(self, task)
+        return SimpleNamespace(step=lambda: self.step(task), end=lambda: self.calls.append(("end", task.argument)))
 
-
-class RecordedWork:
-    def __init__(self, command, task):
-        self.command, self.task = command, task
-
-    def step(self):
-        self.command.calls.append(("step", self.task.argument))
-        self.command.step_with(self.task)
-
-    def end(self):
-        self.command.calls.append(("end", self.task.argument))
+    def step(self, task):
+        self.calls.append(("step", task.argument))
+        self.step_with(task)
 
 
 class Clock:
@@ -107,9 +100,8 @@ def step(channel):
 
 
 @pytest.fixture
-def own_channel(monkeypatch, tmp_path):
+def own_channel(monkeypatch, shared_memory):
     """The agent of this process, on a ring of its own, and a channel to it."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     runtime.stop()
     orders.forget()
     monkeypatch.setattr(runtime, "on", True)

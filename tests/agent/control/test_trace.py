@@ -76,6 +76,13 @@ def nothing_left(request, hooked):
     assert not [name for name in os.listdir(os.path.dirname(hooked.writer().path)) if name.endswith(".trace")]
 
 
+def traced_by(training, wanted, held_ms=60_000, **more):
+    """The order for a trace of so many steps, once these are made."""
+    taking = TraceOrder(os.getpid(), wanted, held_ms)
+    training.run(taking, **more)
+    return taking
+
+
 def written(taking, tmp_path):
     """The trace, once it is written."""
     return taking.write(str(tmp_path / "t.json.gz"), TakenBy(command="train.py"))
@@ -83,9 +90,7 @@ def written(taking, tmp_path):
 
 def refusal(training, tmp_path):
     """Why a trace of one step is none."""
-    taking = TraceOrder(os.getpid(), 1, 60_000)
-    training.run(taking)
-    return reason_of(taking, tmp_path)
+    return reason_of(traced_by(training, 1), tmp_path)
 
 
 def reason_of(taking, tmp_path):
@@ -98,9 +103,7 @@ def reason_of(taking, tmp_path):
 def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
     """However long a busy machine takes to stop the profiler, all steps fit in what the training may be held up."""
     monkeypatch.setattr(command, "PLANNED", 1_000)
-    taking = TraceOrder(os.getpid(), 3, 60_000)
-    training.run(taking)
-    summary = written(taking, tmp_path)
+    summary = written(traced_by(training, 3), tmp_path)
     trace = summary.trace
     assert (trace.taken.steps, trace.taken.wanted) == (3, 3)
     assert trace.taken.stop_ms > 0
@@ -114,9 +117,7 @@ def test_whole_steps_are_traced(training, monkeypatch, tmp_path):
 
 
 def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
-    taking = TraceOrder(os.getpid(), 3, 60_000)
-    training.run(taking)
-    written(taking, tmp_path)
+    written(traced_by(training, 3), tmp_path)
     reader = RingReader(hooked.writer().path)
     seen = reader.read()
     reader.close()
@@ -136,9 +137,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
         nap()
 
     training.step = step
-    taking = TraceOrder(os.getpid(), 3, 60_000)
-    training.run(taking)
-    written(taking, tmp_path)
+    written(traced_by(training, 3), tmp_path)
     lines = read_trace(str(tmp_path / "t.json.gz")).lines.all
     napped_ns = sum(line.length_ns for line in lines if line.name.startswith("nap() test_trace.py:"))
     assert napped_ns > sum(line.length_ns for line in lines) / 4
@@ -157,9 +156,7 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
 
 
 def test_a_short_pause_allows_few_steps(training, tmp_path):
-    taking = TraceOrder(os.getpid(), 9, 1)
-    training.run(taking)
-    taken = written(taking, tmp_path).trace.taken
+    taken = written(traced_by(training, 9, held_ms=1), tmp_path).trace.taken
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
@@ -185,8 +182,7 @@ def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_p
 
 
 def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path):
-    taking = TraceOrder(os.getpid(), 50, 60_000)
-    training.run(taking, steps=8)
+    taking = traced_by(training, 50, steps=8)
     assert torch.autograd._profiler_enabled()
     with torch.autograd.profiler.profile() as own:
         training.step()
@@ -198,8 +194,7 @@ def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path
 @pytest.mark.parametrize("removed", [False, True])
 def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     """By who ordered it, or with all hooks."""
-    taking = TraceOrder(os.getpid(), 50, 60_000)
-    training.run(taking, steps=8)
+    taking = traced_by(training, 50, steps=8)
     assert torch.autograd._profiler_enabled()
     if removed:
         hooked.end_orders()
@@ -251,8 +246,7 @@ def test_an_exception_of_the_programs_ends_the_trace(training, tmp_path, monkeyp
 
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
-    taking = TraceOrder(os.getpid(), 1, 60_000)
-    training.run(taking)
+    taking = traced_by(training, 1)
     monkeypatch.undo()
     assert "could not be written" in str(taking.request.channel.text(taking.request.answer.text))
     path = taking.request.channel.path + ".trace"
@@ -261,26 +255,13 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
 
 
 def test_a_damaged_answer(training, tmp_path):
-    taking = TraceOrder(os.getpid(), 1, 60_000)
-    training.run(taking)
+    taking = traced_by(training, 1)
     taking.request.channel.text = lambda number: json.dumps({"steps": -4})
     assert "cannot be understood" in reason_of(taking, tmp_path)
 
 
 MS = 1_000_000
 STEP = (layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
-
-
-class Clock:
-    """Time that passes when something is done."""
-
-    def __init__(self):
-        self.now_ns = 10**12
-
-    def monotonic_ns(self):
-        return self.now_ns
-
-    time_ns = monotonic_ns
 
 
 def no_windows():
@@ -292,7 +273,8 @@ def traced(monkeypatch, tmp_path):
     """Traces a loop; ``stop_ms(number)``: what stopping costs of a step. Gives what the agent tells."""
 
     def trace(argument, stop_ms, is_using_gpu=False):
-        clock, done = Clock(), []
+        clock, done = types.SimpleNamespace(now_ns=10**12), []  # time passes when something is done
+        clock.monotonic_ns = clock.time_ns = lambda: clock.now_ns
 
         class Profiler:
             on, cost_ms, uses_gpu = False, 0.0, is_using_gpu

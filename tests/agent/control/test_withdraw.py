@@ -17,8 +17,7 @@ from tuimon.sources.control_channel import Channel, ControlError, open_channel
 
 
 @pytest.mark.trust
-def test_a_process_without_an_agent(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+def test_a_process_without_an_agent(shared_memory):
     with pytest.raises(ControlError, match="no agent of tuimon"):
         open_channel(os.getpid())
 

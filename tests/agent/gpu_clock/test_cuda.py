@@ -156,53 +156,43 @@ def test_a_capture_counts_that_torch_alone_knows_of_or_the_hooks():
     assert CudaDevice(Cuda({0: 1000}).torch, lambda: True).is_capturing()
 
 
-def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
-    monkeypatch.setattr(gpu_clock, "RELEASE_POLLS", 300_000)
-    gpu = FakeGpu()
+@pytest.fixture
+def recording():
+    """A clock that records an event in another thread until it may go on; and what it has recorded."""
+    gpu, recorded = FakeGpu(), []
     loop = FakeLoop(gpu)
     loop.steps(2)
-    order = []
-    recording, coming, go_on = threading.Event(), threading.Event(), threading.Event()
-    plain = gpu.record
+    begun, go_on, plain = threading.Event(), threading.Event(), gpu.record
 
     def record(event, stream):
-        recording.set()
+        begun.set()
         assert go_on.wait(30)
         plain(event, stream)
-        order.append("recorded")
-
-    def capture():
-        coming.set()
-        loop.clock.wait_for_release()
-        order.append("captured")
+        recorded.append(event)
 
     gpu.record = record
-    threads = [threading.Thread(target=lambda: loop.clock.record_event(loop.clock.events.next_number()))]
-    threads[0].start()
-    assert recording.wait(30)
-    threads.append(threading.Thread(target=capture))
-    threads[1].start()
-    assert coming.wait(30)
-    go_on.set()
-    for thread in threads:
-        thread.join(30)
-    assert order == ["recorded", "captured"]
-
-
-def test_a_capture_does_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr(gpu_clock, "RELEASE_POLLS", 5)
-    gpu, loop = FakeGpu(), None
-    recording, go_on = threading.Event(), threading.Event()
-    gpu.record = lambda event, stream: (recording.set(), go_on.wait(30))
-    loop = FakeLoop(gpu)
     thread = threading.Thread(target=lambda: loop.clock.record_event(loop.clock.events.next_number()))
     thread.start()
-    assert recording.wait(30)
-    loop.clock.wait_for_release()
-    assert thread.is_alive()
+    assert begun.wait(30)
+    yield loop.clock, go_on, recorded
     go_on.set()
     thread.join(30)
-    assert not thread.is_alive()
+    assert len(recorded) == 1
+
+
+def test_a_capture_waits_until_the_clock_has_let_go(recording, monkeypatch):
+    (clock, go_on, recorded), sleep = recording, gpu_clock.time.sleep
+    monkeypatch.setattr(gpu_clock, "RELEASE_POLLS", 300_000)
+    monkeypatch.setattr(gpu_clock.time, "sleep", lambda seconds: go_on.set() or sleep(seconds))
+    clock.wait_for_release()
+    assert len(recorded) == 1
+
+
+def test_a_capture_does_not_wait_for_ever(recording, monkeypatch):
+    clock, _, recorded = recording
+    monkeypatch.setattr(gpu_clock, "RELEASE_POLLS", 5)
+    clock.wait_for_release()
+    assert recorded == []
 
 
 def test_a_torch_without_cuda():

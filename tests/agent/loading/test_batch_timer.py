@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,17 +25,10 @@ class Slot:
         self.figures = figures
 
 
-class Clock:
-    now_ns = 0
-
-    def __call__(self):
-        return self.now_ns
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(worker, "monotonic_ns", clock)
+    clock = SimpleNamespace(now_ns=0)
+    monkeypatch.setattr(worker, "monotonic_ns", lambda: clock.now_ns)
     return clock
 
 

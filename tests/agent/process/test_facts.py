@@ -36,47 +36,39 @@ def test_the_facts_of_a_process(program):
     assert {key: meta[key] for key in expected} == expected
 
 
-class FakeCuda:
+def fake_cuda(initialized, uuid="0000-{}"):
     """What ``torch.cuda`` reports once the user has initialised it."""
 
-    def __init__(self, initialized, uuid="0000-{}"):
-        self.initialized = initialized
-        self.uuid = uuid
-
-    def is_initialized(self):
-        return self.initialized
-
-    def current_device(self):
-        assert self.initialized, "the call would initialise CUDA"
+    def current_device():
+        assert initialized, "the call would initialise CUDA"
         return 1
 
-    def device_count(self):
-        return 3
-
-    def memory_reserved(self, index):
-        return [0, 0, 1024][index]
-
-    def get_device_properties(self, index):
-        return SimpleNamespace(uuid=self.uuid.format(index))
+    return SimpleNamespace(
+        is_initialized=lambda: initialized,
+        current_device=current_device,
+        device_count=lambda: 3,
+        memory_reserved=[0, 0, 1024].__getitem__,
+        get_device_properties=lambda index: SimpleNamespace(uuid=uuid.format(index)),
+    )
 
 
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
+    monkeypatch.setitem(sys.modules, "torch.cuda", fake_cuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     training_facts.forget()  # the optimizers that other tests have stepped
     loop_stacks.forget()  # and of their loops
     assert "gpu_uuids" not in facts.late_facts()
-    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
+    monkeypatch.setitem(sys.modules, "torch.cuda", fake_cuda(True))
     assert facts.late_facts()["gpu_uuids"] == ["GPU-0000-1", "GPU-0000-2"]
 
 
 def test_gpus_of_rocm_are_named_as_its_driver_names_them(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(hip="6.4.0")))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    cuda = FakeCuda(True, "66306131-6232-6333-6434-65356636303{}")  # the ASCII letters f0a1b2c3d4e5f60 and a digit
+    cuda = fake_cuda(True, "66306131-6232-6333-6434-65356636303{}")  # the ASCII letters f0a1b2c3d4e5f60 and a digit
     monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
     assert facts.late_facts()["gpu_uuids"] == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
-    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
+    monkeypatch.setitem(sys.modules, "torch.cuda", fake_cuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
     assert "gpu_uuids" not in facts.late_facts()  # another form than is known, which would be no GPU's
 
 

@@ -85,16 +85,14 @@ def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkey
     made.unlink()
 
 
-def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
+def test_a_link_in_place_of_the_directory_is_refused(tmp_path, shared_memory):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rings").symlink_to(tmp_path / "elsewhere")
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     assert make_ring() is None
     assert file_names(tmp_path / "elsewhere") == []
 
 
-def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch, shared_memory):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert make_ring() is None
     assert file_names(tmp_path / "rings") == []

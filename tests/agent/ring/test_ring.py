@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,20 +137,11 @@ def test_two_threads_lose_nothing_and_keep_their_order(tmp_path, monkeypatch):
     assert reader.dropped == 0
 
 
-class Clock:
-    """``time`` for a writer, standing still until a test moves it."""
-
-    now_ns = 1_000_000_000
-
-    def monotonic_ns(self):
-        return self.now_ns
-
-
 @pytest.fixture
 def fast(tmp_path, monkeypatch):
     """A writer that may hold markers back, its clock, and its reader."""
-    clock = Clock()
-    monkeypatch.setattr(writing, "time", clock)
+    clock = SimpleNamespace(now_ns=1_000_000_000)
+    monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic_ns=lambda: clock.now_ns))
     monkeypatch.setattr(writing, "FAST_GAP_NS", 6_000_000)
     made = RingWriter(str(tmp_path / "1-1.ring"))
     return made, clock, RingReader(made.path)
@@ -323,30 +315,20 @@ def test_the_file_is_private_and_all_there(writer):
     assert info.st_blocks * 512 >= info.st_size
 
 
-def test_a_reader_outlives_the_name(writer, reader):
-    assert not reader.has_vanished()
-    os.unlink(writer.path)  # by another program
+@pytest.mark.parametrize(
+    ("becomes", "seen"),
+    [
+        (lambda writer: None, (False, False, False)),
+        (lambda writer: os.unlink(writer.path), (True, False, False)),  # by another program
+        (lambda writer: (writer.unlink(), writer.unlink()), (True, True, False)),  # twice does no harm
+        (lambda writer: RingWriter(writer.path, slot_count=SLOTS), (False, False, True)),  # the same process after exec
+    ],
+)
+def test_a_reader_sees_what_becomes_of_its_ring_and_outlives_it(writer, reader, becomes, seen):
+    becomes(writer)
     emit_values(writer, [4])
     assert values(reader.read()) == [4]
-    assert reader.has_vanished()
-    assert not reader.is_closed()
-    assert not reader.is_replaced()
-
-
-def test_a_reader_sees_that_its_writer_has_finished(writer, reader):
-    emit_values(writer, [4])
-    writer.unlink()
-    writer.unlink()  # twice does no harm
-    assert values(reader.read()) == [4]
-    assert reader.is_closed()
-    assert not reader.is_replaced()
-
-
-def test_a_reader_sees_that_it_was_replaced(writer, reader):
-    assert not reader.is_replaced()
-    RingWriter(writer.path, slot_count=SLOTS)  # the same process after exec
-    assert reader.is_replaced()
-    assert not reader.has_vanished()
+    assert (reader.has_vanished(), reader.is_closed(), reader.is_replaced()) == seen
 
 
 @pytest.mark.parametrize("length", [0, 70, layout.LOADING_OFFSET, layout.SLOTS_OFFSET + 40, layout.SLOTS_OFFSET + 64])
