@@ -47,7 +47,7 @@ def test_nothing_is_judged_without_a_training():
 
 def test_how_much_training_the_samples_may_have_missed_is_said():
     """A loop that spends nearly all of its time beside the model shows backward in few samples."""
-    reason = "no markers: attached without them; and "
+    reason = "no markers came; and "
     few = header(), process(markers=False), frames(("train.py", 18, "note_stats")), stacks(1.0, ([0], 2))
     assert reasons_of(*few)["input_bound"] == reason + "too few samples to find a training loop"
     assert reasons_of(*few, stacks(2.0, ([0], 148)))["input_bound"] == (
@@ -72,7 +72,7 @@ def test_without_gpu_events_all_abstain_and_say_so():
     events = {"launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound"}
     assert not rules.keys() & events
     reasons = reason_by_rule(session)
-    assert {reasons[rule] for rule in events} == {"no GPU events: attached without markers"}
+    assert {reasons[rule] for rule in events} == {"no GPU events: no markers came"}
 
 
 def test_few_samples_are_reported_as_the_reason():

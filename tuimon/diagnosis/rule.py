@@ -58,7 +58,8 @@ def _no_steps(evidence: Evidence) -> str | None:
             f"none of {samples} samples is in backward or an update: if it trains, these take less than"
             f" {percent(3 / samples)} of its time (--inject brings the markers)"
         )
-    return f"no markers: {evidence.process.markers_reason or 'attached without them'}; and {found}"
+    reason = evidence.process.markers_reason
+    return f"no markers{f': {reason}' if reason is not None else ' came'}; and {found}"
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
@@ -84,7 +85,7 @@ def _no_gpu_times(evidence: Evidence) -> str | None:
     if evidence.gpu.is_used is False or _has_gpu_times(evidence):
         return None
     if not evidence.process.markers:
-        return "no GPU events: attached without markers"
+        return "no GPU events: no markers came"
     return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
 
 
