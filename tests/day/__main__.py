@@ -24,8 +24,7 @@ from tests.day.counted import logged, made
 from tests.day.faults import Faults
 from tests.day.readings import INTERVAL_S, RANKS, Hourly, Reading, read, simulated_hours
 from tests.day.table import Day, promises, table
-from tests.fake_nvml import Scenario
-from tests.fake_nvml.__main__ import lively
+from tests.fake_nvml import MOVING, Scenario, modern, usual
 from tuimon.sources.log.source import read_records
 
 #: How long all may take beside the day itself: the training to begin and to end, and then the monitor to end.
@@ -61,7 +60,8 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     (folder / "rings").mkdir(mode=0o700, exist_ok=True)
     (folder / "driver").mkdir(exist_ok=True)
     scenario = Scenario(folder / "driver")
-    lively(scenario, 1)
+    scenario.set(modern(0), devices=1, driver="580.65.06", **usual(0))
+    scenario.set(MOVING)
     log, seconds = folder / "day.jsonl", minutes * 60
     command = [sys.executable, "-m", "tuimon", "run", *([] if full_screen else ["--headless"])]
     command += ["--interval", str(INTERVAL_S), "--log", str(log), "--"]

@@ -80,7 +80,10 @@ class Scenario:
 
 
 class FakeNvml(Scenario):
-    """A process of its own in which a real GpuSource reads the fake library, one read at a time."""
+    """A process of its own in which a real GpuSource reads the fake library, one read at a time.
+
+    Its /sys is in the directory.
+    """
 
     DRIVER = "nvml"
 
@@ -90,30 +93,18 @@ class FakeNvml(Scenario):
         *,
         installed: bool = True,
         old_driver: bool = False,
-        interval_s: float = 1.0,
         call_timeout_s: float = 60.0,
         visible_devices: str | None = None,
         costs: bool = False,
-        root: str = "",
     ) -> None:
-        """``costs``: calls that take long are made less often, so that a busy machine changes what is read.
-
-        ``root``: where /sys is.
-        """
+        """``costs``: calls that take long are made less often, so that a busy machine changes what is read."""
         super().__init__(directory, installed=installed, old_driver=old_driver)
         env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
+        options = (str(call_timeout_s), str(int(costs)), str(directory), self.DRIVER)
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                _HERE / "reads.py",
-                str(interval_s),
-                str(call_timeout_s),
-                str(int(costs)),
-                root,
-                self.DRIVER,
-            ],
+            [sys.executable, _HERE / "reads.py", *options],
             env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -202,9 +193,31 @@ def modern(index: int) -> dict[str, object]:
     return {f"{index}.{key}": value for key, value in lines.items()}
 
 
+#: A GPU that computes: what moves of it. Power, bytes and time go on from when the library was loaded.
+MOVING = {
+    "0.util": "wave 55 100 11", "0.memory_used_mib": "wave 30000 52000 47", "0.temperature": "wave 58 83 61",
+    "0.sm_clock": "wave 1410 1980 9", "0.gpm.2": "wave 44 90 11", "0.gpm.3": "wave 16.5 50 11",
+    "0.gpm.5": "wave 5.5 30 7", "0.gpm.10": "wave 22 70 13", "0.field.186": "wave 300000 690000 11",
+    "0.field.185": "wave 380000 610000 11", "0.field.83": "ramp 1000000 500000", "0.field.197": "ramp 0 4e8",
+    "0.field.198": "ramp 0 9e9", "0.field.138": "ramp 0 2e7", "0.field.139": "ramp 0 2e7",
+    "0.field.74": "ramp 0 2.1e8", "0.field.269": "ramp 0 4e7", "0.event_reasons": "0x4",
+}  # fmt: skip
+
+
 def gpus(records: list[Record]) -> list[Gpu]:
     """The GPUs' records."""
     return [record for record in records if isinstance(record, Gpu)]
+
+
+#: When, the lines that have changed until then, and figures of the one record (None: there is none).
+Reads = list[tuple[float, dict[str, object], dict[str, object] | None]]
+
+
+def check_reads(fake: FakeNvml, reads: Reads) -> None:
+    for now_s, lines, figures in reads:
+        fake.set(lines)
+        found = [{name: getattr(gpu, name) for name in figures or ()} for gpu in gpus(fake.read(now_s))]
+        assert found == ([] if figures is None else [figures])
 
 
 def notices(records: list[Record]) -> list[Notice]:

@@ -17,14 +17,13 @@ from tuimon.sources.process_table import ProcessTable
 
 def main() -> None:
     now = [0.0]
-    interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
-    if not costs:
+    call_timeout_s, costs, root, name = sys.argv[1:]
+    if not int(costs):
         drivers.SLOW_RATIO = source.BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
-    driver = AmdSmi if sys.argv[5] == AmdSmi.name else Nvml
-    gpus = source.GpuSource(
-        driver, table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4]
-    )
+    driver = AmdSmi if name == AmdSmi.name else Nvml
+    timeout_s = float(call_timeout_s)
+    gpus = source.GpuSource(driver, table, 1.0, clock=lambda: now[0], call_timeout_s=timeout_s, root=root)
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]

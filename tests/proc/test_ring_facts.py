@@ -16,14 +16,7 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there():
 
 
 def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type():
-    adam = {
-        "name": "AdamW",
-        "package": "torch",
-        "fused": True,
-        "groups": 148,
-        "tensors": 148,
-        "elements": 124 << 20,
-    }
+    adam = {"name": "AdamW", "package": "torch", "fused": True, "groups": 148, "tensors": 148, "elements": 124 << 20}
     found = ring_facts({"optimizers": [adam, {"name": "Odd", "package": "mine"}]}).of_process
     assert found["optimizers"] == [
         OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20),
@@ -49,16 +42,6 @@ def test_what_the_monitor_finds_out_by_itself_is_not_taken_from_a_ring():
 
 
 def test_facts_of_the_wrong_type_are_unknown():
-    strange = {
-        "rank": [],
-        "world_size": "many",
-        "python": 3,
-        "gpu_uuids": "GPU-1",
-        "tf32": 1,
-        "matmul_dtypes": "float32",
-        "intra_op_threads": "2",
-        "run": "",
-        "torch": None,
-    }
-    assert ring_facts(strange) == RingFacts()
+    strange = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1", "tf32": 1, "run": "", "torch": None}
+    assert ring_facts({**strange, "matmul_dtypes": "float32", "intra_op_threads": "2"}) == RingFacts()
     assert ring_facts({"rank": True, "gpu_uuids": [None, 1, "GPU-1"]}) == RingFacts()

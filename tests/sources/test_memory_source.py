@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources.fake_agent import FakeAgent
 from tests.waiting import Clock
-from tuimon.agent.ring.control_words import Answer, Command, State
+from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.files import MEMORY, side_file
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
-from tuimon.sources.control_channel import ControlError
 from tuimon.sources.memory import RECORDED_STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import ProcessCode
@@ -67,43 +67,11 @@ def test_damaged_figures_are_no_record() -> None:
         assert history({**CONTENT, key: value}) is None
 
 
-class FakeChannel:
-    """An agent that answers what the test sets."""
-
-    def __init__(self, folder: Path) -> None:
-        self.pid = os.getpid()
-        self.path = str(folder / "1-1.ring")
-        self.channel, self.quiet_s = self, 0.0
-        self.is_closed = self.is_over = False
-        self.answer: Answer | None = None
-        self.orders: list[tuple[Command, int]] = []
-        self.failure: Exception | None = None
-
-    def order(self, command: Command, argument: int) -> FakeChannel:
-        self.orders.append((command, argument))
-        return self
-
-    def poll(self) -> Answer | None:
-        self.is_over = self.answer is not None and self.answer.state != State.WORKING
-        return self.answer
-
-    def result(self) -> Answer | None:
-        if self.failure:
-            raise self.failure
-        return self.answer
-
-    def no_answer(self) -> ControlError:
-        return ControlError("no backward pass has ended")
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 @pytest.fixture
-def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeChannel:
-    channel = FakeChannel(tmp_path)
-    monkeypatch.setattr(memory_source, "give_order", lambda pid, *order: channel.order(*order))
-    return channel
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAgent:
+    agent = FakeAgent(tmp_path)
+    monkeypatch.setattr(memory_source, "give_order", agent.give)
+    return agent
 
 
 def training() -> ProcessTable:
@@ -118,49 +86,43 @@ def notice(records: list[Record]) -> Notice:
     return found[0]
 
 
-def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
+def test_a_recording_from_the_key_to_the_record(agent: FakeAgent) -> None:
     source = MemorySource(table := training(), clock=Clock())
-    assert list(source.read()) == [] and channel.orders == []
+    assert list(source.read()) == [] and agent.orders == []
     table.wants_memory = True
     assert "being recorded" in notice(list(source.read())).message
-    assert channel.orders == [(Command.MEMORY, RECORDED_STEPS)]
-    Path(side_file(channel.path, MEMORY)).write_text(json.dumps(CONTENT))
-    channel.answer = Answer(1, State.DONE, 5, 0)
+    assert agent.orders == [(os.getpid(), Command.MEMORY, RECORDED_STEPS)]
+    Path(side_file(agent.path, MEMORY)).write_text(json.dumps(CONTENT))
+    agent.finish()
     record, over = source.read()
     assert isinstance(record, MemoryHistory) and record.pid == os.getpid() and record.live_bytes == 6000
-    assert isinstance(over, Notice) and over.level == "ok" and channel.is_closed
-    assert not os.path.exists(side_file(channel.path, MEMORY)) and list(source.read()) == []
+    assert isinstance(over, Notice) and over.level == "ok" and agent.closed
+    assert not os.path.exists(side_file(agent.path, MEMORY)) and list(source.read()) == []
 
 
-def test_what_is_refused_is_said(channel: FakeChannel) -> None:
-    source = MemorySource(table := training(), clock=Clock())
-    table.wants_memory = True
-    channel.answer, channel.failure = Answer(1, State.REFUSED, 0, 1), ControlError("a profiler is on already")
-    *_, said = source.read()
-    assert isinstance(said, Notice) and said.level == "warning" and "profiler is on" in said.message
-    assert channel.is_closed
-
-
-def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
+def test_a_recording_that_is_refused_or_does_not_begin_is_given_up_with_the_reason(agent: FakeAgent) -> None:
     source = MemorySource(table := training(), clock=Clock())
     table.wants_memory = True
     list(source.read())
-    channel.quiet_s = 9.0
+    agent.fail("a profiler is on already")
+    said = notice(list(source.read()))
+    assert said.level == "warning" and "profiler is on" in said.message and agent.closed == 1
+    table.wants_memory = True
+    list(source.read())
+    agent.quiet_s = 9.0
     assert list(source.read()) == []
-    channel.quiet_s = 11.0
-    assert "no backward pass" in notice(list(source.read())).message
-    assert channel.is_closed
+    agent.quiet_s = 11.0
+    assert "no backward pass" in notice(list(source.read())).message and agent.closed == 2
 
 
 def test_with_the_option_it_records_once_and_finds_what_an_error_left(
-    channel: FakeChannel, monkeypatch: pytest.MonkeyPatch
+    agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(memory_source, "ring_path", lambda pid: channel.path)
-    table = training()
-    source = MemorySource(table, always=True, clock=clock)
+    monkeypatch.setattr(memory_source, "ring_path", lambda pid: agent.path)
+    source = MemorySource(training(), always=True, clock=clock)
     assert list(source.read()) == []
-    path = Path(side_file(channel.path, MEMORY))
+    path = Path(side_file(agent.path, MEMORY))
     path.write_text(json.dumps({**CONTENT, "trigger": "oom", "wanted_bytes": 1 << 30}))
     (record,) = source.read()
     assert isinstance(record, MemoryHistory) and record.trigger == "oom" and record.wanted_bytes == 1 << 30

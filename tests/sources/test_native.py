@@ -34,78 +34,71 @@ LOOPS = {
 }
 
 
-@contextlib.contextmanager
-def source_of(pid: int) -> Iterator[tuple[NativeSource, ProcessTable]]:
-    """A source that is told to sample all threads of a training process."""
-    table = ProcessTable(pid, None)
-    table.roles = {pid: "trainer"}
-    source = NativeSource(table)
-    try:
-        yield source, table
-    finally:
-        source.close()
+class Sampled:
+    """A source that is told to sample all threads of a process, and what it has found."""
 
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.table = ProcessTable(pid, None)
+        self.table.roles = {pid: "trainer"}
+        self.source = NativeSource(self.table)
+        self.counts: Counter[tuple[str, str]] = Counter()  # samples in each library and phase
 
-def code_of(
-    source: NativeSource, table: ProcessTable, pid: int, enough: int = 30
-) -> dict[int, Counter[tuple[str, str]]]:
-    """By thread, how many samples lie in each library and phase, once some thread has enough."""
-    found: dict[int, Counter[tuple[str, str]]] = {}
-
-    def read() -> bool:
-        table.running[pid] = [ThreadCpu(tid, "", 1.0, "running") for tid in procfs.thread_ids(pid)]
-        for record in source.read():
-            assert isinstance(record, Native) and record.pid == pid
+    def read(self) -> int:
+        """How many samples there are, with those of another 0.1 s."""
+        self.table.running[self.pid] = [ThreadCpu(tid, "", 1.0, "running") for tid in procfs.thread_ids(self.pid)]
+        for record in self.source.read():
+            assert isinstance(record, Native) and record.pid == self.pid
             for each in record.code:
-                found.setdefault(each.tid, Counter())[each.library, each.phase] += each.samples
+                self.counts[each.library, each.phase] += each.samples
         time.sleep(0.1)
-        return any(counts.total() >= enough for counts in found.values())
+        return self.counts.total()
 
-    until(read, "samples", 60)
-    return found
+
+@contextlib.contextmanager
+def sampling(pid: int) -> Iterator[Sampled]:
+    found = Sampled(pid)
+    try:
+        yield found
+    finally:
+        found.source.close()
+
+
+@pytest.fixture
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
+    """The pid of a program that runs one of the loops."""
+    with running(tmp_path, f"print(1, flush=True)\n{LOOPS[getattr(request, 'param', 'interpreter')]}") as process:
+        yield process.pid
 
 
 @sampled
-@pytest.mark.parametrize("library", LOOPS)
-def test_a_thread_is_sampled_in_the_library_that_it_runs(library: str, tmp_path: Path) -> None:
-    with (
-        running(tmp_path, f"print(1, flush=True)\n{LOOPS[library]}") as program,
-        source_of(program.pid) as (source, table),
-    ):
-        counts = code_of(source, table, program.pid)[program.pid]
-    assert counts[library, ""] >= 0.6 * counts.total(), counts
+@pytest.mark.parametrize(("program", "library"), [(name, name) for name in LOOPS], indirect=["program"])
+def test_a_thread_is_sampled_in_the_library_that_it_runs(program: int, library: str) -> None:
+    with sampling(program) as found:
+        until(lambda: found.read() >= 30, "samples", 60)
+    assert found.counts[library, ""] >= 0.6 * found.counts.total(), found.counts
 
 
 @sampled
-def test_samples_are_laid_on_the_phases_that_the_markers_source_tells(tmp_path: Path) -> None:
+def test_samples_are_laid_on_the_phases_that_the_markers_source_tells(program: int) -> None:
     """Backward for two thirds of the time, then a stretch whose phases were not measured."""
-    with (
-        running(tmp_path, f"print(1, flush=True)\n{LOOPS['interpreter']}") as program,
-        source_of(program.pid) as (source, table),
-    ):
-        pid, at_ns = program.pid, time.monotonic_ns()
-        table.running[pid] = [ThreadCpu(pid, "", 1.0, "running")]
-        assert list(source.read()) == []
-        labels = ["backward", "backward", ""]
-        counts: Counter[str] = Counter()
+    at_ns, labels = time.monotonic_ns(), ["backward", "backward", ""]
+    with sampling(program) as found:
 
         def read() -> bool:
             nonlocal at_ns
             while at_ns < time.monotonic_ns() - 50_000_000:
                 begin_ns, at_ns = at_ns, at_ns + 30_000_000
                 if labels[0]:
-                    table.phases[pid].append((begin_ns, at_ns, labels[0]))
+                    found.table.phases[program].append((begin_ns, at_ns, labels[0]))
                 labels.append(labels.pop(0))
-            for record in source.read():
-                assert isinstance(record, Native)
-                for each in record.code:
-                    counts[each.phase] += each.samples
-            time.sleep(0.1)
-            return counts.total() > 90
+            return found.read() > 90
 
+        assert found.read() == 0
         until(read, "samples", 60)
-    assert set(counts) == {"backward", ""}
-    assert 0.45 < counts["backward"] / counts.total() < 0.87
+    assert {phase for _, phase in found.counts} == {"backward", ""}
+    backward = sum(samples for (_, phase), samples in found.counts.items() if phase)
+    assert 0.45 < backward / found.counts.total() < 0.87
 
 
 def cpu_ns(pid: int) -> int:
@@ -114,46 +107,37 @@ def cpu_ns(pid: int) -> int:
 
 
 @sampled
-def test_nothing_is_left_open(tmp_path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    with running(tmp_path, "import sys\nprint(1, flush=True)\nwhile True: sum(range(1000))") as program:
-        held = set(os.listdir("/proc/self/fd"))
-        with source_of(program.pid) as (source, table):
-            code_of(source, table, program.pid, enough=1)
-            assert set(os.listdir("/proc/self/fd")) != held
-            begin_ns = cpu_ns(program.pid)
-            until(lambda: cpu_ns(program.pid) > begin_ns + 200_000_000, "CPU time")
-            table.roles = {}
-            assert [record.pid for record in source.read()] == [program.pid]  # what it ran last
-            assert set(os.listdir("/proc/self/fd")) == held
-    assert set(os.listdir("/proc/self/fd")) == before
+def test_nothing_is_left_open(program: int) -> None:
+    held = set(os.listdir("/proc/self/fd"))
+    with sampling(program) as found:
+        until(found.read, "samples", 60)
+        assert set(os.listdir("/proc/self/fd")) != held
+        begin_ns = cpu_ns(program)
+        until(lambda: cpu_ns(program) > begin_ns + 200_000_000, "CPU time")
+        found.table.roles = {}
+        assert [record.pid for record in found.source.read()] == [program]  # what it ran last
+        assert set(os.listdir("/proc/self/fd")) == held
 
 
 @sampled
-def test_without_handles_it_waits_until_there_are_some(tmp_path: Path) -> None:
-    with (
-        running(tmp_path, f"print(1, flush=True)\n{LOOPS['interpreter']}") as program,
-        source_of(program.pid) as (
-            source,
-            table,
-        ),
-    ):
-        table.running[program.pid] = [ThreadCpu(program.pid, "", 1.0, "running")]
+def test_without_handles_it_waits_until_there_are_some(program: int) -> None:
+    with sampling(program) as found:
+        found.table.running[program] = [ThreadCpu(program, "", 1.0, "running")]
         with no_handles():
-            assert list(source.read()) == []
-        assert code_of(source, table, program.pid, enough=1)
+            assert list(found.source.read()) == []
+        until(found.read, "samples", 60)
 
 
 REFUSED = """
-from tests.sources.test_native import source_of
+from tests.sources.test_native import sampling
 from tuimon.records import ThreadCpu
 from tuimon.sources.base import Done
 import os
-with source_of(os.getpid()) as (source, table):
-    table.running[os.getpid()] = [ThreadCpu(os.getpid(), "", 1.0, "running")]
+with sampling(os.getpid()) as found:
+    found.table.running[os.getpid()] = [ThreadCpu(os.getpid(), "", 1.0, "running")]
     records = []
     try:
-        for record in source.read():
+        for record in found.source.read():
             records.append(record)
     except Done:
         print([(each.source, each.level, each.message, each.hint) for each in records])

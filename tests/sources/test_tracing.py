@@ -40,7 +40,7 @@ class Training:
     """A loop of 16 ms whose steps 21 to 25 are traced, followed in windows of a second."""
 
     def __init__(self, folder: Path) -> None:
-        sequence = with_profiler(" ".join([PLAIN] * 21), " ".join([PLAIN] * 5), " ".join([PLAIN] * 400))
+        sequence = with_profiler(PLAIN * 21, PLAIN * 5, PLAIN * 400)
         self.reader = FakeReader(sequence)
         self.reader.path = str(folder / "42-7.ring")
         self.begin_s = next(time_ns for time_ns, kind, _, _ in sequence if kind == PROFILER_ON) / 1e9
@@ -51,7 +51,7 @@ class Training:
 
     def trace_again(self, at_s: int) -> float:
         """One more step is traced."""
-        again = with_profiler(PLAIN, PLAIN, " ".join([PLAIN] * 3))
+        again = with_profiler(PLAIN, PLAIN, PLAIN * 3)
         self.reader.waiting = [Marker(at + (at_s - 10) * SECOND, *rest[:2], 7, rest[2]) for at, *rest in again]
         return next(marker.time_ns for marker in self.reader.waiting if marker.kind == PROFILER_ON) / 1e9
 
@@ -118,7 +118,7 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
 
 
 def test_a_loop_without_a_trace_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = FakeReader(markers(" ".join([PLAIN] * 100), 10 * SECOND))
+    reader = FakeReader(markers(PLAIN * 100, 10 * SECOND))
     reader.path = str(tmp_path / "42-7.ring")
     leave_record(reader.path, taken(10.1))
     follower = RingFollower(reader, 1.0, 10 * SECOND)

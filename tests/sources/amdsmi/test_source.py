@@ -14,15 +14,15 @@ import pytest
 
 from tests import fake_amdsmi
 from tests.fake_amdsmi import FakeAmdSmi, usual
-from tests.fake_nvml import Scenario, gpus, notices
+from tests.fake_nvml import Reads, Scenario, check_reads, gpus, notices
 from tuimon.records import Gpu, GpuProcess, Throttle
 from tuimon.sources.gpus.amdsmi import NO_PACKAGE, OTHER_VERSION, AmdDevice, AmdSmi
 from tuimon.sources.gpus.driver import DriverError, in_first_pid_namespace
 
 
 @pytest.fixture
-def amdsmi(tmp_path: Path) -> Iterator[FakeAmdSmi]:
-    fake = FakeAmdSmi(tmp_path)
+def amdsmi(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeAmdSmi]:
+    fake = FakeAmdSmi(tmp_path, **getattr(request, "param", {}))
     fake.set(usual(0), amd_devices=1)
     yield fake
     fake.close()
@@ -54,41 +54,60 @@ def test_every_figure_of_two_gpus(amdsmi: FakeAmdSmi) -> None:
         ecc_errors=0,
         pids=[pid] if pid else [],
         processes=[GpuProcess(pid, 60000 << 20)],
-        near_nodes=first.near_nodes,
         cost_ms=first.cost_ms,
     )
     assert first.cost_ms
     assert (second.index, second.name, second.util_ratio) == (1, "AMD Other", 0.07)
 
 
-@pytest.mark.parametrize(
-    ("key", "field"),
-    [
-        ("average_gfx_activity", "util_ratio"),
-        ("memory_used_mib", "memory_used_bytes"),
-        ("current_socket_power", "power_w"),
-        ("power_cap_uw", "power_limit_w"),
-        ("energy_accumulator", "energy_j"),
-        ("temperature_hotspot", "temperature_c"),
-        ("temperature_mem", "memory_temperature_c"),
-        ("current_gfxclk", "sm_clock_mhz"),
-        ("gfx_clock_max", "sm_clock_max_mhz"),
-        ("pcie_link_width", "pcie_width"),
-        ("pcie_link_speed", "pcie_generation"),
-        ("ecc", "ecc_errors"),
+#: The line of a figure that not all cards support.
+UNSUPPORTED = {
+    "util_ratio": "average_gfx_activity", "memory_used_bytes": "memory_used_mib", "power_w": "current_socket_power",
+    "power_limit_w": "power_cap_uw", "energy_j": "energy_accumulator", "temperature_c": "temperature_hotspot",
+    "memory_temperature_c": "temperature_mem", "sm_clock_mhz": "current_gfxclk", "sm_clock_max_mhz": "gfx_clock_max",
+    "pcie_width": "pcie_link_width", "pcie_generation": "pcie_link_speed", "ecc_errors": "ecc",
+}  # fmt: skip
+COURSES: dict[str, Reads] = {
+    **{
+        f"without {field}": [(1.0, {f"8.{line}": None}, {field: None, "name": "AMD Fake MI300X"})]
+        for field, line in UNSUPPORTED.items()
+    },
+    "no power cap and no name": [(1.0, {"8.power_cap_uw": 0, "8.name": ""}, {"power_limit_w": None, "name": "GPU"})],
+    "power that other cards report elsewhere": [
+        (1.0, {"8.current_socket_power": None, "8.average_socket_power": 203}, {"power_w": 203.0})
     ],
-)
-def test_what_is_not_supported_is_none_and_the_rest_goes_on(amdsmi: FakeAmdSmi, key: str, field: str) -> None:
-    amdsmi.set({f"8.{key}": None})
-    (gpu,) = gpus(amdsmi.read(1.0))
-    assert getattr(gpu, field) is None
-    assert (gpu.name, gpu.processes[0].memory_bytes) == ("AMD Fake MI300X", 60000 << 20)
+    "temperature that other cards report elsewhere": [
+        (1.0, {"8.temperature_hotspot": None, "8.temperature_edge": 55}, {"temperature_c": 55.0})
+    ],
+    "one clock a die": [(1.0, {"8.current_gfxclk": None, "8.current_gfxclks": 1305}, {"sm_clock_mhz": 1305})],
+    "utilisation is the mean of the polls of a window": [
+        (0.0, {"8.average_gfx_activity": "10 20 60 30"}, {"util_ratio": 0.1}),
+        (0.5, {}, None),
+        (1.0, {}, {"util_ratio": 0.4}),
+    ],
+    "the link of an idle GPU is as wide as it was": [
+        (0.0, {}, {}),
+        (1.0, {"8.pcie_link_width": 8, "8.pcie_link_speed": 25}, {"pcie_width": 16, "pcie_generation": 5}),
+    ],
+    "throttling is the share of the samples that found it": [
+        (0.0, {"8.accumulation_counter": "1000 1500 2000 3000", "8.ppt_residency_acc": "70 170 170 170",
+               "8.socket_thm_residency_acc": "0 150 150 150", "8.hbm_thm_residency_acc": "0 50 300 300"},
+         {"throttle": [], "throttled": []}),  # counted before this run
+        (0.5, {}, None),
+        (1.0, {}, {"throttle": ["thermal (hardware)"],  # since the latest poll
+                   "throttled": [Throttle("power cap", 0.1), Throttle("thermal (hardware)", 0.3)]}),
+        (2.0, {}, {"throttle": [], "throttled": []}),
+    ],
+    "counters that begin anew are no throttling": [
+        (0.0, {"8.accumulation_counter": "1000 10", "8.ppt_residency_acc": "900 5"}, {}),
+        (1.0, {}, {"throttled": []}),
+    ],
+}  # fmt: skip
 
 
-def test_a_gpu_without_a_power_cap_or_a_name(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(gpu8_power_cap_uw=0, gpu8_name="")
-    (gpu,) = gpus(amdsmi.read(1.0))
-    assert (gpu.power_limit_w, gpu.name) == (None, "GPU")
+@pytest.mark.parametrize("reads", COURSES.values(), ids=COURSES)
+def test_figures_of_reads(amdsmi: FakeAmdSmi, reads: Reads) -> None:
+    check_reads(amdsmi, reads)
 
 
 def test_parts_of_a_gpu_that_the_library_gives_one_uuid_are_told_apart(amdsmi: FakeAmdSmi) -> None:
@@ -100,55 +119,12 @@ def test_parts_of_a_gpu_that_the_library_gives_one_uuid_are_told_apart(amdsmi: F
     assert [gpu.util_ratio for gpu in found] == [0.83, None, 0.83]
 
 
-def test_figures_that_other_cards_report_elsewhere(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(gpu8_current_socket_power=None, gpu8_average_socket_power=203)
-    amdsmi.set(gpu8_temperature_hotspot=None, gpu8_temperature_edge=55)
-    amdsmi.set(gpu8_current_gfxclk=None, gpu8_current_gfxclks=1305)  # one clock a die
-    (gpu,) = gpus(amdsmi.read(1.0))
-    assert (gpu.power_w, gpu.temperature_c, gpu.sm_clock_mhz) == (203.0, 55.0, 1305)
-
-
-def test_utilisation_is_the_mean_of_the_polls_of_a_window(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(gpu8_average_gfx_activity="10 20 60 30")
-    assert gpus(amdsmi.read(0.0))[0].util_ratio == 0.1
-    assert not gpus(amdsmi.read(0.5))
-    assert gpus(amdsmi.read(1.0))[0].util_ratio == 0.4
-
-
-def test_the_link_of_an_idle_gpu_is_as_wide_as_it_was(amdsmi: FakeAmdSmi) -> None:
+def test_the_metrics_are_queried_once_and_a_query_that_sleeps_never(amdsmi: FakeAmdSmi) -> None:
     amdsmi.read(0.0)
-    amdsmi.set(gpu8_pcie_link_width=8, gpu8_pcie_link_speed=25)
-    (gpu,) = gpus(amdsmi.read(1.0))
-    assert (gpu.pcie_width, gpu.pcie_generation) == (16, 5)
-
-
-def test_throttling_is_the_share_of_the_samples_that_found_it(amdsmi: FakeAmdSmi) -> None:
-    counters = {
-        "8.accumulation_counter": "1000 1500 2000 3000",
-        "8.ppt_residency_acc": "70 170 170 170",
-        "8.socket_thm_residency_acc": "0 150 150 150",
-        "8.hbm_thm_residency_acc": "0 50 300 300",
-    }
-    amdsmi.set(counters)
-    (gpu,) = gpus(amdsmi.read(0.0))
-    assert (gpu.throttle, gpu.throttled) == ([], [])  # counted before this run
-    assert not gpus(amdsmi.read(0.5))
-    (gpu,) = gpus(amdsmi.read(1.0))
-    assert gpu.throttled == [Throttle("power cap", 0.1), Throttle("thermal (hardware)", 0.3)]
-    assert gpu.throttle == ["thermal (hardware)"]  # since the latest poll
-    (gpu,) = gpus(amdsmi.read(2.0))
-    assert (gpu.throttle, gpu.throttled) == ([], [])
+    amdsmi.count_calls()
+    amdsmi.read(1.0)
     calls = amdsmi.count_calls()
-    amdsmi.read(3.0)
-    calls = amdsmi.count_calls()
-    assert calls["amdsmi_get_gpu_metrics_info"] == 1
-    assert not calls["amdsmi_get_violation_status"]  # it sleeps
-
-
-def test_counters_that_begin_anew_are_no_throttling(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(gpu8_accumulation_counter="1000 10", gpu8_ppt_residency_acc="900 5")
-    amdsmi.read(0.0)
-    assert gpus(amdsmi.read(1.0))[0].throttled == []
+    assert (calls["amdsmi_get_gpu_metrics_info"], calls["amdsmi_get_violation_status"]) == (1, 0)
 
 
 def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,23 +146,18 @@ def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.Mon
     assert (gpu.pids, gpu.processes) == ([7], [GpuProcess(7, 5)])
 
 
-def test_the_node_that_a_gpu_hangs_on(tmp_path: Path) -> None:
+def test_the_node_that_a_gpu_hangs_on(amdsmi: FakeAmdSmi, tmp_path: Path) -> None:
     device = tmp_path / "sys/bus/pci/devices/0000:c0:00.0"
     device.mkdir(parents=True)
     (device / "numa_node").write_text("0\n")
     (tmp_path / "sys/devices/system/node/node0").mkdir(parents=True)
     (tmp_path / "sys/devices/system/node/node0/distance").write_text("10\n")
-    amdsmi = FakeAmdSmi(tmp_path, root=str(tmp_path))
-    amdsmi.set(usual(0), amd_devices=1)
     assert gpus(amdsmi.read(1.0))[0].near_nodes == [0]
-    amdsmi.close()
 
 
-def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(tmp_path: Path) -> None:
-    amdsmi = FakeAmdSmi(tmp_path, visible_devices="0")
-    amdsmi.set(usual(0), amd_devices=1)
+@pytest.mark.parametrize("amdsmi", [{"visible_devices": "0"}], indirect=True)
+def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(amdsmi: FakeAmdSmi) -> None:
     assert not gpus(amdsmi.read(1.0))[0].chosen
-    amdsmi.close()
 
 
 @pytest.mark.parametrize(

@@ -24,21 +24,23 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
 
     ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``grad`` is ``autograd.grad``;
     ``over`` ends an iterator that has not been exhausted;
-    ``opt( … )`` and ``bwd( … )`` enclose; ``step`` is tuimon.step(); ``made`` tells that there is an optimizer.
+    ``opt( … )`` and ``bwd( … )`` enclose, or raise if not closed; ``step`` is tuimon.step(); ``made`` tells that there
+    is an optimizer.
     """
     now = start_ns
     out = []
     enclosing = []
     for token in script.split():
         if token == ")":
-            out.append((now, enclosing.pop() + 1, 0, 0))
+            kind, value = enclosing.pop()
+            out.append((now, kind + 1, 0, value))
             continue
         if token in _SINGLE:
             out.append((now, _SINGLE[token], 0, 0))
             continue
         if token.endswith("("):
-            enclosing.append(_PAIRS[token[:-1]])
-            out.append((now, enclosing[-1], 0, 0))
+            enclosing.append((_PAIRS[token[:-1]], _VALUES.get(token[:-1], 1)))
+            out.append((now, enclosing[-1][0], 0, enclosing[-1][1]))
             continue
         name, _, ms = token.partition(":")
         name, _, iterator = name.partition("@")
@@ -75,7 +77,7 @@ class Played:
 
 def play(script: str, repeat: int = 1, finish: bool = True) -> Played:
     """Feed a script, ``repeat`` times over, to a machine of its own."""
-    return Played(markers(" ".join([script] * repeat)), finish)
+    return Played(markers(f"{script} " * repeat), finish)
 
 
 def other(begin_ns: int, end_ns: int) -> MarkedStretch:

@@ -5,12 +5,13 @@ import doctest
 import pytest
 
 from tests.sources.loop.loop_script import MS, Played, markers, ms, play
-from tuimon.agent.ring import layout
 from tuimon.sources.loop import machine, steps
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.steps import Rounds, StepEnd
 
-PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
+PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1 "
+BARE = "wait:6 bwd:3 opt:1 "
+FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
 
 
 def test_the_worked_examples():
@@ -56,6 +57,13 @@ LOOPS = {
         (9, 1, 1, {"data": 5, "forward": 1, "backward": 2, "optimizer": 1}),
     ),
     "gradients that update parameters by hand": ("fetch:1 wait:2 grad:3 wait:1", (7, 1, 0, {})),
+    "workers that are ended as the loop is left": (
+        PLAIN + "over@7:30 wait:1",
+        (47, 1, 1, {"data": 35, "forward": 3, "backward": 4, "optimizer": 2, "other": 3}),
+    ),
+    "an iterator that is deleted within a step": ("fetch:2 wait:3 bwd:4 over@7:30 opt:1 wait:1", (41, 1, 1, {})),
+    "two models in turn": (FIRST + SECOND, (20, 2, 2, {"backward": 6, "between": 12, "optimizer": 2})),
+    "three models in turn": (FIRST + SECOND + THIRD, (30, 3, 3, {"backward": 9, "between": 18, "optimizer": 3})),
 }
 
 
@@ -67,6 +75,31 @@ def test_steps_of_loops(step, expected):
     assert {(found.backwards, found.updates) for found in played.steps[1:-1]} == {(backwards, updates)}
     assert ms(played.steps[1].phases) == phases or not phases
     assert (played.eval_count, played.steps_end_at) == (0, StepEnd.FETCH if "fetch" in step else StepEnd.UPDATE)
+
+
+EVALUATED = "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 "
+ENDED_BY_PROGRAM = "fetch:5 wait:3 bwd:4 opt:2 step " * 3 + "fetch@2:2 wait:3 step wait:1 " * 5
+#: A script; what ends its steps, their lengths, and the number and the time of batches that were evaluated.
+SCRIPTS = {
+    "data looked through before it trains":
+        ("fetch@2:3 wait:9 fetch@2:3 wait:900 " + PLAIN * 4, (StepEnd.FETCH, [16, 16, 16, 15], 1, 12)),
+    "an update without a backward before the loop":
+        ("opt:1 wait:50 " + PLAIN * 4, (StepEnd.FETCH, [16, 16, 16, 15], 0, 0)),
+    "a batch for show before a loop without a loader":
+        ("fetch:5 wait:20 " + BARE * 30, (StepEnd.UPDATE, [35, *[10] * 29], 0, 0)),
+    "an evaluation in a loop without a loader":  # 2 ms before it, 1 ms after it
+        (BARE * 20 + EVALUATED + BARE * 20, (StepEnd.UPDATE, [4, *[10] * 18, 12, 11, *[10] * 19], 2, 7)),
+    "tuimon.step() overrules":  # the first step began before the first marker
+        ((BARE * 2 + "step ") * 4, (StepEnd.API, [14, 20, 20, 20], 0, 0)),
+    "batches that are evaluated in steps of the program's":
+        (ENDED_BY_PROGRAM, (StepEnd.API, [14] * 3 + [5] * 5, 4, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "expected"), SCRIPTS.values(), ids=SCRIPTS)
+def test_steps_of_scripts(script, expected):
+    played = play(script)
+    assert (played.steps_end_at, lengths(played), played.eval_count, played.eval_ns // MS) == expected
 
 
 def test_the_last_step_counts_when_the_thread_ends():
@@ -87,12 +120,10 @@ def test_gradient_accumulation_is_one_step_per_update_from_the_first(batches, ba
 @pytest.mark.parametrize("batches", [33, 64, 65, 130, 700])
 def test_an_optimizer_that_is_there_is_waited_for(batches):
     micro = "fetch:2 wait:3 bwd:4 "
-    played = Played(
-        markers(f"fetch:2 wait:3 bwd:4 made {micro * (batches - 1)} opt:1 {(micro * batches + 'opt:1 ') * 3}")
-    )
+    played = play(f"fetch:2 wait:3 bwd:4 made {micro * (batches - 1)} opt:1 {(micro * batches + 'opt:1 ') * 3}")
     assert lengths(played) == [batches * 9 + 1] * 4
     bare = "wait:3 bwd:4 "
-    played = Played(markers(f"wait:3 bwd:4 made {bare * (batches - 1)} opt:1 {(bare * batches + 'opt:1 ') * 3}"))
+    played = play(f"wait:3 bwd:4 made {bare * (batches - 1)} opt:1 {(bare * batches + 'opt:1 ') * 3}")
     assert lengths(played) == [batches * 7 - 2] + [batches * 7 + 1] * 3  # the first began before the first marker
 
 
@@ -106,22 +137,11 @@ def test_neither_set_up_nor_slow_steps_cut_the_first_step_of_two_models_in_two(s
     assert {step.total_ns for step in others} == {others[0].total_ns}
 
 
-def test_what_a_program_looked_through_before_it_trains_is_in_no_step():
-    played = play("fetch@2:3 wait:9 fetch@2:3 wait:900 " + (PLAIN + " ") * 4)
-    assert lengths(played) == [16, 16, 16, 15]
-    assert (played.eval_count, played.eval_ns) == (1, 12 * MS)
-
-
 @pytest.mark.parametrize("step", ["wait:6 bwd:3 opt:1", "wait:6 bwd:3", "opt( wait:6 bwd:3 ) wait:1"])
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
 def test_the_first_step_without_a_loader_counts_and_its_length_tells_nothing(step, count):
     played = play(step, count)
     assert [found.whole for found in played.steps] == [False] + [True] * (count - 1)
-
-
-def test_an_update_without_a_backward_before_the_loop_is_no_step():
-    played = play("opt:1 wait:50 " + (PLAIN + " ") * 5)
-    assert [found.whole for found in played.steps] == [True] * 5
 
 
 SOME = "fetch@2:1 wait:2 "
@@ -140,19 +160,10 @@ SOME = "fetch@2:1 wait:2 "
     ],
 )
 def test_evaluation_is_kept_out_of_steps(evaluation, count, took_ms, length):
-    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
+    played = play(PLAIN * 4 + evaluation + PLAIN * 4)
     assert (played.eval_count, played.eval_ns) == (count, took_ms * MS)
     assert lengths(played) == [16, 16, 16, 16, length, 16, 16, 15]
     assert ms(played.steps[4].phases) == ms(played.steps[3].phases) | {"other": length - 14}
-
-
-def test_evaluation_with_a_loader_in_a_loop_without_one():
-    train = "wait:6 bwd:3 opt:1 " * 20
-    played = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
-    assert played.steps_end_at is StepEnd.UPDATE
-    assert played.eval_count == 2
-    assert set(lengths(played)[1:]) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
-    assert len(played.steps) == 40
 
 
 def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
@@ -181,8 +192,7 @@ def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
 )
 def test_the_open_phase(before, script, phase):
     assert LoopMachine().open_phase is None
-    machine = Played(markers((PLAIN + " ") * before + script), finish=False).machine
-    assert machine.open_phase.name == phase
+    assert play(PLAIN * before + script, finish=False).machine.open_phase.name == phase
 
 
 BATCH, USE, UPDATE = "fetch:2 wait:0.1 ", "wait:3 bwd:4 ", "opt:1 wait:1 "
@@ -205,18 +215,6 @@ def test_each_update_ends_a_step_wherever_its_batches_are_fetched(where, batches
     played = play(first + (step * 40 + evaluation) * 3)
     assert (len(played.steps), played.eval_count) == (120, 18 if evaluation else 0)
     assert len(play(first + step * 20, finish=False).steps) > 10  # they are not waited for
-
-
-def test_a_batch_for_show_before_a_loop_without_a_loader():
-    played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
-    assert played.steps_end_at is StepEnd.UPDATE
-    assert lengths(played)[1:] == [10] * 29
-
-
-def test_api_steps_overrule():
-    played = play("wait:6 bwd:3 opt:1 wait:6 bwd:3 opt:1 step", 4)
-    assert played.steps_end_at is StepEnd.API
-    assert lengths(played) == [14, 20, 20, 20]  # the first began before the first marker
 
 
 @pytest.mark.parametrize("batch", ["fetch:5 wait:3", "wait:8"])
@@ -253,28 +251,20 @@ def test_gradients_looked_at_after_the_update_are_of_the_step_before(before, aft
 
 
 def test_optimizer_step_that_raised_does_not_hold_the_phase():
-    sequence = markers(" ".join([PLAIN] * 3))
-    sequence += [(t + 48 * MS, *rest) for t, *rest in markers("fetch:5 wait:3 bwd:4 wait:1")]
-    sequence.append((61 * MS, layout.OPTIMIZER_BEGIN, 0, 0))  # and no end
-    sequence += markers(" ".join([PLAIN] * 3), start_ns=64 * MS)
-    played = Played(sequence)
+    played = play(PLAIN * 3 + "fetch:5 wait:3 bwd:4 wait:1 opt( wait:3 " + PLAIN * 3)
     assert lengths(played) == [16] * 6 + [15]
     assert played.machine.open_phase.name == "between"
 
 
 def test_abandoned_optimizer_steps_in_a_loop_without_a_loader():
-    sequence = markers(" ".join(["wait:6 bwd:3 opt:1"] * 4))
-    sequence += [(t + 40 * MS, *rest) for t, *rest in markers("wait:6 bwd:3")]
-    sequence.append((49 * MS, layout.OPTIMIZER_BEGIN, 0, 1))  # raises: no end
-    sequence += markers(" ".join(["wait:6 bwd:3 opt:1"] * 5), start_ns=50 * MS)
-    played = Played(sequence)
+    played = play(BARE * 4 + "wait:6 bwd:3 opt( wait:1 " + BARE * 5)
     # the step after the one that raised bears what cannot be told apart; the others are right
     assert sorted(lengths(played)[1:])[:7] == [10] * 7
     assert len(played.steps) >= 9
 
 
 def test_the_stream_may_begin_anywhere():
-    whole = markers(" ".join([PLAIN] * 6))
+    whole = markers(PLAIN * 6)
     for start in range(len(whole) // 2):
         played = Played(whole[start:])
         assert set(lengths(played)[1:-1]) <= {16.0}, start
@@ -306,24 +296,7 @@ def test_starting_workers_for_an_evaluation_is_evaluation():
     assert sum(played.steps[4].phases.values()) == 64 * MS
 
 
-def test_ending_workers_is_waiting_for_data_and_bounds_no_step():
-    """The loop is left before its data ends; or an iterator is deleted in the middle of a step."""
-    left = play(f"{PLAIN} over@7:30 wait:1", 4)
-    assert set(lengths(left)[1:-1]) == {16 + 31}
-    assert ms(left.steps[1].phases)["data"] == ms(play(PLAIN, 4).steps[1].phases)["data"] + 30
-    between = play("fetch:2 wait:3 bwd:4 over@7:30 opt:1 wait:1", 4)
-    assert set(lengths(between)[1:-1]) == {41}
-
-
-def test_what_belongs_to_a_step_that_the_program_has_ended_stays_in_it():
-    """Though the fetch after it shows that its batch was evaluated."""
-    played = play("fetch:5 wait:3 bwd:4 opt:2 step " * 3 + "fetch@2:2 wait:3 step wait:1 " * 5)
-    assert lengths(played) == [14] * 3 + [5] * 5
-
-
 # -- optimizers that step in turn in a loop without a DataLoader: one round of them is one step
-
-FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -341,41 +314,22 @@ def test_updates_that_were_only_counted_keep_the_round(size, begin, count):
     assert steps == (begin + count) // size - begin // size
 
 
-@pytest.mark.parametrize("together", [FIRST + SECOND, FIRST + SECOND + THIRD])
-@pytest.mark.parametrize("count", [2, 3, 40])
-def test_two_or_three_models_in_turn_are_one_step(together, count):
-    played = play(together, count)
-    assert (played.steps_end_at, len(played.steps)) == (StepEnd.UPDATE, count)
-    optimizers = together.count("opt")
-    assert {step.total_ns for step in played.steps[1:]} == {10 * optimizers * MS}
-    assert {step.updates for step in played.steps} == {optimizers}
-    assert ms(played.steps[-1].phases) == {
-        "backward": 3 * optimizers,
-        "between": 6 * optimizers,
-        "optimizer": optimizers,
-    }
-
-
-def test_a_round_that_is_not_whole_at_the_end_is_a_step():
-    played = play((FIRST + SECOND) * 5 + FIRST)
-    assert [step.updates for step in played.steps] == [2] * 5 + [1]
-
-
-def test_one_model_first_and_then_two_in_turn():
-    played = play(FIRST * 10 + (FIRST + SECOND) * 10)
-    assert [step.updates for step in played.steps] == [1] * 14 + [2] * 8  # two rounds show what a step is
-
-
-@pytest.mark.parametrize("loop", [FIRST + FIRST + SECOND, FIRST * 3 + SECOND * 3, FIRST * 5 + SECOND])
-def test_optimizers_that_do_not_take_turns_make_a_step_with_each_update(loop):
-    played = play(loop, 12)
-    assert len(played.steps) == 12 * loop.count("opt")
-
-
-@pytest.mark.parametrize("rounds_a_batch", [1, 3])
-def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
-    played = play("fetch:2 " + (FIRST + SECOND) * rounds_a_batch, 6)
-    assert (played.steps_end_at, len(played.steps)) == (StepEnd.FETCH, 6)
+@pytest.mark.parametrize(
+    ("script", "updates"),
+    [
+        *(((FIRST + SECOND) * count, [2] * count) for count in (2, 3)),
+        *(((FIRST + SECOND + THIRD) * count, [3] * count) for count in (2, 3)),
+        ((FIRST + SECOND) * 5 + FIRST, [2] * 5 + [1]),  # a round that is not whole at the end
+        (FIRST * 10 + (FIRST + SECOND) * 10, [1] * 14 + [2] * 8),  # two rounds show what a step is
+        # optimizers that take no turns
+        *(((FIRST * 2 + SECOND) * 12, [1] * 36), ((FIRST * 3 + SECOND * 3) * 12, [1] * 72)),
+        ((FIRST * 5 + SECOND) * 12, [1] * 72),
+        # with a loader it does not matter
+        *((("fetch:2 " + (FIRST + SECOND) * rounds) * 6, [2 * rounds] * 6) for rounds in (1, 3)),
+    ],
+)
+def test_updates_of_each_step(script, updates):
+    assert [step.updates for step in play(script).steps] == updates
 
 
 # -- a loop without backward: its batches are steps, or the calls of ``tuimon.step()``
@@ -384,10 +338,18 @@ FORWARD = "fetch:5 wait:20 "
 TRAIN = "fetch:5 wait:3 bwd:4 opt:2 wait:1 "
 
 
-def test_each_batch_is_a_step_if_nothing_trains():
-    played = play(FORWARD, 40)
-    assert [ms(step.phases) for step in played.steps] == [{"data": 5, "between": 20}] * 39
-    assert played.eval_count == 0
+@pytest.mark.parametrize(
+    ("script", "count", "phases"),
+    [
+        (FORWARD * 40, 39, {"data": 5, "between": 20}),
+        ((FORWARD * 3 + "step ") * 5, 5, {"data": 15, "between": 60}),
+        ("wait:7 step " * 50, 50, {"between": 7}),  # samples divide it
+    ],
+)
+def test_steps_of_a_loop_that_does_not_train(script, count, phases):
+    first, *others = play(script).steps
+    assert [ms(step.phases) for step in others] == [phases] * (count - 1)
+    assert first.usual == ("fetch" in script)  # else it is not known how long it took
 
 
 @pytest.mark.parametrize(("fetch_ms", "batches"), [(50, 40), (2500, 10)])
@@ -400,13 +362,13 @@ def test_batches_that_take_longer_to_fetch_than_to_use_are_steps(fetch_ms, batch
 @pytest.mark.parametrize("batches", [4, 200])
 def test_an_evaluation_before_the_training_leaves_no_step(batches):
     before = "fetch@2:5 wait:20 " * batches + "stop@2:1 "
-    played = Played(markers(before + TRAIN * 10))
+    played = play(before + TRAIN * 10)
     assert (len(played.steps), played.eval_count) == (10, batches)
     assert all(step.backwards == 1 for step in played.steps)
 
 
 def test_steps_that_were_told_before_the_training_are_taken_back():
-    played = Played(markers("fetch@2:5 wait:20 " * 100 + "stop@2:1 "), finish=False)
+    played = play("fetch@2:5 wait:20 " * 100 + "stop@2:1 ", finish=False)
     assert len(played.steps) == 100
     for marker in markers(TRAIN * 10, start_ns=100_000 * MS):
         played.machine.feed(*marker)
@@ -415,22 +377,6 @@ def test_steps_that_were_told_before_the_training_are_taken_back():
     assert len(played.machine.steps.take_ended()) == 10
 
 
-def test_the_program_may_say_how_many_batches_make_a_step():
-    played = play(FORWARD * 3 + "step ", 5)
-    assert [ms(step.phases) for step in played.steps] == [{"data": 15, "between": 60}] * 5
-
-
-def test_steps_that_the_program_marks_are_left_to_samples_if_nothing_else_is_marked():
-    played = play("wait:7 step ", 4)
-    assert [ms(step.phases) for step in played.steps[1:]] == [{"between": 7}] * 3
-
-
-def test_the_first_call_counts_though_it_is_unknown_how_long_its_step_took():
-    played = play("wait:7 step ", 50)
-    assert len(played.steps) == 50
-    assert [step.usual for step in played.steps[:2]] == [False, True]
-
-
 def test_a_program_with_an_optimizer_only_evaluates_before_it_trains():
-    played = Played(markers("made " + FORWARD * 100), finish=False)
+    played = play("made " + FORWARD * 100, finish=False)
     assert (len(played.steps), played.eval_count) == (0, 99)

@@ -6,7 +6,7 @@ from tuimon.agent.ring.reader import Columns
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
-PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
+PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1 "  # 16 ms
 SECOND = 1000 * MS
 
 
@@ -25,6 +25,7 @@ class FakeReader:
     path = "/nowhere/42-0.ring"
     start_ticks = 0
     dropped = 0
+    lost = 0  # markers that the next read finds overwritten
     held_ns = 0
 
     def held_until_ns(self):
@@ -38,6 +39,7 @@ class FakeReader:
 
     def read(self):
         out, self.waiting = self.waiting, []
+        self.dropped, self.lost = self.dropped + self.lost, 0
         return out
 
     def read_columns(self):

@@ -20,7 +20,7 @@ from tuimon.sources.source_facts import ProcessCode
 
 
 def test_windows_count_and_sum_their_steps():
-    sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 200, start_ns=10 * SECOND)
     _, records = follow(sequence, 14 * SECOND)
     assert [record.t for record in records] == [11.0, 12.0, 13.0, 14.0]
     assert sum(record.count for record in records) == 199
@@ -52,23 +52,16 @@ def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
 
 def test_steps_go_on_after_markers_were_lost_inside_a_pair():
     """The end of the pair is lost with them."""
-    follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)
-    later = markers(" ".join([PLAIN] * 60), start_ns=11 * SECOND)
-    follower.reader.waiting = FakeReader(later).waiting
-    read = follower.reader.read
-
-    def lossy():
-        follower.reader.dropped, follower.reader.read = 500, read
-        return read()
-
-    follower.reader.read = lossy
+    follower, _ = follow(markers(PLAIN * 60 + " bwd(", start_ns=10 * SECOND), 11 * SECOND)
+    later = markers(PLAIN * 60, start_ns=11 * SECOND)
+    follower.reader.waiting, follower.reader.lost = FakeReader(later).waiting, 500
     (record,) = [record for record in follower.windows(12 * SECOND) if isinstance(record, Steps)]
     assert (record.dropped, record.count, record.median_ns) == (500, 60, 16 * MS)
     assert (length_bucket(16 * MS), 59) in record.histogram
 
 
 def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
-    sequence = markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 100, start_ns=10 * SECOND)
     sizes = [(t, layout.STEP_SIZE, flag, n) for t in (10.2, 10.5, 11.2) for flag, n in ((1, 32), (2, 4096), (9, 7))]
     sequence = sorted([*sequence, *((int(t * SECOND), *rest) for t, *rest in sizes[:8])])
     _, records = follow(sequence, 13 * SECOND)
@@ -76,7 +69,7 @@ def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
 
 
 def test_phases_are_noted_where_somebody_asks_for_them():
-    follower, _ = follow(markers(" ".join([PLAIN] * 60), start_ns=10 * SECOND), 11 * SECOND)
+    follower, _ = follow(markers(PLAIN * 60, start_ns=10 * SECOND), 11 * SECOND)
     follower.phases = deque()
     evaluation = "fetch@2:2 wait:3 fetch@2:2 wait:3 stop@2:1"
     later = markers(f"{PLAIN} {evaluation} {PLAIN}", start_ns=11 * SECOND)
@@ -110,13 +103,13 @@ def test_of_a_fast_loop_that_has_halted_it_is_known_since_when_and_not_in_which_
 def test_the_thread_that_trains_is_told_where_it_is_another_than_the_main_one(monkeypatch, live, told):
     """In a container a thread knows itself by another number than those outside."""
     monkeypatch.setattr(RingFollower, "live_threads", lambda _: live)
-    sequence = markers(" ".join([PLAIN] * 50), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 50, start_ns=10 * SECOND)
     records = RingFollower(FakeReader(sequence), 1.0, 11 * SECOND).windows(11 * SECOND)
     assert [record.tid for record in records if isinstance(record, Steps)] == [told]
 
 
 def test_marks_and_ranges():
-    sequence = markers(" ".join([PLAIN] * 3), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 3, start_ns=10 * SECOND)
     step = 16 * MS
     for i in range(3):
         begin = 10 * SECOND + i * step
@@ -155,7 +148,7 @@ def test_many_names_are_summed_up():
 
 
 def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
-    sequence = markers(" ".join([PLAIN] * 130), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 130, start_ns=10 * SECOND)
     pauses = [(10 * SECOND + at * MS, layout.GC_PAUSE, 2, 5 * MS) for at in (100, 900, 1500)]
     _, records = follow(sorted(sequence + pauses), 12 * SECOND)
     assert [(r.gc_ns, r.gc_count, r.gc_longest_ns) for r in records] == [(10 * MS, 2, 5 * MS), (5 * MS, 1, 5 * MS)]
@@ -166,15 +159,15 @@ def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
 
 def test_what_the_program_said_of_steps_before_the_first_window_is_in_no_record():
     long_ago = [(10 * SECOND, layout.STEP_SIZE, layout.STEP_SAMPLES, 32), (10 * SECOND + MS, layout.GC_PAUSE, 2, MS)]
-    long_ago += markers(" ".join([PLAIN] * 5), start_ns=11 * SECOND)
-    _, records = follow(long_ago + markers(" ".join([PLAIN] * 130), start_ns=100 * SECOND), 103 * SECOND)
+    long_ago += markers(PLAIN * 5, start_ns=11 * SECOND)
+    _, records = follow(long_ago + markers(PLAIN * 130, start_ns=100 * SECOND), 103 * SECOND)
     assert (records[0].first_index, sum(record.backwards for record in records)) == (4, 130)
     assert [record.samples for record in records] == [None] * len(records)
     assert [record.gc_count for record in records] == [0] * len(records)
 
 
 def test_a_marker_dated_far_ahead_holds_up_nothing_and_counts_as_lost():
-    sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 200, start_ns=10 * SECOND)
     _, undamaged = follow(sequence, 14 * SECOND)
     for at in (0, 100):
         time_ns, *rest = sequence[at]
@@ -191,7 +184,7 @@ def test_pairs_that_never_end_take_no_time_and_no_room():
 
 
 def test_what_the_clock_tells_and_what_nobody_knows_is_of_no_loop():
-    sequence = markers(" ".join([PLAIN] * 120), start_ns=10 * SECOND)
+    sequence = markers(PLAIN * 120, start_ns=10 * SECOND)
     others = [
         (10 * SECOND + at * MS, kind, 3, layout.pack_gpu_time(at, None, False))
         for at, kind in enumerate((layout.GPU_TIME, layout.GPU_ANCHOR, layout.TORCH_MEMORY, 98, 99), start=100)
@@ -235,7 +228,7 @@ def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_
 
 
 def test_of_a_loop_that_runs():
-    sequence = markers(" ".join([PLAIN] * 2000), start_ns=10 * SECOND)  # 16 ms each, for 32 s
+    sequence = markers(PLAIN * 2000, start_ns=10 * SECOND)  # 16 ms each, for 32 s
     assert 60 < steps_in(FakeReader(sequence), 40 * SECOND).per_s < 65
 
 

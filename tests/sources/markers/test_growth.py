@@ -76,11 +76,11 @@ def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
 def test_steps_of_a_second_training_thread_are_not_kept(run):
     """4,000 of them, beside a training thread that makes more."""
     run.live = {42, 43}
-    quick = "fetch:0.1 wait:0.1 bwd:0.1 opt:0.1"
+    quick = "fetch:0.1 wait:0.1 bwd:0.1 opt:0.1 "
 
     def fill(_):
-        run.write(42, " ".join([quick] * 420))
-        run.write(43, " ".join([quick] * 400))
+        run.write(42, quick * 420)
+        run.write(43, quick * 400)
 
     steps = holds_still(run, 10, fill)
     assert sum(record.count for record in steps) == 10 * 420 - 1
@@ -94,7 +94,7 @@ def test_threads_that_come_and_go_are_forgotten(run):
 
     def fill(second):
         run.live = {42}
-        run.write(42, " ".join([PLAIN] * 60))
+        run.write(42, PLAIN * 60)
         for number in range(200):
             tid = 1000 + second * 200 + number
             run.write(tid, "fetch:1 wait:1", run.now_ns + number * 4 * MS)
@@ -157,7 +157,7 @@ def test_a_training_that_moves_from_thread_to_thread_is_counted_whole(run):
     for epoch in range(30):
         run.live = {42, 100 + epoch}
         for _ in range(3):
-            run.write(100 + epoch, " ".join([PLAIN] * 60))
+            run.write(100 + epoch, PLAIN * 60)
             steps += run.second()
     for _ in range(3):
         steps += run.second()

@@ -6,17 +6,17 @@ import zlib
 
 import pytest
 
-from tests.session.records import process
+from tests.session.records import process, session_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.files import start_ticks
-from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
+from tuimon.agent.ring.loading_slots import ITEMS, WAITING, Loading
 from tuimon.proc.target_files import NotebookCell, TargetFiles
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
-from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, parsed_facts
 from tuimon.sources.source_facts import ProcessCode
 
+PID = os.getpid()
 MS = 1_000_000
 SECOND = 1_000_000_000
 FACTS = {"n": 0, "dataset": "ImageSet", "kind": "map", "workers": 2, "prefetch": 2, "batch": 32, "pin": False,
@@ -122,24 +122,21 @@ def test_markers_of_no_loader_and_names_that_are_no_facts():
     assert LoaderScript({"dataset": "?"}).feed("f1 b").records() == []
 
 
-def slot(pid, worker, *, batches, items, collate, wait, hand_over=0, state=WAITING, since_ns=0, ticks=None):
+def slot(batches, items, collate, wait, pid=PID, worker=0, state=WAITING, since_ns=0, ticks=None):
+    """What a worker has written of its batches, and the ms that it has spent."""
     ticks = start_ticks(pid) if ticks is None else ticks
-    hand_over_ns = UNMEASURED if hand_over is None else hand_over * MS
-    times_ns = (items * MS, collate * MS, wait * MS, hand_over_ns)
-    return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, *times_ns)
+    return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, items * MS, collate * MS, wait * MS, 0)
 
 
 def test_a_worker_is_told_by_what_it_did_since():
     script = LoaderScript(FACTS)
     script.put(layout.WORKER, os.getpid(), 1)
     script.feed("f1 b")
-    script.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, since_ns=script.now_ns)]
+    script.reader.slots = [slot(3, 60, 9, 30, since_ns=script.now_ns)]
     (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
     script.feed("f1 b")
-    script.reader.slots = [
-        slot(os.getpid(), 0, batches=4, items=80, collate=12, wait=40, state=ITEMS, since_ns=script.now_ns)
-    ]
+    script.reader.slots = [slot(4, 80, 12, 40, state=ITEMS, since_ns=script.now_ns)]
     script.now_ns += 500 * MS
     (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0, 0.0)]  # with the long item under way
@@ -174,7 +171,7 @@ def test_an_epochs_end_is_the_fetch_without_a_batch_or_the_deletion_of_its_itera
 
 def test_a_worker_whose_marker_is_not_there_is_of_the_loader_that_its_slot_fits():
     script = LoaderScript({**FACTS, "dataset": "Other", "n": 1}, FACTS).feed("f1 b f2 b")
-    own = slot(os.getpid(), 1, batches=3, items=60, collate=9, wait=30)._replace(dataset=zlib.crc32(b"ImageSet"))
+    own = slot(3, 60, 9, 30, worker=1)._replace(dataset=zlib.crc32(b"ImageSet"))
     script.reader.slots = [own, own._replace(pid=1 << 23)]  # the other one is gone
     assert [[worker.pid for worker in record.workers] for record in script.records()] == [[], [os.getpid()]]
 
@@ -183,7 +180,7 @@ def test_a_worker_that_has_ended_is_told_once_more():
     script = LoaderScript(FACTS)
     script.put(layout.WORKER, os.getpid(), 1)
     script.feed("f1 b")
-    script.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, ticks=1)]
+    script.reader.slots = [slot(3, 60, 9, 30, ticks=1)]
     script.now_ns += SECOND
     (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
@@ -197,7 +194,7 @@ def test_many_workers_take_turns(monkeypatch):
     script = LoaderScript({**FACTS, "workers": 64})
     for pid in range(1000, 1064):
         script.put(layout.WORKER, pid, 1)
-    script.reader.slots = [slot(1000 + i, i, batches=9, items=60, collate=9, wait=30, ticks=5) for i in range(64)]
+    script.reader.slots = [slot(9, 60, 9, 30, 1000 + number, number, ticks=5) for number in range(64)]
     seen = []
     for _ in range(64 // WORKERS_LISTED):
         (record,) = script.feed("f1 b").records()
@@ -217,14 +214,6 @@ def test_batches_that_were_measured_add_up():
     assert script.feed("f1 b").records()[0].batches is None
     script.put(layout.BATCH, layout.pack_batch(1000, None, False, None), 1)
     assert script.feed("f1 b").records()[0].batches == MeasuredBatches(1, 1000, samples=None, on_cpu=0, pinned=None)
-
-
-# -- the fold
-
-
-def window(t, **more):
-    facts = LoaderFacts(dataset="ImageSet", kind="map", workers=2, prefetch=2) if t == 1.0 else None
-    return Loader(t=t, pid=100, number=0, window_s=1.0, facts=facts, **more)
 
 
 def test_how_many_tensors_belongs_to_the_batch_that_is_measured_next():
@@ -276,6 +265,18 @@ def test_a_later_iterator_begins_another_epoch(iterators, given):
     assert [each.given for each in script.records()] == [given]
 
 
+# -- the fold
+
+
+def window(t, **more):
+    facts = LoaderFacts(dataset="ImageSet", kind="map", workers=2, prefetch=2) if t == 1.0 else None
+    return Loader(t=t, pid=100, number=0, window_s=1.0, facts=facts, **more)
+
+
+def rows_of(*records):
+    return session_of(*records).over("recent").of(100).loaders
+
+
 @pytest.mark.parametrize(
     ("windows", "epoch"),
     [
@@ -287,21 +288,16 @@ def test_a_later_iterator_begins_another_epoch(iterators, given):
     ],
 )
 def test_epochs_are_counted(windows, epoch):
-    session = Session()
-    for t, more in enumerate(windows, 1):
-        session.add(window(float(t), fetches=1, role="train", **more))
-    (loader,) = session.over("whole").of(100).loaders
+    (loader,) = rows_of(window(float(t), fetches=1, role="train", **more) for t, more in enumerate(windows, 1))
     assert loader.epoch == epoch
 
 
 def test_a_row_sums_the_last_30_seconds():
-    session = Session()
-    session.add(window(1.0, fetches=1, wait_ns=10_000 * MS, p95_ns=10_000 * MS))
-    for t in range(40, 70):
-        turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
-        session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
-                           ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
-    (row,) = session.over("recent").of(100).loaders
+    turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
+    usual = {"fetches": 10, "wait_ns": 100 * MS, "ready_fetches": 10, "ready_total": 25, "ready_none": 4,
+             "ready_last": 3, "role": "train", "workers": turns}  # fmt: skip
+    first = window(1.0, fetches=1, wait_ns=10_000 * MS, p95_ns=10_000 * MS)
+    (row,) = rows_of(first, [window(float(t), p95_ns=(15 + t % 2) * MS, **usual) for t in range(40, 70)])
     assert (row.latest.role, row.facts.dataset, row.latest.ready_last, row.ready_most) == ("train", "ImageSet", 3, 4)
     assert row.fetches_per_s == pytest.approx(10)
     assert row.wait_ms == pytest.approx(10)
@@ -315,15 +311,15 @@ def test_a_row_sums_the_last_30_seconds():
 
 
 def test_workers_that_come_and_go():
-    session = Session()
-    session.add(window(1.0, fetches=1, workers=[LoaderWorker(7, 0, 1, 1.0, 1.0, 1.0)]))
-    session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 1, 5.0, 1.0, 1.0)]))
-    assert [worker.pid for worker in session.over("recent").of(100).loaders[0].worker_rows] == [9]
-    session.add(process(9, "worker", ppid=100, ended=True))
-    assert [worker.pid for worker in session.over("recent").of(100).loaders[0].worker_rows] == [7]
-    session.add(process(7, "worker", ppid=100, ended=True))
-    (worker,) = session.over("recent").of(100).loaders[0].worker_rows
-    assert worker.ended
+    records = [
+        window(float(t), fetches=1, workers=[LoaderWorker(pid, 0, 1, 1.0, 1.0, 1.0)]) for t, pid in ((1, 7), (2, 9))
+    ]
+    found = []
+    for pid in (9, 7):
+        found += rows_of(*records)[0].worker_rows
+        records.append(process(pid, "worker", ppid=100, ended=True))
+    found += rows_of(*records)[0].worker_rows
+    assert [(worker.pid, worker.ended) for worker in found] == [(9, False), (7, False), (9, True)]
 
 
 MADE = Place("set.py", 9, "__getitem__")

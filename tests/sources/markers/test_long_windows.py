@@ -46,7 +46,7 @@ class Ring:
 
 
 def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and_of_the_reads():
-    long = Ring(" ".join([LOOP] * 700))
+    long = Ring(LOOP * 700)
     long.follow(40, longest=4)
     reads = long.reader.reads
     later = long.follow(70, longest=4)
@@ -56,7 +56,7 @@ def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and
 
 
 def test_a_rank_that_stands_still_is_reported_every_second_before_it_may_hang():
-    ring = Ring(" ".join([LOOP] * 335))  # until 43.5 s
+    ring = Ring(LOOP * 335)  # until 43.5 s
     ring.follow(43, longest=4)
     quiet = [record for record in ring.follow(70, longest=4) if not record.count]
     assert [record.t for record in quiet][:4] == [48.0, 49.0, 50.0, 51.0]

@@ -73,20 +73,15 @@ def test_a_place_is_told_once(tmp_path):
     for _ in range(3):
         places.add_place("outer", 1, 0)
         places.add_place("pushed", 2, 3)
-    assert places.take_places() == [
-        RangePlace("outer", file, "main", 4, 8),
-        RangePlace("pushed", file, "main", 20, 25),
-    ]
+    told = [RangePlace("outer", file, "main", 4, 8), RangePlace("pushed", file, "main", 20, 25)]
+    assert places.take_places() == told
     places.add_place("outer", 1, 0)
     assert places.take_places() == []
 
 
 def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
     file = source(tmp_path)
-    names = {
-        1: name("outer", file, "main", 4),
-        2: name("in/ner", file, "main", 7),
-    }
+    names = {1: name("outer", file, "main", 4), 2: name("in/ner", file, "main", 7)}
     tracker = RangeTracker(lambda number: names[number])
     tracker.begin(0, 1)
     tracker.begin(1, 2)

@@ -11,13 +11,13 @@ from tuimon.sources.markers.follower import RingFollower
 
 # -- steps that a profiler of ours slows count as steps, and in no time
 
-SLOW = "fetch:25 wait:15 bwd:20 wait:5 opt:10 wait:5"  # 80 ms
-HELD = "fetch:205 wait:3 bwd:4 wait:1 opt:2 wait:1"  # the file is written in its fetch
-BARE = "bwd:4 wait:2 opt:2 wait:8"  # 16 ms
-BARE_SLOW = "bwd:20 wait:10 opt:10 wait:40"
+SLOW = "fetch:25 wait:15 bwd:20 wait:5 opt:10 wait:5 "  # 80 ms
+HELD = "fetch:205 wait:3 bwd:4 wait:1 opt:2 wait:1 "  # the file is written in its fetch
+BARE = "bwd:4 wait:2 opt:2 wait:8 "  # 16 ms
+BARE_SLOW = "bwd:20 wait:10 opt:10 wait:40 "
 
 
-def with_profiler(before, slow, after, traces=layout.TRACED_STEPS):
+def with_profiler(before, slow, after):
     """Markers of three parts, one after the other; the profiler is on in the middle one."""
     sequence, at_ns = [], 10 * SECOND
     for script, kind in ((before, layout.PROFILER_ON), (slow, layout.PROFILER_OFF), (after, None)):
@@ -28,7 +28,7 @@ def with_profiler(before, slow, after, traces=layout.TRACED_STEPS):
         else:
             sequence += part
         at_ns += length_ns
-        sequence.append((at_ns, kind, traces if kind == layout.PROFILER_ON else 0, 0))
+        sequence.append((at_ns, kind, layout.TRACED_STEPS if kind == layout.PROFILER_ON else 0, 0))
     return sequence[:-1]
 
 
@@ -41,14 +41,10 @@ def records_of(sequence):
 def test_they_are_counted_and_their_times_are_left_out(plain, slow, after):
     count = 20 + 5 + 1 + 20
     end = plain.partition(" ")[0]  # of the next step, which ends the last
-    rest = " ".join([after] + [plain] * 20 + [end])
-    record = records_of(with_profiler(" ".join([plain] * 20), " ".join([slow] * 5), rest))
-    unslowed = records_of(markers(" ".join([plain] * count + [end]), 10 * SECOND))
-    assert (record.count, record.backwards, record.updates) == (
-        unslowed.count,
-        unslowed.backwards,
-        unslowed.updates,
-    )
+    rest = after + plain * 20 + end
+    record = records_of(with_profiler(plain * 20, slow * 5, rest))
+    unslowed = records_of(markers(plain * count + end, 10 * SECOND))
+    assert len({(each.count, each.backwards, each.updates) for each in (record, unslowed)}) == 1
     assert record.slowed == unslowed.slowed + 6  # the five, and the one that was held up
     assert record.usual == unslowed.usual - 6
     assert record.slowed_ns >= 5 * 80 * MS
@@ -60,35 +56,23 @@ def test_they_are_counted_and_their_times_are_left_out(plain, slow, after):
 
 
 def test_ranges_of_them_are_left_out():
-    push, pop = (0, layout.RANGE_PUSH, 0, 1), (0, layout.RANGE_POP, 0, 0)
+    ranges = {layout.BACKWARD_BEGIN: (layout.RANGE_PUSH, 0, 1), layout.BACKWARD_END: (layout.RANGE_POP, 0, 0)}
     sequence = []
-    for marker in with_profiler(" ".join([PLAIN] * 10), " ".join([SLOW] * 5), " ".join([PLAIN] * 10)):
+    for marker in with_profiler(PLAIN * 10, SLOW * 5, PLAIN * 10):
         sequence.append(marker)
-        if marker[1] in (layout.BACKWARD_BEGIN, layout.BACKWARD_END):
-            switch = push if marker[1] == layout.BACKWARD_BEGIN else pop
-            sequence.append((marker[0], *switch[1:]))
+        if marker[1] in ranges:
+            sequence.append((marker[0], *ranges[marker[1]]))
     record = records_of(sequence)
     assert [(each.path, each.count, each.total_ns) for each in record.ranges] == [("batch", 19, 19 * 4 * MS)]
 
 
 def test_markers_that_are_lost_do_not_slow_for_ever():
-    sequence = with_profiler(" ".join([PLAIN] * 10), " ".join([SLOW] * 5), " ".join([PLAIN] * 30))
+    sequence = with_profiler(PLAIN * 10, SLOW * 5, PLAIN * 30)
     lost = [marker for marker in sequence if marker[1] != layout.PROFILER_OFF]
     follower = RingFollower(FakeReader(lost[:60]), 100.0, 10 * SECOND)
-    follower.reader.waiting = [layout.Marker(at, kind, flag, 7, value) for at, kind, flag, value in lost[100:]]
-    follower.reader.read = overrun(follower.reader)
+    follower.reader.waiting, follower.reader.lost = FakeReader(lost[100:]).waiting, 40
     record = [each for each in follower.last(20 * SECOND) if isinstance(each, Steps)][-1]
     assert record.usual >= 30
-
-
-def overrun(reader):
-    read = reader.read
-
-    def counted():
-        reader.dropped += 40
-        return read()
-
-    return counted
 
 
 # -- a loop that is left and begun again
@@ -96,21 +80,17 @@ def overrun(reader):
 PAUSE_NS = 30 * SECOND
 
 
-def left_after(*parts, pause_ns=PAUSE_NS):
-    """Each part in a cell of its own; the first begins at 10 s."""
-    sequence, at_ns = [], 10 * SECOND
-    for part in parts:
-        sequence += markers(part, at_ns)
-        left_ns = sequence[-1][0] + 3 * MS  # the rest of the cell
-        sequence.append((left_ns, layout.LOOP_LEFT, 0, 0))
-        at_ns = left_ns + pause_ns
-    return sequence, left_ns
+def left_after(part):
+    """A part in a cell of its own, from 10 s on; when that is left."""
+    sequence = markers(part, 10 * SECOND)
+    left_ns = sequence[-1][0] + 3 * MS  # the rest of the cell
+    return [*sequence, (left_ns, layout.LOOP_LEFT, 0, 0)], left_ns
 
 
 def test_a_cell_that_is_interrupted_within_a_fetch():
-    interrupted, left_ns = left_after(" ".join([PLAIN] * 10 + ["fetch:5"]))
+    interrupted, left_ns = left_after(PLAIN * 10 + "fetch:5")
     del interrupted[-2]  # its end was never marked
-    sequence = interrupted + markers(" ".join([PLAIN] * 10), left_ns + PAUSE_NS)
+    sequence = interrupted + markers(PLAIN * 10, left_ns + PAUSE_NS)
     records = RingFollower(FakeReader(sequence), 1000.0, 10 * SECOND).last(sequence[-1][0] + MS)
     record = [record for record in records if isinstance(record, Steps)][-1]
     assert record.count == 20 and record.backwards == 20
@@ -119,7 +99,7 @@ def test_a_cell_that_is_interrupted_within_a_fetch():
 
 
 def test_outside_no_phase_is_open_and_a_window_says_how_long():
-    sequence, left_ns = left_after(" ".join([PLAIN] * 20))
+    sequence, left_ns = left_after(PLAIN * 20)
     follower = RingFollower(FakeReader(sequence), 1.0, 10 * SECOND)
     records = [record for record in follower.windows(13 * SECOND) if isinstance(record, Steps)]
     assert [record.open_phase for record in records] == [None] * 3
@@ -132,7 +112,7 @@ def test_outside_no_phase_is_open_and_a_window_says_how_long():
 
 STOP_S = 30
 #: 20 steps, an evaluation, 20 steps; each step has six markers, each batch of the evaluation two.
-SCRIPT = " ".join([*[PLAIN] * 20, *["fetch:5 wait:3"] * 5, *[PLAIN] * 20])
+SCRIPT = PLAIN * 20 + "fetch:5 wait:3 " * 5 + PLAIN * 20
 
 
 def stopped_after(at, *, together):

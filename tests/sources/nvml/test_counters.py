@@ -7,12 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.fake_nvml import FakeNvml, gpus, modern, notices, usual
+from tests.fake_nvml import FakeNvml, Reads, check_reads, gpus, modern, notices, usual
 from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Throttle
 
 GB = 1_000_000_000
-
-
 SCENARIO = {"devices": 1, "driver": "580.65.06", **usual(0), **modern(0)}
 
 
@@ -21,76 +19,110 @@ def read_one(nvml: FakeNvml, now_s: float) -> Gpu:
     return gpu
 
 
-def test_counters_become_rates(nvml: FakeNvml) -> None:
-    first = read_one(nvml, 1.0)
-    assert first.pcie_rx_bytes_per_s is None  # one reading of a counter is no rate
-    assert first.energy_j == 1000.0
-    nvml.set({"0.field.197": 10 * GB + 3000, "0.field.198": 54 * GB, "0.field.138": 1_000_100, "0.field.83": 1_800_000})
-    gpu = read_one(nvml, 3.0)
-    assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (1500.0, 2.0 * GB)
-    assert (gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s) == (50 * 1024.0, 0.0)
-    assert gpu.energy_j == 1800.0
-
-
-@pytest.mark.parametrize(
-    ("kind", "readings", "rates"),
-    [
-        ("uint", ((1 << 32) - 1000, 500), [None, 1500.0]),  # a small counter that overflows goes on
-        ("ullong", (50 * GB, 7, 1007), [None, None, 1000.0]),  # it was reset
+COURSES: dict[str, Reads] = {
+    "counters become rates": [
+        (1.0, {}, {"pcie_rx_bytes_per_s": None, "energy_j": 1000.0}),  # one reading is no rate
+        (3.0, {"0.field.197": 10 * GB + 3000, "0.field.198": 54 * GB, "0.field.138": 1_000_100, "0.field.83": 1.8e6},
+         {"pcie_tx_bytes_per_s": 1500.0, "pcie_rx_bytes_per_s": 2.0 * GB, "nvlink_tx_bytes_per_s": 50 * 1024.0,
+          "nvlink_rx_bytes_per_s": 0.0, "energy_j": 1800.0}),
     ],
-)
-def test_a_counter_that_falls(nvml: FakeNvml, kind: str, readings: tuple[int, ...], rates: list[float | None]) -> None:
-    found = []
-    for second, reading in enumerate(readings):
-        nvml.set({"0.field.198.type": kind, "0.field.198": reading})
-        found.append(read_one(nvml, float(second)).pcie_rx_bytes_per_s)
-    assert found == rates
+    "a small counter that overflows goes on": [
+        (0.0, {"0.field.198.type": "uint", "0.field.198": (1 << 32) - 1000}, {"pcie_rx_bytes_per_s": None}),
+        (1.0, {"0.field.198": 500}, {"pcie_rx_bytes_per_s": 1500.0}),
+    ],
+    "a counter that was reset": [
+        (0.0, {"0.field.198": 50 * GB}, {}),
+        (1.0, {"0.field.198": 7}, {"pcie_rx_bytes_per_s": None}),
+        (2.0, {"0.field.198": 1007}, {"pcie_rx_bytes_per_s": 1000.0}),
+    ],
+    "throttling by the time that was counted": [
+        (1.0, {}, {}),
+        (2.0, {"0.field.74": 5 * GB + 250_000_000, "0.field.270": 3 * GB, "0.event_reasons": "0x4"},
+         {"throttled": [Throttle("power cap", 0.25), Throttle("thermal (hardware)", 1.0)], "throttle": ["power cap"]}),
+        (3.0, {}, {"throttled": []}),  # the counters stand still, whatever the causes at the moment
+    ],
+    "throttling by moments where no time is counted": [
+        (1.0, {f"0.field.{field}": None for field in (74, 76, 269, 270, 271)}, {}),
+        (1.5, {"0.event_reasons": "0x48"}, None),  # "hardware slowdown" is only set beside one of its causes
+        (2.0, {"0.event_reasons": "0x1"}, {"throttle": [], "throttled": [Throttle("thermal (hardware)")]}),
+        (3.0, {}, {"throttled": []}),
+    ],
+    "GPM needs two samples": [
+        (1.0, {}, {"sm_ratio": None, "tensor_ratio": None}),
+        (2.0, {}, {"sm_ratio": 0.915, "occupancy_ratio": 0.4025, "tensor_ratio": 0.12, "dram_ratio": 0.555}),
+        (3.0, {"0.gpm.2": 3, "0.gpm.5": None, "0.gpm.10": "nan", "0.gpm.3": 9e9},
+         {"sm_ratio": 0.03, "occupancy_ratio": None, "tensor_ratio": None, "dram_ratio": None}),
+    ],
+    "after a sample that failed GPM begins anew": [
+        (1.0, {}, {}),
+        (2.0, {"0.error.nvmlGpmSampleGet": 999}, {"sm_ratio": None}),
+        (3.0, {"0.error.nvmlGpmSampleGet": None}, {"sm_ratio": None}),
+        (4.0, {}, {"sm_ratio": 0.915}),
+    ],
+    "links by GPM where they have no counters": [
+        (1.0, {"0.field.197": None, "0.field.198": None}, {}),
+        (2.0, {}, {"pcie_tx_bytes_per_s": 100.0 * 2**20, "pcie_rx_bytes_per_s": 2000.0 * 2**20}),
+    ],
+    "the driver's own utilisation comes before that of GPM": [
+        (1.0, {"0.gpm.1": 81}, {}),
+        (2.0, {}, {"util_ratio": 0.37}),
+    ],
+    "samples of the driver are taken once": [
+        (1.0, {"0.samples": "1000:90 2000:90 3000:90"}, {"util_samples": [], "util_ratio": 0.37}),  # of before
+        (2.0, {"0.samples": "2000:90 3000:90 4000:10 5000:20 6000:60"},
+         {"util_samples": [0.1, 0.2, 0.6], "util_ratio": 0.3}),
+        (3.0, {}, {"util_samples": [], "util_ratio": 0.37}),  # nothing new: the driver's own average
+        (4.0, {"0.samples": "6000:60 7000:130"}, {"util_samples": [1.0], "util_ratio": 1.0}),
+    ],
+    "a PCIe link without a known bound is queried on": [
+        (1.0, {"0.pcie_generation": 1, "0.pcie_generation_max": None}, {"pcie_generation": 1, "pcie_width": 16}),
+        (3.0, {"0.pcie_generation": 5}, {"pcie_generation": 5, "pcie_width": 16}),
+    ],
+    "a figure that fails now and then": [
+        (1.0, {"0.error.nvmlDeviceGetTemperature": 999}, {"temperature_c": None}),
+        (2.0, {"0.error.nvmlDeviceGetTemperature": None}, {"temperature_c": 61.0}),
+    ],
+    "a field that fails now and then, and one that may not be read": [
+        (1.0, {"0.field.185.error": 999, "0.field.82.error": 4},
+         {"energy_j": 1000.0, "memory_temperature_c": None, "power_w": 310.5}),
+        (2.0, {"0.field.185.error": None, "0.field.82.error": None}, {"power_w": 398.0, "memory_temperature_c": None}),
+    ],
+    "memory temperature, errors and capability": [
+        (1.0, {"0.ecc": 3}, {"memory_temperature_c": 74.0, "ecc_errors": 3, "compute_capability": 9.0}),
+        (2.0, {"0.field.82": 0}, {"memory_temperature_c": None}),  # what boards without that sensor report
+    ],
+    "processes with memory and share": [
+        (1.0, {"0.pids": "7 8:100 9:3000", "0.process_samples": "9:1000:99"},  # most memory first
+         {"pids": [7, 8, 9], "processes": [GpuProcess(9, 3000 << 20), GpuProcess(8, 100 << 20), GpuProcess(7)]}),
+        (3.0, {"0.process_samples": "9:1000:99 9:2000:40 9:3000:60 8:2500:5 7:2600:4000000"},  # no measurement
+         {"processes": [GpuProcess(9, 3000 << 20, 0.5), GpuProcess(8, 100 << 20, 0.05), GpuProcess(7)]}),
+        (5.0, {}, {"processes": [GpuProcess(9, 3000 << 20), GpuProcess(8, 100 << 20), GpuProcess(7)]}),  # idle
+    ],
+    "of many processes all pids": [
+        (1.0, {"0.pids": " ".join(f"{pid}:{pid}" for pid in range(1, 41))},
+         {"pids": [*range(1, 41)], "processes": [GpuProcess(pid, pid << 20) for pid in range(40, 24, -1)]}),
+    ],
+    "who computes is queried every two seconds": [
+        (1.0, {}, {"pids": [4242]}),
+        (2.0, {"0.pids": "1 2 3"}, {"pids": [4242]}),
+        (3.0, {}, {"pids": [1, 2, 3]}),
+    ],
+    "a name with control sequences": [(1.0, {"0.name": "\x1b[31m[bold]GPU\x07"}, {"name": "[bold]GPU"})],
+    **{f"C2C {told}": [(1.0, {"0.c2c": told}, {"c2c": c2c})] for told, c2c in ((None, None), (0, False), (1, True))},
+    **{
+        f"a PCIe link that {why}": [(1.0, lines, {"pcie_generation": None, "pcie_width": None, "power_w": 398.0})]
+        for why, lines in {
+            "is not supported": {"0.pcie_generation": None, "0.pcie_width": None},
+            "is 0": {"0.pcie_generation": 0, "0.pcie_width": 0},
+            "is not in the library": {f"error.nvmlDeviceGetCurrPcieLink{name}": 13 for name in ("Generation", "Width")},
+        }.items()
+    },
+}  # fmt: skip
 
 
-def test_throttling_is_told_by_the_time_that_was_counted(nvml: FakeNvml) -> None:
-    read_one(nvml, 1.0)
-    nvml.set({"0.field.74": 5 * GB + 250_000_000, "0.field.270": 3 * GB, "0.event_reasons": "0x4"})
-    gpu = read_one(nvml, 2.0)
-    assert gpu.throttled == [Throttle("power cap", 0.25), Throttle("thermal (hardware)", 1.0)]
-    assert gpu.throttle == ["power cap"]
-    assert read_one(nvml, 3.0).throttled == []  # the counters stand still, whatever the causes at the moment
-
-
-def test_throttling_that_is_not_counted_is_told_by_moments(nvml: FakeNvml) -> None:
-    nvml.set({f"0.field.{field}": None for field in (74, 76, 269, 270, 271)})
-    read_one(nvml, 1.0)
-    nvml.set({"0.event_reasons": "0x48"})  # "hardware slowdown" is only set beside one of its causes
-    nvml.read(1.5)
-    nvml.set({"0.event_reasons": "0x1"})
-    gpu = read_one(nvml, 2.0)
-    assert (gpu.throttle, gpu.throttled) == ([], [Throttle("thermal (hardware)")])
-    assert read_one(nvml, 3.0).throttled == []
-
-
-def test_gpm_needs_two_samples(nvml: FakeNvml) -> None:
-    first = read_one(nvml, 1.0)
-    assert (first.sm_ratio, first.tensor_ratio) == (None, None)
-    gpu = read_one(nvml, 2.0)
-    assert (gpu.sm_ratio, gpu.occupancy_ratio, gpu.tensor_ratio, gpu.dram_ratio) == (0.915, 0.4025, 0.12, 0.555)
-    nvml.set({"0.gpm.2": 3, "0.gpm.5": None, "0.gpm.10": "nan", "0.gpm.3": 9e9})
-    gpu = read_one(nvml, 3.0)
-    assert (gpu.sm_ratio, gpu.occupancy_ratio, gpu.tensor_ratio, gpu.dram_ratio) == (0.03, None, None, None)
-
-
-def test_after_a_sample_that_failed_gpm_begins_anew(nvml: FakeNvml) -> None:
-    read_one(nvml, 1.0)
-    nvml.set({"0.error.nvmlGpmSampleGet": 999})
-    assert read_one(nvml, 2.0).sm_ratio is None
-    nvml.set({"0.error.nvmlGpmSampleGet": None})
-    assert read_one(nvml, 3.0).sm_ratio is None
-    assert read_one(nvml, 4.0).sm_ratio == 0.915
-
-
-def test_links_are_told_by_gpm_where_they_have_no_counters(nvml: FakeNvml) -> None:
-    nvml.set({"0.field.197": None, "0.field.198": None})
-    read_one(nvml, 1.0)
-    gpu = read_one(nvml, 2.0)
-    assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (100.0 * 2**20, 2000.0 * 2**20)
+@pytest.mark.parametrize("reads", COURSES.values(), ids=COURSES)
+def test_figures_of_reads(nvml: FakeNvml, reads: Reads) -> None:
+    check_reads(nvml, reads)
 
 
 def link(gpu: Gpu) -> tuple[int | None, int | None]:
@@ -112,27 +144,6 @@ def test_the_pcie_link_is_the_highest_seen_and_queried_seldom(nvml: FakeNvml) ->
         assert {name for name in nvml.count_calls() if "CurrPcieLink" in name} == calls
 
 
-def test_a_pcie_link_without_a_known_bound_is_queried_on(nvml: FakeNvml) -> None:
-    nvml.set({"0.pcie_generation": 1, "0.pcie_generation_max": None})
-    assert link(read_one(nvml, 1.0)) == (1, 16)
-    nvml.set({"0.pcie_generation": 5})
-    assert link(read_one(nvml, 3.0)) == (5, 16)
-
-
-@pytest.mark.parametrize(
-    "missing",
-    [
-        {"0.pcie_generation": None, "0.pcie_width": None},
-        {"0.pcie_generation": 0, "0.pcie_width": 0},
-        {f"error.nvmlDeviceGetCurrPcieLink{name}": 13 for name in ("Generation", "Width")},  # not in the library
-    ],
-)
-def test_a_pcie_link_that_is_not_known_is_none(nvml: FakeNvml, missing: dict[str, object]) -> None:
-    nvml.set(missing)
-    gpu = read_one(nvml, 1.0)
-    assert (link(gpu), gpu.power_w) == ((None, None), 398.0)
-
-
 def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     nvml.set({"0.gpm": 0, "0.xids": None, "0.ecc": None, "0.sm_clock": None})
     nvml.set({key: None for key in modern(0) if key.startswith("0.field")})
@@ -145,15 +156,6 @@ def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     assert not [name for name in calls if "Gpm" in name or "Event" in name.removesuffix("EventReasons")]
     assert not [name for name in unsupported if calls[f"nvmlDeviceGet{name}"]]
     assert (gpu.power_w, gpu.ecc_errors, gpu.sm_ratio) == (310.5, None, None)
-
-
-def test_a_field_that_fails_now_and_then_comes_back_and_one_that_may_not_be_read_does_not(nvml: FakeNvml) -> None:
-    nvml.set({"0.field.185.error": 999, "0.field.82.error": 4})
-    gpu = read_one(nvml, 1.0)
-    assert (gpu.energy_j, gpu.memory_temperature_c, gpu.power_w) == (1000.0, None, 310.5)
-    nvml.set({"0.field.185.error": None, "0.field.82.error": None})
-    gpu = read_one(nvml, 2.0)
-    assert (gpu.power_w, gpu.memory_temperature_c) == (398.0, None)
 
 
 def test_a_look_between_records_costs_two_calls(nvml: FakeNvml) -> None:
@@ -169,23 +171,12 @@ def test_a_look_between_records_costs_two_calls(nvml: FakeNvml) -> None:
     assert (gpu.util_samples, gpu.util_ratio) == ([0.7, 0.9], 0.8)
 
 
-def test_the_numa_nodes_near_a_gpu(tmp_path: Path) -> None:
+def test_the_numa_nodes_near_a_gpu(nvml: FakeNvml, tmp_path: Path) -> None:
     node = tmp_path / "sys/bus/pci/devices/0000:3b:00.0/numa_node"
     node.parent.mkdir(parents=True)
     node.write_text("1\n")
-    nvml = FakeNvml(tmp_path, root=str(tmp_path))
-    nvml.set({"0.bus_id": "00000000:3B:00.0"}, devices=2, **usual(0), **usual(1))
+    nvml.set({"0.bus_id": "00000000:3B:00.0"}, devices=2, **usual(1))
     assert [gpu.near_nodes for gpu in gpus(nvml.read(1.0))] == [[1], None]
-    nvml.close()
-
-
-def test_memory_temperature_ecc_and_capability(nvml: FakeNvml) -> None:
-    nvml.set({"0.ecc": 3})
-    gpu = read_one(nvml, 1.0)
-    assert (gpu.memory_temperature_c, gpu.ecc_errors, gpu.compute_capability) == (74.0, 3, 9.0)
-    nvml.set({"0.field.82": 0})  # what boards without that sensor report
-    gpu = read_one(nvml, 2.0)
-    assert gpu.memory_temperature_c is None
 
 
 @pytest.mark.parametrize(
@@ -228,47 +219,15 @@ def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> 
     assert (last.uuid, last.xids, last.util_ratio) == ("GPU-00000000-fake", [79], None)
 
 
-def test_of_many_processes_all_pids_are_told(nvml: FakeNvml) -> None:
-    nvml.set({"0.pids": " ".join(f"{pid}:{pid}" for pid in range(1, 41))})
-    gpu = read_one(nvml, 1.0)
-    assert gpu.pids == list(range(1, 41))
-    assert [process.pid for process in gpu.processes] == list(range(40, 24, -1))
-
-
-def test_processes_with_memory_and_share(nvml: FakeNvml) -> None:
-    nvml.set({"0.pids": "7 8:100 9:3000", "0.process_samples": "9:1000:99"})
-    gpu = read_one(nvml, 1.0)
-    assert gpu.pids == [7, 8, 9]
-    assert gpu.processes == [GpuProcess(9, 3000 << 20), GpuProcess(8, 100 << 20), GpuProcess(7)]  # most memory first
-    nvml.set({"0.process_samples": "9:1000:99 9:2000:40 9:3000:60 8:2500:5 7:2600:4000000"})
-    gpu = read_one(nvml, 3.0)
-    assert [process.sm_ratio for process in gpu.processes] == [0.5, 0.05, None]  # 4,000,000 % is no measurement
-    assert [process.sm_ratio for process in read_one(nvml, 5.0).processes] == [None, None, None]  # idle
-
-
-@pytest.mark.parametrize(("told", "c2c"), [(None, None), (0, False), (1, True)])
-def test_whether_copies_go_over_c2c(nvml: FakeNvml, told: int | None, c2c: bool | None) -> None:
-    nvml.set({"0.c2c": told})
-    assert read_one(nvml, 1.0).c2c is c2c
-
-
-def test_the_driver_s_own_utilisation_comes_before_that_of_gpm(nvml: FakeNvml) -> None:
-    nvml.set({"0.gpm.1": 81})
-    read_one(nvml, 1.0)
-    assert read_one(nvml, 2.0).util_ratio == 0.37
-
-
-def test_an_old_driver_lacks_functions(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, old_driver=True)
-    nvml.set(devices=1, driver="470.256.02", **usual(0))
-    nvml.set(gpu0_event_reasons="0x40")
+@pytest.mark.parametrize("nvml", [{"old_driver": True}], indirect=True)
+def test_an_old_driver_lacks_functions(nvml: FakeNvml) -> None:
+    nvml.set(dict.fromkeys(modern(0)), driver="470.256.02", gpu0_event_reasons="0x40")
     read_one(nvml, 1.0)
     gpu = read_one(nvml, 2.0)
     assert gpu.memory_used_bytes == (20480 + 512) << 20  # version 1 counts the driver's own
     assert (gpu.throttle, gpu.throttled) == (["thermal (hardware)"], [Throttle("thermal (hardware)")])
     assert (gpu.sm_ratio, gpu.power_w, gpu.util_ratio) == (None, 310.5, 0.37)
     assert [process.memory_bytes for process in gpu.processes] == [19000 << 20]
-    nvml.close()
 
 
 def test_an_hour_of_a_gpu_is_a_few_megabytes_of_log(nvml: FakeNvml) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, notices, usual
@@ -42,20 +40,6 @@ def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
     assert second.pids == [5, 7]
 
 
-def test_driver_samples_are_taken_once(nvml: FakeNvml) -> None:
-    nvml.set(gpu0_samples="1000:90 2000:90 3000:90")
-    (gpu,) = gpus(nvml.read(1.0))
-    assert (gpu.util_samples, gpu.util_ratio) == ([], 0.37)  # the buffer holds what was before we came
-    nvml.set(gpu0_samples="2000:90 3000:90 4000:10 5000:20 6000:60")
-    (gpu,) = gpus(nvml.read(2.0))
-    assert (gpu.util_samples, gpu.util_ratio) == ([0.1, 0.2, 0.6], 0.3)
-    (gpu,) = gpus(nvml.read(3.0))  # nothing new in the buffer: the driver's own average
-    assert (gpu.util_samples, gpu.util_ratio) == ([], 0.37)
-    nvml.set(gpu0_samples="6000:60 7000:130")
-    (gpu,) = gpus(nvml.read(4.0))
-    assert (gpu.util_samples, gpu.util_ratio) == ([1.0], 1.0)
-
-
 def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     nvml.set(gpu0_samples="1000:1")
     nvml.read(1.0)
@@ -85,20 +69,6 @@ def test_what_is_not_supported_is_none_and_the_rest_goes_on(nvml: FakeNvml, key:
     others = {"power_w": 310.5, "temperature_c": 61.0}
     others.pop(field, None)
     assert {name: getattr(gpu, name) for name in others} == others
-
-
-def test_a_figure_that_fails_now_and_then_comes_back(nvml: FakeNvml) -> None:
-    nvml.set(gpu0_error_nvmlDeviceGetPowerUsage=999)
-    assert gpus(nvml.read(1.0))[0].power_w is None
-    nvml.set(gpu0_error_nvmlDeviceGetPowerUsage=None)
-    assert gpus(nvml.read(2.0))[0].power_w == 310.5
-
-
-def test_who_computes_is_asked_every_two_seconds(nvml: FakeNvml) -> None:
-    assert gpus(nvml.read(1.0))[0].pids == [4242]
-    nvml.set(gpu0_pids="1 2 3")
-    assert gpus(nvml.read(2.0))[0].pids == [4242]
-    assert gpus(nvml.read(3.0))[0].pids == [1, 2, 3]
 
 
 def test_a_lost_gpu_does_not_stop_the_others(nvml: FakeNvml) -> None:
@@ -153,30 +123,21 @@ def test_no_gpu(nvml: FakeNvml) -> None:
     assert (notice.level, notice.message) == ("info", "the NVIDIA driver shows no GPU")
 
 
-def test_no_library_then_one(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, installed=False)
+@pytest.mark.parametrize("nvml", [{"installed": False}], indirect=True)
+def test_no_library_then_one(nvml: FakeNvml) -> None:
     (notice,) = nvml.read(1.0)
     assert isinstance(notice, Notice)
     assert notice.level == "info"
     assert notice.message == "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
     assert nvml.read(2.0) == []
-    nvml.set(devices=1, **usual(0))
     nvml.install()
     records = nvml.read(32.0)
     assert [notice.level for notice in notices(records)] == ["ok"]
     assert len(gpus(records)) == 1
-    nvml.close()
 
 
-def test_a_name_with_control_sequences_is_text(nvml: FakeNvml) -> None:
-    nvml.set(gpu0_name="\x1b[31m[bold]GPU\x07")
-    (gpu,) = gpus(nvml.read(1.0))
-    assert gpu.name == "[bold]GPU"
-
-
-def test_a_call_that_hangs_is_said_and_waited_for(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, call_timeout_s=0.2)
-    nvml.set(devices=1, **usual(0))
+@pytest.mark.parametrize("nvml", [{"call_timeout_s": 0.2}], indirect=True)
+def test_a_call_that_hangs_is_said_and_waited_for(nvml: FakeNvml) -> None:
     until(lambda: gpus(nvml.read(1.0)))
     nvml.set({"delay.nvmlDeviceGetTemperature": 3_600_000})
     assert nvml.read(2.0) == []
@@ -189,32 +150,27 @@ def test_a_call_that_hangs_is_said_and_waited_for(tmp_path: Path) -> None:
     assert [notice.level for notice in notices(records)] == ["ok"]
     assert [gpu.t for gpu in gpus(records)] == [2.0]  # that is when they were queried
     assert [gpu.t for gpu in until(lambda: gpus(nvml.read(11.0)))] == [11.0]
-    nvml.close()
 
 
-def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, call_timeout_s=0.2)
-    nvml.set({"devices": 1, "delay.nvmlInitWithFlags": 3_600_000})
+@pytest.mark.parametrize("nvml", [{"call_timeout_s": 0.2}], indirect=True)
+def test_closing_does_not_wait_for_a_call_that_hangs(nvml: FakeNvml) -> None:
+    """The fixture fails if the process does not end."""
+    nvml.set({"delay.nvmlInitWithFlags": 3_600_000})
     assert nvml.read(1.0) == []
-    nvml.close()  # fails where the process does not end
 
 
-def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, costs=True)
-    nvml.set(devices=1, **usual(0))
+@pytest.mark.parametrize("nvml", [{"costs": True}], indirect=True)
+def test_a_driver_that_answers_slowly_is_asked_less_often(nvml: FakeNvml) -> None:
     nvml.set({"delay.nvmlDeviceGetComputeRunningProcesses_v3": 100})  # called twice: for their number, for themselves
     nvml.read(1.0)
     nvml.count_calls()
     for second in range(2, 10):
         nvml.read(float(second))
     assert nvml.count_calls()["nvmlDeviceGetComputeRunningProcesses_v3"] == 0  # at most 2 % of the time
-    nvml.close()
 
 
-def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, costs=True)
-    nvml.set(devices=1, **usual(0))
+@pytest.mark.parametrize("nvml", [{"costs": True}], indirect=True)
+def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(nvml: FakeNvml) -> None:
     nvml.set({"delay.nvmlDeviceGetTemperature": 150})  # 5 % of three seconds
     seen = [len(gpus(nvml.read(float(second)))) for second in range(13)]
     assert sum(seen) in (4, 5)  # every three seconds; every four where the machine is slow, too
-    nvml.close()

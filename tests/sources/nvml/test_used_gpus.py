@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,26 +22,22 @@ def uuid(index: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("visible_devices", "reads"),
+    ("nvml", "reads"),
     [
         # what the variable of a process names stays known beside what it uses, and when it reports no more
-        (None, [({"cuda_visible_devices": "3,1"}, [1, 3]),
-                ({"cuda_visible_devices": "3,1", "gpu_uuids": [uuid(3)]}, [1, 3])]),
-        (None, [({"cuda_visible_devices": "0"}, [0]), ({}, [0])]),
+        ({}, [({"cuda_visible_devices": "3,1"}, [1, 3]),
+              ({"cuda_visible_devices": "3,1", "gpu_uuids": [uuid(3)]}, [1, 3])]),
+        ({}, [({"cuda_visible_devices": "0"}, [0]), ({}, [0])]),
         # of ranks with a GPU each the launcher's names the rest
-        ("0,1,2", [({"cuda_visible_devices": "0", "gpu_uuids": [uuid(0)]}, [0, 1, 2])]),
+        ({"visible_devices": "0,1,2"}, [({"cuda_visible_devices": "0", "gpu_uuids": [uuid(0)]}, [0, 1, 2])]),
         # until a process with torch is known the environment of the run counts
-        ("2", [({}, [2]), ({"cuda_visible_devices": "0"}, [0])]),
+        ({"visible_devices": "2"}, [({}, [2]), ({"cuda_visible_devices": "0"}, [0])]),
     ],
+    indirect=["nvml"],
 )  # fmt: skip
-def test_visible_devices_choose(
-    visible_devices: str | None, reads: list[tuple[dict[str, Any], list[int]]], tmp_path: Path
-) -> None:
-    nvml = FakeNvml(tmp_path, visible_devices=visible_devices)
-    nvml.set(**SCENARIO)
+def test_visible_devices_choose(nvml: FakeNvml, reads: list[tuple[dict[str, Any], list[int]]]) -> None:
     for at, (facts, chosen) in enumerate(reads):
         assert [gpu.index for gpu in gpus(nvml.read(1.0 + 9 * at, **facts)) if gpu.chosen] == chosen
-    nvml.close()
 
 
 ALL = [0, 1, 2, 3]

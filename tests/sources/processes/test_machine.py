@@ -1,6 +1,7 @@
 """The machine's memory from files as the kernel writes them, and from the real ones."""
 
 import os
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ class Machine:
         self.folder = folder
         self.now_s = 10.0
         self.table = ProcessTable(os.getpid(), None)
-        self.source = MachineSource(self.table, lambda: self.now_s, str(folder))
+
+    @cached_property
+    def source(self):
+        return MachineSource(self.table, lambda: self.now_s, str(self.folder))
 
     def write(self, path, text):
         file = self.folder / path.format(pid=os.getpid())
@@ -35,15 +39,17 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path)
+    """One that tells of its memory."""
+    machine = Machine(tmp_path)
+    machine.write("proc/meminfo", MEMINFO)
+    return machine
 
 
-def test_nothing_is_made_up_where_nothing_is_told(machine):
-    assert machine.read() == []
+def test_nothing_is_made_up_where_nothing_is_told(tmp_path):
+    assert Machine(tmp_path).read() == []
 
 
 def test_busy_cores_are_those_of_all_programs_between_two_reads(machine, monkeypatch):
-    machine.write("proc/meminfo", MEMINFO)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
     of_all = "cpu  9000 900 900 90000 50 10 20 500 300 0\n"
     before = _core(0, 600, 100, 150, 5, 10, 400), _core(1, 7000, 0, 0, 0, 0, 0), _core(2, 400, 0, 50, 5, 10, 100)
@@ -81,7 +87,6 @@ _VERSION_1 = {
     ],
 )
 def test_a_cpu_limit_and_what_it_held_back(machine, groups, limits, stat, throttled):
-    machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/stat", "cpu  0 0\n" + _core(0, 1, 1, 1, 1, 1, 1))
     machine.write("proc/{pid}/cgroup", groups)
     for path, text in limits.items():
@@ -108,7 +113,6 @@ def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, own, cor
     """A training, pid 70, and its worker, pid 71, on a machine of four cores."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: frozenset(range(own)))
     machine.write("proc/stat", "cpu  0 0\n" + "".join(_core(number, number, 0, 0, 0, 0, 0) for number in range(4)))
-    machine.write("proc/meminfo", MEMINFO)
     machine.table.publish({70: 1, 71: 2, 72: 3}, {70: "trainer", 71: "worker", 72: "other"})
     for pid, mask in masks.items():
         status = f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{mask}\n"
@@ -118,7 +122,6 @@ def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, own, cor
 
 
 def test_swapping_is_a_rate_between_two_looks(machine):
-    machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/vmstat", "nr_free_pages 5\npswpin 100\npswpout 1000\n")
     (first,) = machine.read()
     machine.now_s += 4.0
@@ -130,12 +133,12 @@ def test_swapping_is_a_rate_between_two_looks(machine):
 
 
 def test_pressure(machine):
-    machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/pressure/memory", "some avg10=12.50 avg60=1.00 avg300=0.10 total=9\nfull avg10=3.00 total=1\n")
     assert machine.read()[0].stalled_ratio == 0.125
 
 
-def test_the_group_with_the_least_room_counts(machine):
+def test_the_group_with_the_least_room_counts(tmp_path):
+    machine = Machine(tmp_path)
     machine.write("proc/{pid}/cgroup", "0::/jobs/mine\n")
     machine.write("sys/fs/cgroup/jobs/mine/memory.max", "max\n")
     machine.write("sys/fs/cgroup/jobs/mine/memory.current", "5000\n")
@@ -154,7 +157,6 @@ def test_the_group_with_the_least_room_counts(machine):
     ],
 )
 def test_kills_for_memory_are_counted_from_now_on_and_beyond_the_end(machine, listed, counter, text):
-    machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/{pid}/cgroup", listed)
     assert machine.read()[0].oom_kills is None
     machine.write(counter, text.format(n=7))
@@ -176,7 +178,6 @@ def test_kills_for_memory_are_counted_from_now_on_and_beyond_the_end(machine, li
 )
 def test_threads_and_processes_under_the_limit_that_is_nearest(machine, monkeypatch, listed, limits, used_and_limit):
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/loadavg", "0.1 0.2 0.3 3/1234 4711\n")
     machine.write("proc/sys/kernel/threads-max", "200000\n")
     machine.write("proc/sys/kernel/pid_max", "32768\n")
@@ -190,7 +191,6 @@ def test_threads_and_processes_under_the_limit_that_is_nearest(machine, monkeypa
 def test_the_users_own_limit_of_threads_counts_what_the_run_has(machine, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(procfs, "limit_of", lambda pid, what: 50)
-    machine.write("proc/meminfo", MEMINFO)
     machine.table.publish({os.getpid(): 1}, {os.getpid(): "trainer"})
     (use,) = machine.read()[0].resources
     assert (use.name, use.limit) == ("pids", 50) and use.used >= 1
@@ -207,18 +207,14 @@ def test_the_file_systems_of_a_real_process_are_each_read_once():
 
 
 def _runs_on(machine, core, allowed):
-    machine.write("proc/meminfo", MEMINFO)
     fields = ["S", *["0"] * 35, str(core)]
     machine.write("proc/{pid}/stat", f"{os.getpid()} (python) {' '.join(fields)}\n")
     machine.write("proc/{pid}/status", f"Name: python\nCpus_allowed_list:\t{allowed}\n")
 
 
-def test_where_training_processes_run_on_a_machine_of_two_nodes(tmp_path):
-    for node, cores in enumerate(("0-1", "2-3")):
-        place = tmp_path / f"sys/devices/system/node/node{node}"
-        place.mkdir(parents=True)
-        (place / "cpulist").write_text(cores)
-    machine = Machine(tmp_path)
+def test_where_training_processes_run_on_a_machine_of_two_nodes(machine):
+    machine.write("sys/devices/system/node/node0/cpulist", "0-1")
+    machine.write("sys/devices/system/node/node1/cpulist", "2-3")
     _runs_on(machine, 3, "0-3")
     assert machine.read()[0].placed == []  # it does not train yet
     machine.table.note_seen(os.getpid(), "marked")

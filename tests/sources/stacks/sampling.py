@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 
@@ -73,6 +74,14 @@ def pyspies() -> list[int]:
     """The py-spy children of this process."""
     me = os.getpid()
     return [child.pid for child in psutil.Process(me).children() if program_name(child.pid) == "py-spy"]
+
+
+def fake_pyspy(folder: Path, script: str) -> str:
+    """A py-spy that does what this shell script says."""
+    program = folder / "py-spy"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
 
 
 def trainer(pid: int) -> ProcessTable:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 
 from tests.agent.programs import ROOT, environment
 from tests.session.records import hot_lines, session_of
+from tests.sources.fake_agent import FakeAgent
 from tests.sources.stacks import denied
 from tests.waiting import until
 from tuimon.agent.control.sample import FrameWindow
@@ -26,7 +26,6 @@ from tuimon.agent.ring.files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.sources.base import Problem
-from tuimon.sources.control_channel import ControlError
 from tuimon.sources.log.reader import decode
 from tuimon.sources.log.source import read_records
 from tuimon.sources.process_table import ProcessTable
@@ -101,68 +100,49 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     assert training.poll() is None
 
 
-class Agent:
-    """Stands for the agent of a process: what it answers, and the windows that it writes."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path = str(folder / "1-1.ring")
-        self.request = types.SimpleNamespace(
-            channel=self,
-            number=1,
-            answer=None,
-            is_over=False,
-            no_answer=lambda: ControlError("no backward pass has ended"),
-        )
-        self.request.poll = lambda: self.request.answer
-        monkeypatch.setattr(in_process, "give_order", lambda *order: self.request)
-
-    def order(self, *_: object) -> types.SimpleNamespace:
-        return self.request
-
-    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> pyspy.EndedWindow | None:
-        """The window that the sampler reads of these bytes."""
-        Path(f"{self.path}.stacks").write_bytes(raw)
-        latest = self.request.answer.value if self.request.answer else 0
-        self.request.answer = Answer(1, State.WORKING, latest + 1, 0)
-        return sampler.poll(5.0, 0.01)
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAgent:
+    agent = FakeAgent(tmp_path)
+    monkeypatch.setattr(in_process, "give_order", agent.give)
+    return agent
 
 
-def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = Agent(tmp_path, monkeypatch)
-    agent.request.answer = Answer(1, State.WORKING, 0, 0)
-    sampler = in_process.InProcessSampler(4242, 10.0)
+class Sampler(in_process.InProcessSampler):
+    """Of the process of that agent."""
 
-    def problem(now_s: float) -> Problem | None:
-        assert sampler.poll(now_s, 0.01) is None
-        return sampler.problem
+    def __init__(self, agent: FakeAgent) -> None:
+        super().__init__(4242, 10.0)
+        self.agent = agent
+        self.poll(0.0, 0.01)
 
-    assert problem(100.0) is None and problem(108.0) is None
-    late, later = problem(110.0), problem(130.0)
-    assert late is not None and "holds the GIL" in late.message
-    assert late == later  # else each second would have a notice of its own
-    agent.request.answer = None
-    assert problem(105.0) is None
-    stuck = problem(111.0)
-    assert stuck is not None and stuck.message == "no backward pass has ended"
+    def problem_at(self, now_s: float) -> str | None:
+        assert self.poll(now_s, 0.01) is None
+        return self.problem and self.problem.message
+
+    def window(self, raw: bytes | bytearray) -> pyspy.EndedWindow | None:
+        """The window that it reads of these bytes."""
+        Path(f"{self.agent.path}.stacks").write_bytes(raw)
+        latest = self.agent.answer.value if self.agent.answer else 0
+        self.agent.answer = Answer(1, State.WORKING, latest + 1, 0)
+        return self.poll(5.0, 0.01)
 
 
-def test_an_agent_that_refuses_is_asked_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, refusals = Agent(tmp_path, monkeypatch), [ControlError("it takes no orders")]
+def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil(agent: FakeAgent) -> None:
+    sampler = Sampler(agent)
+    assert sampler.problem_at(5.0) is None
+    assert sampler.problem_at(11.0) == "no backward pass has ended"
+    agent.answer = Answer(1, State.WORKING, 0, 0)
+    assert sampler.problem_at(8.0) is None
+    late = sampler.problem_at(10.0)
+    assert late is not None and "holds the GIL" in late
+    assert late == sampler.problem_at(30.0)  # else each second would have a notice of its own
 
-    def give_order(*_: object) -> types.SimpleNamespace:
-        if refusals:
-            raise refusals.pop()
-        return agent.request
 
-    monkeypatch.setattr(in_process, "give_order", give_order)
-    sampler = in_process.InProcessSampler(4242, 10.0)
-    for now_s in (100.0, 120.0):
-        assert sampler.poll(now_s, 0.01) is None
-        assert sampler.problem is not None and sampler.problem.message == "it takes no orders"
-    assert sampler.poll(131.0, 0.01) is None
-    assert sampler.problem is None and not sampler.is_delivering
+def test_an_agent_that_refuses_is_asked_again_later(agent: FakeAgent) -> None:
+    agent.refusals = ["it takes no orders"]
+    sampler = Sampler(agent)
+    assert sampler.problem_at(20.0) == "it takes no orders"
+    assert sampler.problem_at(31.0) is None and not sampler.is_delivering
 
 
 def test_one_notice_says_how_it_is_sampled_and_why() -> None:
@@ -183,32 +163,28 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b'{"order": 1}', b"\xff" * 50])
-def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = Agent(tmp_path, monkeypatch)
-    ended = agent.window(in_process.InProcessSampler(4242, 10.0), raw)
+def test_a_damaged_window_is_no_window(raw: bytes, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Sampler(agent).window(raw)
     assert ended is not None and ended.samples is None
     monkeypatch.setattr(in_process, "ring_path", lambda pid: agent.path)
     assert in_process.latest_samples(4242, 0.0) is None
 
 
-def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(agent: FakeAgent) -> None:
     window = {"order": 1, "window": 1, "begin_ns": 10**9, "end_ns": 3 * 10**9, "cpu_ns": 10**6, "instants": 2, "cut": 0,
               "profiles": [{"name": 'Thread 4242 "MainThread"', "samples": [[0, 1], [0]]},
                            {"name": 'Thread 0x7f0000000000 ""', "samples": [[1], [1]]}],
               "shared": {"frames": [{"name": "main", "file": "/home/me/train.py", "line": 7},
                                     {"name": "f", "file": "/home/me/train.py", "line": 20}]}}  # fmt: skip
     raw, rng = json.dumps(window).encode(), random.Random(3)
-    agent = Agent(tmp_path, monkeypatch)
-    sampler = in_process.InProcessSampler(4242, 10.0)
+    sampler = Sampler(agent)
     records, sampled = WindowRecords(ProcessTable(os.getpid(), None)), 0
     for _ in range(3000):
         damaged = bytearray(raw)
         for _ in range(rng.choice((0, 1, 2, 6))):
             at = rng.randrange(len(damaged))
             damaged[at : at + rng.randrange(2)] = bytes([rng.choice((rng.randrange(256), *b"-0199999[]{}"))])
-        ended = agent.window(sampler, damaged)
+        ended = sampler.window(damaged)
         if ended is None or ended.samples is None:
             continue
         sampled += 1

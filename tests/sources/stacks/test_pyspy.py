@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources.stacks.sampling import fake_pyspy
 from tests.waiting import until
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.sources.stacks import failures, pyspy, speedscope
@@ -59,12 +60,13 @@ def test_pyspy_is_found_where_it_was_installed(
     assert found is not None and os.path.samefile(found, tmp_path / script)
 
 
+PROFILE = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
+
+
 def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
-    fake = tmp_path / "py-spy"
-    profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
-    fake.write_text(f"#!/bin/sh\necho 'py-spy> Wrote it. Samples: 2 Errors: 7'\necho '{profile}' >/proc/self/fd/3\n")
-    fake.chmod(0o755)
-    recording = pyspy.PySpyRecording.start(str(fake), os.getpid(), 20, 30.0)
+    said = "py-spy> Wrote it. Samples: 2 Errors: 7"
+    fake = fake_pyspy(tmp_path, f"echo '{said}'\necho '{PROFILE}' >/proc/self/fd/3")
+    recording = pyspy.PySpyRecording.start(fake, os.getpid(), 20, 30.0)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to end")
     assert ended.samples is not None
     assert ended.samples.instants == 2
@@ -72,14 +74,11 @@ def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
 
 
 def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -> None:
-    go, fake, profile = (tmp_path / name for name in ("go", "py-spy", "profile"))
-    profile.write_text('{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}')
-    fake.write_text(
-        f"#!/bin/sh\ntrap 'cat {profile} >/proc/self/fd/3; exit' INT\n"
-        f"until [ -e {go} ]; do sleep 0.05; done\necho 'py-spy> Sampling process'\nwhile :; do sleep 0.05; done\n"
-    )
-    fake.chmod(0o755)
-    recording = pyspy.PySpyRecording.start(str(fake), os.getpid(), 20, 0.5)
+    go, profile = tmp_path / "go", tmp_path / "profile"
+    profile.write_text(PROFILE)
+    script = f"trap 'cat {profile} >/proc/self/fd/3; exit' INT\nuntil [ -e {go} ]; do sleep 0.05; done\n"
+    fake = fake_pyspy(tmp_path, script + "echo 'py-spy> Sampling process'\nwhile :; do sleep 0.05; done")
+    recording = pyspy.PySpyRecording.start(fake, os.getpid(), 20, 0.5)
     begin_s = recording.started_s
     for late_s in (0.5, 2.0):
         assert recording.poll(begin_s + late_s) is None and not recording.stopping
@@ -210,26 +209,12 @@ THREADS = """[{"thread_id": 7, "os_thread_id": 8, "thread_name": null, "active":
 PATIENT_S = 100.0
 
 
-def failing(folder: Path, times: int, text: str) -> str:
-    """A py-spy that fails so many times, and says this."""
-    program = folder / "py-spy"
-    program.write_text(
-        f"""#!/bin/sh
-echo >> {folder}/calls
-if [ $(wc -l < {folder}/calls) -le {times} ]; then
-    echo '{text}' >&2
-    exit 1
-fi
-echo '{THREADS}'
-"""
-    )
-    program.chmod(0o755)
-    return str(program)
-
-
 @pytest.mark.parametrize("times", [0, 1, 2, 99])
 def test_a_torn_one_is_taken_three_times_at_most(tmp_path: Path, times: int) -> None:
-    binary = failing(tmp_path, times, "Error: Failed to get stack traces")
+    fails = (
+        f"if [ $(wc -l < {tmp_path}/calls) -le {times} ]; then echo 'Error: Failed to get stack traces' >&2; exit 1; fi"
+    )
+    binary = fake_pyspy(tmp_path, f"echo >> {tmp_path}/calls\n{fails}\necho '{THREADS}'")
     if times < 3:
         (thread,) = pyspy.dump(binary, os.getpid(), PATIENT_S)
         assert (thread.tid, thread.stack) == (8, (RawFrame("train.py", 5, "main"), RawFrame("data.py", 40, "read")))

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from tests.sources.programs import running
-from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
+from tests.sources.stacks.sampling import SourceReader, fake_pyspy, pyspies, reading, trainer
 from tests.state_size import size_of
-from tests.waiting import until
+from tests.waiting import Clock, until
 from tuimon.installation import install_command
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.sources.process_table import ProcessTable
@@ -56,10 +56,10 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
 
 def test_a_pyspy_that_is_missing_is_looked_for_again(tmp_path: Path) -> None:
     binary: list[str | None] = [None]
-    now_s = [1000.0]
+    clock = Clock(1000.0)
     with (
         running(tmp_path, SLEEP) as process,
-        reading(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0]) as reader,
+        reading(ProcessTable(process.pid, None), clock=clock, binary=lambda: binary[0]) as reader,
     ):
         reader.until(lambda _: True, "a read")
         (notice,) = reader.notices
@@ -69,7 +69,7 @@ def test_a_pyspy_that_is_missing_is_looked_for_again(tmp_path: Path) -> None:
         binary[0] = pyspy.find()
         reader.until(lambda _: True, "a read")
         assert len(reader.notices) == 1  # said once, and not tried at every read
-        now_s[0] += 31
+        clock.now_s += 31
         reader.until(lambda _: True, "a read")
         assert [notice.level for notice in reader.notices] == ["warning", "ok"]
         assert pyspies()
@@ -85,18 +85,16 @@ def test_a_pyspy_that_is_missing_is_looked_for_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_pyspy_that_fails(tmp_path: Path, script: str, word: str) -> None:
-    failing = tmp_path / "py-spy"
-    failing.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
-    failing.chmod(0o755)
-    now_s = [0.0]
+    failing = fake_pyspy(tmp_path, f"echo >> {tmp_path}/starts\n{script}")
+    clock = Clock(0.0)
 
     def later(it: SourceReader) -> bool:
-        now_s[0] += 0.5
+        clock.now_s += 0.5
         return bool(it.notices)
 
     with (
         running(tmp_path, SLEEP) as process,
-        reading(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing)) as reader,
+        reading(ProcessTable(process.pid, None), clock=clock, binary=lambda: failing) as reader,
     ):
         reader.until(later, "a notice")
         (notice,) = reader.notices

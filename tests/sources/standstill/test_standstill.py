@@ -47,31 +47,31 @@ def thread(tid, *stack):
     return SampledThread(tid, "", Counter([stack]))
 
 
+class Run:
+    """A source over a run of this one process; ``step(seconds)`` reads it, ``io`` is what it has read and written."""
+
+    def __init__(self):
+        self.clock, self.table = Clock(), ProcessTable(ME, None)
+        self.source = StandstillSource(self.table, self.clock)
+        self.stacks, self.taken, self.io = [thread(ME, MAIN, HOOK, GATHER)], [], 0
+        self.suspects = (StandingProcess(ME, "trainer", 3),)
+
+    def take_stacks(self, pids, since_s):
+        self.taken.append(list(pids))
+        return dict.fromkeys(pids, self.stacks)
+
+    def step(self, seconds: float, since_s: float | None = 80.0) -> list[Standstill]:
+        self.clock.now_s += seconds
+        self.table.suspicion = None if since_s is None else Suspicion(since_s, self.suspects)
+        return list(self.source.read())
+
+
 @pytest.fixture
 def run(monkeypatch):
-    """A source over a run of this one process; ``step(seconds)`` reads it, ``io`` is what it has read and written."""
-    clock, taken = Clock(), []
-
-    def take(pids, since_s):
-        taken.append(list(pids))
-        return {pid: [thread(pid, MAIN, HOOK, GATHER)] for pid in pids}
-
-    table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock)
-    monkeypatch.setattr(standstill, "take_stacks", take)
-
-    class Run:
-        io = 0
-        stacks_taken = taken
-
-        def step(self, seconds: float, since_s: float | None = 80.0) -> list[Standstill]:
-            clock.now_s += seconds
-            table.suspicion = None if since_s is None else Suspicion(since_s, (StandingProcess(ME, "trainer", 3),))
-            return list(source.read())
-
-    made = Run()
-    monkeypatch.setattr(procfs, "read_io", lambda pid: procfs.ProcessIo(made.io, 0, 0))
-    return made
+    run = Run()
+    monkeypatch.setattr(standstill, "take_stacks", run.take_stacks)
+    monkeypatch.setattr(procfs, "read_io", lambda pid: procfs.ProcessIo(run.io, 0, 0))
+    return run
 
 
 def test_the_stacks_are_taken_once_a_standstill(run):
@@ -85,11 +85,10 @@ def test_the_stacks_are_taken_once_a_standstill(run):
     assert [run.step(10, since_s) for since_s in (None, 80.0, 80.0)] == [[]] * 3  # somebody computed for a moment
     run.step(1, None)  # steps went on
     assert run.step(1, 160.0) == [] and len(run.step(3, 160.0)) == 1
-    assert len(run.stacks_taken) == 2
+    assert len(run.taken) == 2
 
 
-def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
-    clock = Clock()
+def test_what_torch_has_recorded_comes_after_the_stacks(run, monkeypatch):
     row = RankCollective(3, "0:default_pg", 7, "all_reduce", 7)
 
     class Dumps:
@@ -102,15 +101,9 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
             return self.waiting.pop(0)
 
     dumps = Dumps()
-    table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock)
-    monkeypatch.setattr(standstill, "take_stacks", lambda pids, since_s: {ME: []})
     monkeypatch.setattr(flight_recorders, "Recorders", lambda suspects, quiet_s: dumps)
-    table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", 3), StandingProcess(1, "worker", 3)))
-    found = []
-    for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
-        clock.now_s += seconds
-        found.append(list(source.read()))
+    run.suspects = (StandingProcess(ME, "trainer", 3), StandingProcess(1, "worker", 3))
+    found = [run.step(seconds) for seconds in (0.0, 2.5, 0.5, 0.5, 0.5)]
     assert [[type(record).__name__ for record in records] for records in found] == [
         [], ["Standstill"], [], ["Collectives"], [],
     ]  # fmt: skip
@@ -125,7 +118,7 @@ def test_while_files_are_read_or_written_no_stacks_are_taken(run):
         (record,) = run.step(5)
         assert (record.moving, record.processes) == ([ME], [])
     (record,) = run.step(5)
-    assert record.groups and len(run.stacks_taken) == 1
+    assert record.groups and len(run.taken) == 1
 
 
 def test_what_this_process_writes_is_measured():
@@ -176,16 +169,12 @@ def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there(monkeyp
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive, monkeypatch):
-    clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
-    threads = [thread(ME, MAIN), *([thread(7, stands)] if is_alive else [])]
-    table = ProcessTable(ME, None)
-    source = StandstillSource(table, clock)
-    monkeypatch.setattr(standstill, "take_stacks", lambda pids, since_s: {ME: threads})
-    table.suspicion = Suspicion(80.0, (StandingProcess(ME, "trainer", tid=7),))
-    list(source.read())
-    clock.now_s += 3
-    (record,) = source.read()
+def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(run, is_alive):
+    stands = RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
+    run.stacks = [thread(ME, MAIN), *([thread(7, stands)] if is_alive else [])]
+    run.suspects = (StandingProcess(ME, "trainer", tid=7),)
+    run.step(0)
+    (record,) = run.step(3)
     (process,) = record.processes
     assert (process.tid, process.unknown) == (7, None if is_alive else "its training thread has ended")
     assert [(ME, 7) in group.threads for group in record.groups] == [False, True][: 1 + is_alive]
