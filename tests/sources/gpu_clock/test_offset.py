@@ -15,13 +15,12 @@ def true_ns(gpu_ns, rate=0.0):
     return OFFSET + gpu_ns + round(rate * gpu_ns)
 
 
-def filled(moments, rate=0.0, lead_ns=0, look_ns=20 * MS, prompt=True):
-    """Events that the GPU met at these moments, promptly or so long after they were recorded."""
+def filled(moments, rate=0.0):
+    """Events that the GPU met at these moments, promptly."""
     offset = ClockOffset()
     for moment in moments:
         met_ns = true_ns(moment, rate)
-        early_ns = 8_000 if prompt else lead_ns
-        offset.add_event(moment, met_ns - early_ns, met_ns + look_ns, met_ns - early_ns + 15_000 if prompt else None)
+        offset.add_event(moment, met_ns - 8_000, met_ns + 20 * MS, met_ns + 7_000)
     return offset
 
 
@@ -37,8 +36,9 @@ def test_before_the_rate_is_known_what_is_far_is_uncertain():
 def test_the_rate_is_kept_over_a_pause():
     offset = filled(range(SECOND, 30 * SECOND, SECOND), 70e-6)
     offset.bounds_at([29 * SECOND])
-    offset.add_event(200 * SECOND, true_ns(200 * SECOND, 70e-6) - 8_000, true_ns(200 * SECOND, 70e-6) + MS)
-    offset.add_event(201 * SECOND, true_ns(201 * SECOND, 70e-6) - 8_000, true_ns(201 * SECOND, 70e-6) + MS)
+    for moment in (200 * SECOND, 201 * SECOND):
+        met_ns = true_ns(moment, 70e-6)
+        offset.add_event(moment, met_ns - 8_000, met_ns + MS)
     widths_ns = [highest - lowest for lowest, highest in offset.bounds_at([196 * SECOND, 201 * SECOND])]
     assert widths_ns[0] - widths_ns[1] < 200_000  # not 2 ms: 200 ppm in five seconds
 

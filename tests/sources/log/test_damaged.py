@@ -171,7 +171,7 @@ def test_a_log_that_can_be_read_no_further(
     name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = long_log(tmp_path / name)
-    fail_in(monkeypatch, log, 600)
+    fail_in(monkeypatch, log, 600, number)
     with pytest.raises(UnreadableLog, match=f"the log {log} cannot be read: ") as refused:
         list(read_records(str(log)))
     assert refused.value.hint

@@ -61,6 +61,6 @@ class LiveReader(FakeReader):
         return out
 
 
-def follow(sequence, now_ns, interval_s=1.0):
-    follower = RingFollower(FakeReader(sequence), interval_s, now_ns)
+def follow(sequence, now_ns):
+    follower = RingFollower(FakeReader(sequence), 1.0, now_ns)
     return follower, [record for record in follower.windows(now_ns) if isinstance(record, Steps)]

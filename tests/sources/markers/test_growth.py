@@ -58,7 +58,7 @@ def run(monkeypatch):
     return Run(monkeypatch)
 
 
-def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
+def holds_still(run, seconds, fill, warm_up=5):
     """What the follower holds after a while and after much longer is the same, but for a few counters' digits."""
     steps = []
     for at in range(warm_up):
@@ -69,7 +69,7 @@ def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
         fill(at)
         steps += run.second()
     after = sizes_by_type(run.follower)
-    assert after.total() <= before.total() * 1.02 + slack_bytes, after - before
+    assert after.total() <= before.total() * 1.02 + 2000, after - before
     return steps
 
 

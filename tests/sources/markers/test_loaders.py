@@ -16,7 +16,6 @@ from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, parsed_facts
 from tuimon.sources.source_facts import ProcessCode
 
-PID = os.getpid()
 MS = 1_000_000
 SECOND = 1_000_000_000
 FACTS = {"n": 0, "dataset": "ImageSet", "kind": "map", "workers": 2, "prefetch": 2, "batch": 32, "pin": False,
@@ -122,8 +121,9 @@ def test_markers_of_no_loader_and_names_that_are_no_facts():
     assert LoaderScript({"dataset": "?"}).feed("f1 b").records() == []
 
 
-def slot(batches, items, collate, wait, pid=PID, worker=0, state=WAITING, since_ns=0, ticks=None):
-    """What a worker has written of its batches, and the ms that it has spent."""
+def slot(batches, items, collate, wait, pid=None, worker=0, state=WAITING, since_ns=0, ticks=None):
+    """What a worker has written of its batches, and the ms that it has spent; by default this process is it."""
+    pid = pid or os.getpid()
     ticks = start_ticks(pid) if ticks is None else ticks
     return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, items * MS, collate * MS, wait * MS, 0)
 

@@ -118,11 +118,11 @@ def test_they_are_no_longer_than_the_longest_whatever_the_interval(interval_s):
     assert longest_intervals(64, interval_s) * interval_s <= max(interval_s, LONGEST_S)
 
 
-def ends_of(ends, begin_s, windows, is_calm=True):
+def ends_of(ends, begin_s, windows):
     at_s = begin_s
     for _ in range(windows):
         at_s = ends.of(at_s * SECOND) // SECOND
-        ends.note_window(is_calm=is_calm)
+        ends.note_window(is_calm=True)
         yield at_s
 
 

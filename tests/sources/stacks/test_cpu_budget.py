@@ -8,7 +8,6 @@ import os
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -166,9 +165,9 @@ SPINS = "print('up', flush=True)\nwhile True: pass"
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 
 
-def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores: int = 4) -> pyspy.Cores:
-    """After all these numbers of runnable threads, the one that looks included."""
-    found = pyspy.Cores(cores)
+def looks(monkeypatch: pytest.MonkeyPatch, *runnable: int) -> pyspy.Cores:
+    """Four cores after all these numbers of runnable threads, the one that looks included."""
+    found = pyspy.Cores(4)
     for number in runnable:
         monkeypatch.setattr(procfs, "read_bytes", lambda *_, n=number: f"0.20 0.18 0.12 {n}/80 11206\n".encode())
         found.sample()
@@ -176,11 +175,11 @@ def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores:
 
 
 def test_cores_are_crowded_where_at_a_good_part_of_the_looks_none_was_free(monkeypatch):
-    assert not looks(monkeypatch, iter([])).are_crowded
-    assert not looks(monkeypatch, iter([1, 2, 3, 4] * 10)).are_crowded  # with the one that looks: three others at most
-    assert not looks(monkeypatch, iter([5] + [2] * 9)).are_crowded
-    assert looks(monkeypatch, iter([5, 9, 2, 2, 2] * 4 + [5])).are_crowded  # a pool at work, and one thread alone
-    assert not looks(monkeypatch, iter([9] * 100 + [2] * 32)).are_crowded  # the latest ones count
+    assert not looks(monkeypatch).are_crowded
+    assert not looks(monkeypatch, *[1, 2, 3, 4] * 10).are_crowded  # with the one that looks: three others at most
+    assert not looks(monkeypatch, 5, *[2] * 9).are_crowded
+    assert looks(monkeypatch, *[5, 9, 2, 2, 2] * 4, 5).are_crowded  # a pool at work, and one thread alone
+    assert not looks(monkeypatch, *[9] * 100, *[2] * 32).are_crowded  # the latest ones count
 
 
 def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):

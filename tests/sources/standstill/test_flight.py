@@ -161,9 +161,9 @@ def test_what_is_no_dump_is_refused_and_runs_nothing(
 class TestRecorders:
     """Where torch writes, and what asks it to."""
 
-    def recorders(self, environ: dict[str, str], quiet_s: float = 20.0) -> Recorders:
+    def recorders(self, environ: dict[str, str]) -> Recorders:
         suspects = [StandingProcess(ME, "trainer", 3), StandingProcess(ME, "worker", 3)]
-        return Recorders(suspects, quiet_s, environ=lambda pid: environ)
+        return Recorders(suspects, 20.0, environ=lambda pid: environ)
 
     def test_a_dump_is_read_once_it_is_there_and_again_when_it_is_another(self, tmp_path: Path) -> None:
         recorders = self.recorders({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "trace_")})
