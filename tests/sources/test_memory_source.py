@@ -45,15 +45,6 @@ def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
     assert (record.live_bytes, record.most_bytes, record.folded_bytes, record.pause_ms) == (6000, 7000, 10, 2.0)
 
 
-def test_a_package_that_is_the_program_is_the_users_code() -> None:
-    content = {**CONTENT, "lines": [[TORCH, 134, "forward"], ["/v/lib/python3.11/site-packages/nice/a.py", 7, "log"]]}
-    raw = json.dumps({**content, "stacks": [{"frames": [0, 1], "bytes": 9, "blocks": 1, "growth": None}]}).encode()
-    found = [read_history(raw, 4242, 7.0, ProcessCode(programs=programs)) for programs in ((), {"nice"}, {"other"})]
-    assert [(each.lines[0].line, each.lines[0].user) for each in found if each] == [
-        (134, False), (7, True), (134, False),
-    ]  # fmt: skip
-
-
 def test_damaged_figures_are_no_record() -> None:
     rng = random.Random(5)
     raw = json.dumps(CONTENT).encode()

@@ -91,13 +91,14 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     assert os.listdir(target.parent) == ["a"]
 
 
-def test_a_failure_leaves_all_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, "more room"), (errno.EROFS, "the right to write")])
+def test_a_failure_leaves_all_as_it_was(number: int, hint: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     (tmp_path / "a.part").write_text("the user's own")
     with pytest.raises(TuimonError) as full, output_file(str(tmp_path / "a"), force=True) as file:
         file.write(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert "cannot be written: No space left" in full.value.message and "more room" in (full.value.hint or "")
+        raise OSError(number, os.strerror(number))
+    assert f"cannot be written: {os.strerror(number)}" in full.value.message and hint in (full.value.hint or "")
     with contextlib.suppress(KeyboardInterrupt), output_file(str(tmp_path / "a"), force=True):
         raise KeyboardInterrupt
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old", "a.part": "the user's own"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import os
@@ -125,33 +124,15 @@ def test_a_loop_without_a_trace_reads_no_file(tmp_path: Path, monkeypatch: pytes
     assert not [record for record in follower.windows(14 * SECOND) if isinstance(record, TraceTaken)]
 
 
-@pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, "more room"), (errno.EROFS, "the right to write")])
-def test_a_disk_that_takes_no_more(number: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = tmp_path / "raw.json"
-    raw.write_text("{}")
-
-    def fails(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(trace_writer, "copy_rest", fails)
-    with pytest.raises(TuimonError, match="trace.json.gz cannot be written: " + os.strerror(number)) as refused:
-        trace_writer.write_trace(str(raw), str(tmp_path / "trace.json.gz"), TakenBy(), ([], [], []), 0)
-    assert refused.value.hint is not None and hint in refused.value.hint
-    assert os.listdir(tmp_path) == ["raw.json"]
-
-
-def test_a_log_is_not_replaced_by_its_trace(tmp_path: Path) -> None:
+def test_a_trace_takes_the_place_of_nothing_that_the_user_has_not_given_up(tmp_path: Path) -> None:
     raw, log = tmp_path / "raw.json", write_log(tmp_path / "run.jsonl", HEADER, STEPS)
     raw.write_text('{"traceEvents": []}')
     before = log.read_bytes()
-    for force in (False, True):
-        with pytest.raises(TuimonError, match="is a tuimon log"):
-            trace_writer.write_trace(str(raw), str(log), TakenBy(), ([], [], []), 0, force=force)
-    (tmp_path / "t.json.gz").write_text("the user's own")
+    with pytest.raises(TuimonError, match="is a tuimon log"):
+        trace_writer.write_trace(str(raw), str(log), TakenBy(), ([], [], []), 0, force=True)
     with pytest.raises(TuimonError, match="exists"):
-        trace_writer.write_trace(str(raw), str(tmp_path / "t.json.gz"), TakenBy(), ([], [], []), 0)
-    assert log.read_bytes() == before and (tmp_path / "t.json.gz").read_text() == "the user's own"
-    assert sorted(os.listdir(tmp_path)) == ["raw.json", "run.jsonl", "t.json.gz"]
+        trace_writer.write_trace(str(raw), str(raw), TakenBy(), ([], [], []), 0)
+    assert log.read_bytes() == before and sorted(os.listdir(tmp_path)) == ["raw.json", "run.jsonl"]
 
 
 @pytest.mark.parametrize("form", ['{"baseTimeNanoseconds": 5000, %s}', '{%s, "baseTimeNanoseconds": 5000}'])

@@ -19,7 +19,17 @@ def read_one(nvml: FakeNvml, now_s: float) -> Gpu:
     return gpu
 
 
+#: The lines of a figure that not all GPUs support.
+UNSUPPORTED = {
+    "power_w": "power_mw field.185", "power_limit_w": "power_limit_mw", "temperature_c": "temperature",
+    "sm_clock_mhz": "sm_clock", "sm_clock_max_mhz": "sm_clock_max", "util_ratio": "util",
+    "memory_used_bytes": "memory_total_mib",
+}  # fmt: skip
 COURSES: dict[str, Reads] = {
+    **{
+        f"without {field}": [(1.0, {f"0.{line}": None for line in lines.split()}, {field: None, "pids": [4242]})]
+        for field, lines in UNSUPPORTED.items()
+    },
     "counters become rates": [
         (1.0, {}, {"pcie_rx_bytes_per_s": None, "energy_j": 1000.0}),  # one reading is no rate
         (3.0, {"0.field.197": 10 * GB + 3000, "0.field.198": 54 * GB, "0.field.138": 1_000_100, "0.field.83": 1.8e6},

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, notices, usual
 from tests.waiting import until
-from tuimon.records import Gpu, GpuProcess, Notice
+from tuimon.records import Gpu, GpuProcess
 
 SCENARIO = {"devices": 1, **usual(0)}
 
@@ -50,27 +50,6 @@ def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     assert gpu.util_samples[:2] == [pytest.approx(0.095, abs=0.01), pytest.approx(0.295, abs=0.01)]  # means of twenty
 
 
-@pytest.mark.parametrize(
-    ("key", "field"),
-    [
-        ("gpu0_power_mw", "power_w"),
-        ("gpu0_power_limit_mw", "power_limit_w"),
-        ("gpu0_temperature", "temperature_c"),
-        ("gpu0_sm_clock", "sm_clock_mhz"),
-        ("gpu0_sm_clock_max", "sm_clock_max_mhz"),
-        ("gpu0_util", "util_ratio"),
-        ("gpu0_memory_total_mib", "memory_used_bytes"),
-    ],
-)
-def test_what_is_not_supported_is_none_and_the_rest_goes_on(nvml: FakeNvml, key: str, field: str) -> None:
-    nvml.set(**{key: None})
-    (gpu,) = gpus(nvml.read(1.0))
-    assert getattr(gpu, field) is None
-    others = {"power_w": 310.5, "temperature_c": 61.0}
-    others.pop(field, None)
-    assert {name: getattr(gpu, name) for name in others} == others
-
-
 def test_a_lost_gpu_does_not_stop_the_others(nvml: FakeNvml) -> None:
     nvml.set(devices=2, **usual(1))
     assert len(gpus(nvml.read(1.0))) == 2
@@ -104,8 +83,7 @@ def test_a_library_that_forgets_its_gpus_is_opened_anew(nvml: FakeNvml) -> None:
 
 def test_versions_that_do_not_match(nvml: FakeNvml) -> None:
     nvml.set(error_nvmlInitWithFlags=18)
-    (notice,) = nvml.read(1.0)
-    assert isinstance(notice, Notice)
+    (notice,) = notices(nvml.read(1.0))
     assert (notice.source, notice.level) == ("gpu", "warning")
     assert "different versions" in notice.message
     assert notice.hint and "restart" in notice.hint
@@ -118,15 +96,13 @@ def test_versions_that_do_not_match(nvml: FakeNvml) -> None:
 
 def test_no_gpu(nvml: FakeNvml) -> None:
     nvml.set(devices=0)
-    (notice,) = nvml.read(1.0)
-    assert isinstance(notice, Notice)
+    (notice,) = notices(nvml.read(1.0))
     assert (notice.level, notice.message) == ("info", "the NVIDIA driver shows no GPU")
 
 
 @pytest.mark.parametrize("nvml", [{"installed": False}], indirect=True)
 def test_no_library_then_one(nvml: FakeNvml) -> None:
-    (notice,) = nvml.read(1.0)
-    assert isinstance(notice, Notice)
+    (notice,) = notices(nvml.read(1.0))
     assert notice.level == "info"
     assert notice.message == "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
     assert nvml.read(2.0) == []

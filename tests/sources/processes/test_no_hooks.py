@@ -58,7 +58,6 @@ LAUNCHED = {**os.environ, "TUIMON_RUN": "r1", "TUIMON_MARKERS": "1"}
     ("options", "env", "reason"),
     [
         (["-I"], LAUNCHED, "started with -I or -E"),
-        (["-uE"], LAUNCHED, "started with -I or -E"),
         (["-S"], LAUNCHED, "started with -S"),
         ([], {}, "an environment of its own"),
     ],

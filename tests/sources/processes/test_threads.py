@@ -17,12 +17,13 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import ChildrensCpu, ThreadMeter
 from tuimon.sources.processes.source import ProcessSource
 
+Waiting = list[tuple[threading.Thread, threading.Event]]
 COUNT = 64
 READS = 16
 
 
 @pytest.fixture
-def waiting() -> Iterator[list[tuple[threading.Thread, threading.Event]]]:
+def waiting() -> Iterator[Waiting]:
     """Threads that sleep until their event, use 0.2 s of CPU, and sleep on."""
     over = threading.Event()
 
@@ -52,9 +53,7 @@ def settled() -> ThreadMeter:
 
 
 @pytest.mark.trust
-def test_idle_threads_are_not_read_again_and_again(
-    waiting: list[tuple[threading.Thread, threading.Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_threads_are_not_read_again_and_again(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     meter, read = settled(), []
     plain = procfs.read_schedstat
     monkeypatch.setattr(procfs, "read_schedstat", lambda pid, tid: read.append(tid) or plain(pid, tid))
@@ -68,7 +67,7 @@ def test_idle_threads_are_not_read_again_and_again(
 
 
 @pytest.mark.trust
-def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.Thread, threading.Event]]) -> None:
+def test_a_thread_that_wakes_up_is_found_at_once(waiting: Waiting) -> None:
     meter = settled()
     for thread, event in waiting[:3]:
         event.set()
@@ -81,7 +80,7 @@ def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.T
 
 
 @pytest.mark.trust
-def test_threads_that_have_ended_are_told_once(waiting: list[tuple[threading.Thread, threading.Event]]) -> None:
+def test_threads_that_have_ended_are_told_once(waiting: Waiting) -> None:
     meter, over = settled(), threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
@@ -97,9 +96,7 @@ def test_threads_that_have_ended_are_told_once(waiting: list[tuple[threading.Thr
     assert meter.end_window(1.0)[3] == []
 
 
-def test_page_faults_are_counted_for_the_thread_that_touches_memory(
-    waiting: list[tuple[threading.Thread, threading.Event]],
-) -> None:
+def test_page_faults_are_counted_for_the_thread_that_touches_memory(waiting: Waiting) -> None:
     meter, block = settled(), mmap.mmap(-1, 256 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     block.madvise(mmap.MADV_NOHUGEPAGE)
     block.write(bytes(len(block)))
