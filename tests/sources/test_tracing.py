@@ -116,7 +116,7 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
     assert usual.gpu_busy_ns < usual.gpu_span_ns and usual.kernels and usual.operators == []
 
 
-def test_a_loop_without_a_trace_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_without_a_trace_reads_no_file(tmp_path: Path) -> None:
     reader = FakeReader(markers(PLAIN * 100, 10 * SECOND))
     reader.path = str(tmp_path / "42-7.ring")
     leave_record(reader.path, taken(10.1))

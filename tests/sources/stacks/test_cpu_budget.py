@@ -21,7 +21,6 @@ from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.schedule import (
     CostModel,
     PlannedWindow,
-    ProcessKey,
     SampledProcesses,
     WindowSchedule,
     plan_window,
@@ -87,13 +86,8 @@ class Simulated:
         self.sampled_s: Counter[int] = Counter()
         self.most = 0
 
-    def waits_for_retry(self, key: ProcessKey) -> bool:
-        return key[0] not in self.instants_s
-
-    def run(self, seconds: float, trainers: list[int], workers: list[int]) -> None:
-        self.run_on(0.0, seconds, trainers, workers)
-
-    def run_on(self, begin_s: float, seconds: float, trainers: list[int], workers: list[int]) -> None:
+    def run(self, seconds: float, begin_s: float = 0.0) -> None:
+        trainers = list(self.instants_s)
         for tenth in range(int(begin_s * 10), int((begin_s + seconds) * 10)):
             now_s = tenth / 10
             for pid, (due_s, window) in list(self.running.items()):
@@ -105,7 +99,7 @@ class Simulated:
                     self.cpu_s += cpu_s
                     self.sampled_s[pid] += window.plan.window_s
             found = self.schedule.due_windows(
-                trainers, workers, lambda pid: (pid, 1), self.running.keys(), now_s, self.waits_for_retry
+                trainers, [], lambda pid: (pid, 1), self.running.keys(), now_s, lambda _: False
             )
             for window in found:
                 self.running[window.key[0]] = (now_s + window.plan.window_s, window)
@@ -119,7 +113,7 @@ NO_PID = 1 << 23  # pids beyond what the kernel gives out
 def test_the_budget_is_kept_whatever_the_number_of_processes(processes: int, instant_s: float) -> None:
     trainers = list(range(NO_PID, NO_PID + processes))
     simulated = Simulated(0.03, dict.fromkeys(trainers, instant_s))
-    simulated.run(600, trainers, [])
+    simulated.run(600)
     assert 0.012 < simulated.cpu_s / 600 < 0.032
     assert all(simulated.sampled_s[pid] > 0 for pid in trainers)  # nobody is forgotten
     if instant_s < 0.01:
@@ -133,11 +127,11 @@ def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> No
     full, spared = Simulated(0.02, {trainer: 0.00025}), Simulated(0.02, {trainer: 0.00025})
     spared.schedule.are_cores_crowded = True
     for simulated in (full, spared):
-        simulated.run(30, [trainer], [])
+        simulated.run(30)
     assert spared.cpu_s == full.cpu_s
     for simulated in (full, spared):
         simulated.cpu_s, simulated.sampled_s[trainer] = 0.0, 0.0
-        simulated.run_on(30, 300, [trainer], [])
+        simulated.run(300, begin_s=30)
     assert spared.cpu_s < 0.3 * full.cpu_s
     assert spared.sampled_s[trainer] > 0.9 * 300  # all the time as well, but more rarely
 
