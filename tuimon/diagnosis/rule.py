@@ -100,6 +100,13 @@ def _no_gpu_counters(evidence: Evidence) -> str | None:
     return notice.message if notice else "no figures of the GPU"
 
 
+def _no_collections(evidence: Evidence) -> str | None:
+    if evidence.collecting is not None or (evidence.samples.in_steps.share(is_collecting) or 0.0) >= REPORTED:
+        return None
+    when = "" if evidence.process.markers else "without markers "
+    return f"{when}the garbage collector's pauses are not recorded"
+
+
 def _missing_if(is_missing: Callable[[Evidence], object], reason: str) -> Callable[[Evidence], str | None]:
     """A need's ``missing`` that gives one reason."""
     return lambda evidence: reason if is_missing(evidence) else None
@@ -168,13 +175,7 @@ ALLOCATOR = Need(
         "torch's allocator has not reported its counters, or not for long enough",
     ),
 )
-COLLECTIONS = Need(
-    "pauses of the garbage collector",
-    _missing_if(
-        lambda each: each.collecting is None and (each.samples.in_steps.share(is_collecting) or 0.0) < REPORTED,
-        "without markers the garbage collector's pauses are not recorded",
-    ),
-)
+COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
 MACHINE_MEMORY = Need(
     "the machine's memory",
     _missing_if(lambda each: each.here.table.latest is None, "the machine's memory is not recorded"),

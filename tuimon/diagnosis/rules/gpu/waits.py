@@ -112,8 +112,9 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
         return None
     missing, idle = SAMPLES.missing(evidence), gpu.idle
     longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.middle)
-    most = max((cell for cell in of_step(evidence) if cell.phase == longest), key=lambda cell: cell.cost.high)
-    place = most.node.place if most.node is not None else None
+    cells = [cell for cell in of_step(evidence) if cell.phase == longest]
+    most = max(cells, key=lambda cell: cell.cost.high, default=None)
+    place = most.node.place if most is not None and most.node is not None else None
     action = "run tuimon trace: it shows what the CPU does while the GPU idles, and at which line"
     if missing is not None:
         now = missing.removeprefix("no stack samples: ")
