@@ -47,6 +47,8 @@ forward passes made again, for activation checkpointing
   - y = checkpoint(block, x) | site/torch/utils/checkpoint.py checkpoint | return x.relu()
 Jacobians
   + j = jacrev(f)(x) | site/torch/_functorch/eager_transforms.py wrapper_fn
+  + j = jacobian(f, x, create_graph=True, vectorize=True) | site/torch/autograd/functional.py jacobian
+  - j = jacobian(f, x) | site/torch/autograd/functional.py jacobian
   - g, loss = grad_and_value(f)(x) | site/torch/_functorch/eager_transforms.py grad_and_value_impl
 products of three or more tensors
   + y = torch.einsum("bi,bj,ir->br", a, b, u) | site/torch/functional.py einsum

@@ -89,7 +89,7 @@ THROUGH: Table = {
         "checkpoint fewer layers, if there is memory for their activations",
     ),
     "Jacobians": (
-        r"torch/_functorch/eager_transforms\.py wrapper_fn ",
+        r"torch/_functorch/eager_transforms\.py wrapper_fn |^ .*\b(?:jacobian|hessian)\(.*\bvectorize ?= ?True",
         "compute them per sample, by vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
         " others",
     ),
