@@ -180,6 +180,60 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
     assert (finding.cause, says in finding.headline) == (cause, True)
 
 
+@pytest.mark.parametrize(
+    ("run", "finding", "headline", "fix"),
+    [
+        (
+            "rank_locked_clocks",
+            "throttled",
+            "GPU 1 runs at a low clock, and the driver names no cause (900",
+            "reset the",
+        ),
+        ("rank_slow_link", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
+        (
+            "rank_few_sms",
+            "straggler_rank",
+            "rank 1 waits 92 % of the time for ranks 0, 2, whose GPUs",
+            "compare rank 0",
+        ),
+        ("rank_dead_counters", "compute_bound", "is waiting for the other ranks", "run tuimon trace"),
+        (
+            "rank_computes",
+            "straggler_rank",
+            "80 % of multiprocessors are busy (on GPUs that wait: 38 %)",
+            "compare rank 1",
+        ),
+        (
+            "rank_hot",
+            "straggler_rank",
+            "at 40 % of the highest clock (GPUs that wait: 100 %)",
+            "find what holds the clocks",
+        ),
+        ("rank_at_high_power", "straggler_rank", "may wait 59 % of the time for rank 1, whose GPU", "compare rank 1"),
+        ("rank_at_high_power_and_low_clocks", "throttled", "the driver names no cause (900 of 1410 MHz)", "reset the"),
+        (
+            "ranks_at_little_power",
+            "compute_bound",
+            "draws 25 % of its power limit at full clock, a weak sign",
+            "run tuimon",
+        ),
+        ("links_idle", "comm_bound", "mostly for late ranks, a different one of the 3", "give all ranks equal work"),
+        ("links_busy", "comm_bound", "for gradients of the other 2 ranks", "accumulate gradients"),
+        (
+            "ranks_of_other_streams",
+            "compute_bound/other_streams",
+            "other streams, such as NCCL's, or",
+            "run tuimon trace",
+        ),
+    ],
+)
+def test_what_one_fact_changes_for_ranks(run, finding, headline, fix):
+    first = fold(altered(run))[1][0]
+    assert first.name == finding
+    assert headline in first.headline
+    assert first.action.startswith(fix)
+
+
 def test_a_rank_that_is_late_by_power_alone_promises_no_gain():
     late = next(each for each in fold(altered("rank_at_high_power"))[1] if each.rule == "straggler_rank")
     assert (late.severity, late.best.gain) == ("info", None)

@@ -103,6 +103,30 @@ def live(session, t, pid):
     session.add(Uncaught(t=t, pid=pid, error="ValueError: no"))
 
 
+def test_workers_that_come_and_go_leave_nothing():
+    session = begun()
+
+    def epoch(n):
+        """Four workers that live for a second."""
+        t = float(n + 1)
+        pids = [2000 + 4 * n + number for number in range(4)]
+        train(session, t)
+        for pid in pids:
+            session.add(process(pid, "worker", ppid=100, t=t))
+            live(session, t, pid)
+        reports = [LoaderWorker(pid, number, 5, 10.0, 1.0, 2.0) for number, pid in enumerate(pids)]
+        session.add(Loader(t=t, pid=100, number=0, window_s=1.0, fetches=9, facts=FACTS, workers=reports))
+        for pid in pids:
+            session.add(process(pid, "worker", ppid=100, t=t + 0.5, ended=True))
+
+    holds_still(session, epoch, plateau=100 + 1800, rounds=200 + 1800)
+    assert session.step_stats.get(100).total == 10 * 2000
+    assert session.step_stats.get(100).over().sums.data_ns == 2000 * 10 * 5 * MS
+    assert session.run_processes.had_workers(100)
+    (loader,) = session.over("recent").of(100).loaders
+    assert len(loader.worker_rows) == 4
+
+
 def test_processes_that_train_one_after_the_other_leave_the_latest():
     """A search for hyperparameters, a process a trial."""
     session = begun()
@@ -147,18 +171,6 @@ def test_names_of_ranges_without_end_are_summed_up():
     assert len(totals) <= 257
 
 
-def epoch_of_four_workers(session, n):
-    t, pids = float(n + 2), [2000 + 4 * n + number for number in range(4)]
-    train(session, t)
-    for pid in pids:
-        session.add(process(pid, "worker", ppid=100, t=t))
-        live(session, t, pid)
-    reports = [LoaderWorker(pid, number, 5, 10.0, 1.0, 2.0) for number, pid in enumerate(pids)]
-    session.add(Loader(t=t, pid=100, number=0, window_s=1.0, fetches=9, facts=FACTS, workers=reports))
-    for pid in pids:
-        session.add(process(pid, "worker", ppid=100, t=t + 0.5, ended=True))
-
-
 def program(session, n):
     """One that lives for less than a second."""
     session.add(process(2000 + n, "other", t=float(n + 1)))
@@ -189,7 +201,6 @@ def twenty_threads(session, n):
 @pytest.mark.parametrize(
     ("another", "plateau", "rounds"),
     [
-        (epoch_of_four_workers, 1900, 2000),
         (program, 200, 400),
         (program_whose_end_was_lost, 2200, 2600),
         (process_that_no_record_announced, 1200, 1600),
@@ -202,6 +213,15 @@ def test_whatever_comes_anew_each_second_leaves_nothing(another, plateau, rounds
     train(session, 1.0)
     holds_still(session, partial(another, session), plateau, rounds)
     assert session.step_stats.get(100).total >= 10
+
+
+def test_a_pid_that_is_used_again_begins_from_nothing():
+    session = begun()
+    train(session, 10.0)
+    live(session, 10.0, 100)
+    extend(session, process(t=11.0, ended=True), process(t=12.0, start_unix_s=1.7e9 + 500))
+    assert session.step_stats.get(100) is None
+    assert session.stacks.get(100) is None
 
 
 FRAMES = 2000

@@ -47,10 +47,7 @@ def test_a_rank_without_a_window_is_not_covered():
 
 
 def test_a_pid_that_comes_back_is_another_process():
-    session = session_of(LOOP, process(), steps(1.0, {"data": 100}), window(1.0, failed=9))
-    session.add(process(start_unix_s=1.8e9))
-    assert (session.step_stats.get(100), session.stacks.get(100)) == (None, None)
-    session.add(window(2.0))
+    session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.over("recent").sampling().failed == 0
     assert sum(sample.count for sample in session.over("recent").of(100).samples.rows) == 20
 
