@@ -109,6 +109,11 @@ def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environ
     assert (bound.cause, bound.severity, bound.estimated_speedup) == ("rollout", "info", None)
 
 
+def test_updates_too_short_to_be_sampled_leave_the_environment_known():
+    bound = found(ENVIRONMENT, POLICY, training=())["input_bound"]
+    assert (bound.cause, bound.where[0].line) == ("rollout", 7)
+
+
 def test_more_environments_help_where_there_are_cores_for_them():
     few, many = found(ENVIRONMENT)["input_bound"], found(ENVIRONMENT, cpu_count=8)["input_bound"]
     assert not any("environments at once" in fix.action for fix in few.fixes)
@@ -129,6 +134,12 @@ def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
     (here,) = bound.fixes  # messages take the time, and no line of an environment
     assert "in the training process" in here.action
     assert here.estimated_speedup == pytest.approx(1 / (1 - data + 4 * 0.03), rel=0.05)
+
+
+def test_few_samples_of_one_process_are_not_taken_for_all():
+    seldom = [*processes_of_environments(4, 0.3), stacks(11, ([52, 2, 53], 5), pid=201)]
+    (here,) = found(ENVIRONMENT, beside=seldom)["input_bound"].fixes
+    assert "in the training process" in here.action
 
 
 def test_environments_that_sleep_would_sleep_as_long_in_this_process():

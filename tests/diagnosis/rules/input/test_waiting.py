@@ -117,6 +117,22 @@ def test_workers_do_not_make_cores():
     assert gain_of("num_workers=1 (now 0)", first) == pytest.approx(1.1, rel=0.05)
 
 
+def test_too_few_samples_make_no_verdict():
+    split = frames(
+        ("train.py", 10, "main", "x = get_batch()", True),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+        first=20,
+    )
+    phases = {"between": 60, "backward": 40}
+    few = stacks(12, ([20], 1), ([21, 22], 3), ([23, 24], 3))
+    assert "input_bound" not in {f.rule for f in run(phases, split, few)}
+    many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
+    assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
+
+
 def test_markers_of_the_workers_overrule_what_counters_suggest():
     first, *_ = run(STARVED, loader(2, *[(10, 50, 10, 940)] * 2), *workers(2, 0.99, ([0, 1], 40)))
     assert first.evidence["worker_busy_ratio"] == pytest.approx(0.06)
@@ -190,6 +206,13 @@ def test_a_worker_that_hands_batches_over_in_a_thread_of_its_own_makes_none_mean
     fetches = stacks(12, ([3, 4, 30], 75), ([3, 4], 25))
     first, *_ = run(STARVED, takes, fetches, process(201, "worker", ppid=100), made, cpu_count=8)
     assert first.cause == "hand_over"
+
+
+def test_the_first_moments_bear_no_verdict_that_is_not_plain():
+    border = {"data": 12, "forward": 40, "backward": 48}
+    assert "input_bound" not in {f.rule for f in run(border, windows=3)}
+    assert "input_bound" in {f.rule for f in run(border, windows=8)}
+    assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}
 
 
 def starts(count, start_s, wait_s, end_s=0, made=(), **facts):
