@@ -37,10 +37,10 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
 #: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
 Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
-#: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
-#: samples are its own. It leads to another boundary unless one sample in 9, or 1 in 64, are both there and in that. It
-#: does anyway if most of a boundary's samples are its own. Our choice: py-spy reads a running process, so a stack may
-#: be made of two successive ones.
+#: When samples at a place show a boundary there; our choice, because py-spy reads a running process, and a stack may be
+#: made of two successive ones. An update: more than 1 in 9 of the place's samples, and more than 1 in 64 of those in
+#: updates. Another boundary: more than 1 in 9, or more than one and 1 in 64, of the samples at the place or in the
+#: boundary, whichever are more. Most of a boundary's samples always do.
 _OF_PLACE, _OF_ALIKE = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
