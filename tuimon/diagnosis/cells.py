@@ -460,7 +460,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
             found += _by_another(evidence, cell, awaits.share)
         elif not workers.number or not _awaits_batch(cell):
             found.append(cell)
-        elif evidence.data.lie_ready:
+        elif evidence.data.has_ready_batches:
             found.append(_part(cell, 1.0, "hand_over"))
         else:
             found += _by_workers(evidence, cell)

@@ -334,7 +334,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     """
     mean_ms, waiting, error = evidence.phases.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
-    if likely.workers and evidence.data.workers.are_saturated and not evidence.data.lie_ready:
+    if likely.workers and evidence.data.workers.are_saturated and not evidence.data.has_ready_batches:
         likely = _with_late_batches(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
     if evidence.data.is_held_back:
         likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
@@ -434,7 +434,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms = fetch_ms
-    if not evidence.data.lie_ready:
+    if not evidence.data.has_ready_batches:
         working = evidence.data.working_share
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import by_rule, extend, frames, loop, one_process, process, stacks, thread
-from tuimon.diagnosis.evidence.data import lie_ready
+from tuimon.diagnosis.evidence.data import has_ready_batches
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose, diagnose_run
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
@@ -105,10 +105,10 @@ def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_w
     busy = structs.replace(
         evidence_of(Session().over("recent").of(100)).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
     )
-    assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
+    assert has_ready_batches(None, structs.replace(busy, ran_ratio=0.65), data)
     crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)
-    assert not lie_ready(None, crowded, data)
-    assert lie_ready(None, structs.replace(crowded, number=1), data)
+    assert not has_ready_batches(None, crowded, data)
+    assert has_ready_batches(None, structs.replace(crowded, number=1), data)
 
 
 def attached(waiting, *, anew):

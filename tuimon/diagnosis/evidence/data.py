@@ -286,9 +286,9 @@ class DataEvidence(Struct, frozen=True, dict=True):
         return each if each <= min(loader.ready_most or 1, loader.epoch.length - 1) else None
 
     @cached_property
-    def lie_ready(self) -> bool:
+    def has_ready_batches(self) -> bool:
         """True if batches are ready at most fetches."""
-        return not self.is_held_back and lie_ready(self.loader, self.workers, self.samples)
+        return not self.is_held_back and has_ready_batches(self.loader, self.workers, self.samples)
 
     @cached_property
     def is_held_back(self) -> bool:
@@ -318,7 +318,7 @@ def draws_indices(data: Samples) -> Callable[[StackNode], bool]:
     return lambda node: any(frame.function == _DRAWS or frame.code in called for frame in node.frames)
 
 
-def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
+def has_ready_batches(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
     """True if batches are ready at most fetches, which then take only as long as handing a batch over.
 
     Batches of several workers are ready only if the workers idle. Without markers ``data``, the samples of fetches,

@@ -1,83 +1,79 @@
-"""The rule about the input: whether the training waits for its data, the cause, and the remedies. Each cause is a row.
+"""The rule about the input: whether the training waits for its data, the cause, and the fixes.
 
-The rows take cells of the data phase in turn; the cause is the row that takes most.
+Each cause is a function. They take cells of the data phase in turn; the one that takes most is the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS, ONE_THREAD, collating_function
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import works
-from tuimon.diagnosis.finding import Change, EditName, Finding, Fix, Severity, bounds, verdict
+from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, verdict
 from tuimon.diagnosis.known import POLLING, figures
 from tuimon.diagnosis.rule import claim_on, is_sure
+from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MOST_FIELDS, Facts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
-from tuimon.diagnosis.step_model import StepModel
-from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, percent
-from tuimon.interval import WHOLE, Interval
-from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.diagnosis.step_model import HALF, StepModel
+from tuimon.diagnosis.words import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part, percent
+from tuimon.interval import Interval
+from tuimon.session.stacks.samples import Samples
+from tuimon.text import ms_text
 from tuimon.threshold import LARGE, MOST, REPORTED
 
 
-class Remedy(NamedTuple):
-    """A change of the step: ``text`` is a template over the facts, ``to`` the part left, or the number of workers."""
+class Reason(NamedTuple):
+    """A cause in words."""
 
-    text: str
-    edit: EditName | None = None  # None: its gain is unknown
-    to: Callable[[Facts], float | None] = lambda f: 0.0  # None: the remedy does not apply
-    part: Callable[[Facts], Interval] = lambda f: WHOLE
-    when: Callable[[Facts], bool] = lambda f: True
-    changes_training: bool = False
-
-    def fix(self, facts: Facts) -> Fix | None:
-        """The fix; None if the remedy does not apply."""
-        to = self.to(facts) if self.when(facts) else None
-        if to is None:
-            return None
-        change, cores = Change(self.edit, to) if self.edit is not None else None, facts.evidence.cores
-        text = self.text.format(n=f"{to:.0f}", **facts.words)
-        if self.edit == "workers" and not facts.workers.number and to > cores:
-            text += f"; more than the {cores} cores, because items wait more than they compute"
-        return facts.model.fix(text, change, self.part(facts), self.changes_training)
+    facts: Facts  # with the function to blame, and the model of a step whose data comes late for this reason
+    clause: str  # the end of the headline
+    fixes: Sequence[Fix | None]  # None: it does not apply
+    in_order: bool = False  # fixes are not sorted by gain: a fault is mended first
+    severity: Severity = "warning"  # if the gain of the first fix is unknown
 
 
-class Cause(Struct, frozen=True):
-    """A row of the table: a reason why the data comes late."""
+class Cause(NamedTuple):
+    """A cause: it takes cells of the data phase that the causes before it have left."""
 
     name: str | None  # as findings name it
-    clause: str  # the end of the headline, a template over the facts
-    remedies: tuple[Remedy, ...]
-    takes: Callable[[Cell], bool] = lambda cell: True
-    when: Callable[[Facts], bool] = lambda f: True
-    at: Callable[[Facts], HotLine | None] = lambda f: f.own
-    whole: Callable[[Facts], float | None] = lambda f: None  # the part of that function's time that is work
-    model: Callable[[Facts], StepModel] = lambda f: f.model
-    in_order: Callable[[Facts], bool] = lambda f: False  # remedies are not sorted by gain: a fault is mended first
-    severity: Severity = "warning"  # if the gain of the first remedy is unknown
+    reason: Callable[[Facts], Reason]
+    takes: Callable[[Cell], bool]
+    when: Callable[[Facts], bool]
 
 
-def _cheaper(more: str = "", edit: EditName = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
-    """The remedy of making the function to blame cheaper, as if it cost nothing."""
-    return Remedy(f"{{cheaper}}{more}", edit, part=lambda f: f.part, when=when)
+#: In the order in which they are defined below.
+CAUSES: list[Cause] = []
+
+
+def _cause(
+    name: str | None,
+    takes: Callable[[Cell], bool] = lambda cell: True,
+    when: Callable[[Facts], bool] = lambda f: True,
+) -> Callable[[Callable[[Facts], Reason]], Callable[[Facts], Reason]]:
+    """Make a function one of the causes."""
+
+    def add(reason: Callable[[Facts], Reason]) -> Callable[[Facts], Reason]:
+        CAUSES.append(Cause(name, reason, takes, when))
+        return reason
+
+    return add
 
 
 def _is_of_workers(cell: Cell) -> bool:
     return cell.via[:1] == ("batch",) or cell.doing == "hand_over"
 
 
-#: The remedy of more workers.
-_workers = partial(Remedy, edit="workers", to=lambda f: f.more_workers)
-#: A row that takes the workers' work during waits for a batch.
-_of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, whole=lambda f: f.workers.busy_ratio)
+def _is_by_process(cell: Cell) -> bool:
+    return cell.via[:1] == ("process",)
+
+
+# -- models of a step for makers of data other than a DataLoader
 
 
 def _after_the_fetch(facts: Facts) -> StepModel:
@@ -99,272 +95,254 @@ def _in_thread(facts: Facts) -> StepModel:
     return model._replace(likely=one[0], certain=one[1])
 
 
-#: Remedies for any cause.
-_KEEPING = (
-    Remedy(
-        "set persistent_workers=True: workers then stay from epoch to epoch",
-        "starts",
-        # a new iterator for a few batches still waits for its first one
-        to=lambda f: f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0,
-        when=lambda f: f.model.likely.starts_ms > 0.0 and not (f.loader is not None and f.loader.facts.persistent),
-    ),
-    Remedy(
-        "set num_workers=0 (now {workers.number}): starting workers takes longer than making the batches",
-        "workers",
-        when=lambda f: f.model.likely.starts_ms > 0.0 and not f.lie_ready,
-    ),
+# -- the causes
+
+
+@_cause(None, lambda cell: cell.doing == "start")
+def _starting(f: Facts) -> Reason:
+    f, each = f.blaming(None), f.evidence.data.of_iterator
+    if each is None:
+        return Reason(f, ": its workers are restarted for every epoch", ())
+    # its workers make the first batch while the loop waits; more workers would not help
+    once = "make the iterator once, outside the loop, and take all batches from it: the next ones are then prefetched"
+    batches = "batch" if each < 2 else f"{each} batches"
+    return Reason(f, f": a new iterator is made for every {batches}", [f.fix(once, "starts")])
+
+
+@_cause("rollout", when=lambda f: f.rollout.is_by_policy)
+def _policy(f: Facts) -> Reason:
+    f = f.blaming(f.own, model=_after_the_fetch(f))
+    more = f.fix("run the model for more environments or prompts at once: each call costs about the same")
+    return Reason(f, f": the loop runs the model to generate the data{f.in_library}", [more], severity="info")
+
+
+@_cause("rollout", when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy)
+def _environment(f: Facts) -> Reason:
+    hot = f.senders.making.hottest() if f.awaits_processes(messages=False) else None
+    f = f.blaming(hot or f.own, model=_after_the_fetch(f))
+    cores, senders, ratio = f.evidence.cores, f.senders.number, f.single_process_ratio
+    messages, part = f.awaits_processes(messages=True) or ratio is not None, Interval.around(f.rollout.environment)
+    makes = "steps the environment"
+    if senders and (messages or f.awaits_processes(messages=False)):
+        makes = f"waits for {'messages of ' * messages}environments in {senders} processes"
+    several = (
+        f"step {cores - 1} environments at once, each in a process of its own ({options(f.evidence).environments})"
+    )
+    together = (
+        "step the environments in the training process (a synchronous vectorised environment): messages to"
+        " their processes cost more than they compute"
+    )
+    fixes = [
+        f.cheaper() if ratio is None else None,
+        f.fix(several, "items", 1.0 / (cores - 1), part) if cores > 2 and not (senders or f.is_held_up) else None,
+        f.fix(together, "items", ratio, part) if ratio is not None else None,
+    ]
+    return Reason(f, f": the loop {makes}{f.in_library}", fixes)
+
+
+@_cause("sampler", lambda cell: cell.doing == "draw")
+def _sampler(f: Facts) -> Reason:
+    f = f.blaming(
+        f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)), working_share=f.evidence.data.working_share
+    )
+    fewer = (
+        "draw only the indices that an epoch takes: RandomSampler(data, replacement=True, num_samples=n); or"
+        " those of the next epoch in a thread while this one trains"
+    )
+    is_torchs = f.hot is None or f.hot.place.code in f.evidence.samples.training_path
+    fixes = [
+        f.fix(fewer, "fetch", part=f.part) if is_torchs else None,
+        f.cheaper(", or draw the next epoch's indices in a thread while this one trains", "fetch"),
+    ]
+    return Reason(f, f": the training process draws the indices{f.in_library}", fixes)
+
+
+@_cause("hand_rolled_loader", _is_by_process, lambda f: f.awaits_processes(messages=True) and f.senders.hardly_computes)
+def _slow_sender(f: Facts) -> Reason:
+    f = f.blaming(f.senders.waiting or f.own)
+    leave = (
+        f"leave it if the data come at that pace; else see what {at_hot(f.hot) if f.hot is not None else ''} waits for,"
+        " and let it send ahead, in fewer and larger messages"
+    )
+    clause = f": another process sends it, and hardly computes{f.in_library}"
+    return Reason(f, clause, [f.fix(leave)], severity="info")
+
+
+@_cause("hand_rolled_loader", _is_by_process)
+def _sender(f: Facts) -> Reason:
+    # a manager's process runs no code of the user's
+    f = f.blaming(f.senders.making.hottest() or f.own, model=_after_the_fetch(f))
+    more = ", or make the data in more processes" if f.evidence.here.free_cores >= HALF else ""
+    return Reason(f, f": another process makes it{f.in_library}", [f.cheaper(more)])
+
+
+@_cause("slow_item", lambda cell: cell.doing == "order", lambda f: not f.workers.crowd_cores)
+def _late_batch(f: Facts) -> Reason:
+    f, loader = f.blaming_workers(), f.loader
+    any_order = "set in_order=False: batches then come as soon as they are made, in a different order"
+    is_ordered = loader is not None and loader.facts.in_order
+    fixes = [f.fix(any_order, "in_order", 1.0) if is_ordered else None, f.cheaper()]
+    late = ms_text((loader.late_ms if loader is not None else None) or 0.0)
+    return Reason(f, f": the next batch is {late} late, later ones lie ready{f.in_library}", fixes)
+
+
+@_cause("hand_over", lambda cell: cell.doing == "hand_over", lambda f: f.are_batches_ready)
+def _hand_over(f: Facts) -> Reason:
+    tensors, wait_ms = f.unjoined_tensors, f.loader.wait_ms if f.loader is not None else None
+    f = f.blaming((f.workers.hot_in_collate if tensors else None) or f.own)
+    none = f"set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than making it"
+    fixes = [f.fix(none, "workers")]
+    if tensors is None:
+        larger = f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})"
+        fixes.append(f.fix(larger, "fetch")._replace(changes_training=True))
+    else:
+        join = (
+            f"join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
+            " each tensor is handed over separately"
+        )
+        left = HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + MOST_FIELDS / tensors
+        fixes.insert(0, f.fix(join, "fetch", min(1.0, left)))
+    fetch = ms_text(wait_ms) if wait_ms is not None else "long"
+    clause = f": batches are ready, but each takes {fetch} to hand over"
+    return Reason(f, clause, fixes, in_order=tensors is not None)
+
+
+@_cause("idle_workers", _is_of_workers, lambda f: f.workers.idle > 0 and f.workers.are_saturated)
+def _idle_workers(f: Facts) -> Reason:
+    f, number, started = f.blaming_workers(), f.workers.number, f.workers.started
+    share = (
+        f"give each of the {started} workers its share of the data (get_worker_info(), {started} shards or more); or"
+        f" set {f.option}={number} (now {started}), which is as fast"
+    )
+    clause = f": all batches come from {number} of {started} workers{f.in_library}"
+    return Reason(f, clause, [f.fix(share, "workers", started), f.cheaper()], in_order=True)
+
+
+@_cause("disk_wait", lambda cell: _is_of_workers(cell) and cell.doing == "io", lambda f: f.workers.disk_ratio >= LARGE)
+def _disk_wait(f: Facts) -> Reason:
+    f = f.blaming_workers()
+    read = f.fix("read fewer, larger files, or cache the data set in memory or on a faster disk", "items")
+    fixes = [read, f.cheaper() if f.known is not None else None]
+    return Reason(f, f": the workers wait for the disk{f.in_library}", fixes)
+
+
+@_cause("slow_collate", lambda cell: _is_of_workers(cell) and cell.doing == "collate")
+def _workers_collate(f: Facts) -> Reason:
+    f = f.blaming_workers(f.workers.hot_in_collate)
+    return Reason(f, f": the workers collate batches{f.in_library}", [f.cheaper(f.batch_at_once)])
+
+
+@_cause("slow_item", _is_of_workers, lambda f: f.workers.crowd_cores)
+def _crowded_workers(f: Facts) -> Reason:
+    f, threads = f.blaming_workers(), f"{f.workers.threads:.0f} threads in each"
+    clause = f": {f.they_are} {f.busy} busy, with {threads} that wait for {f.evidence.cores} cores{f.in_library}"
+    return Reason(f, clause, [f.fix(ONE_THREAD), f.cheaper()], in_order=True, severity="critical")
+
+
+@_cause(None, _is_of_workers, lambda f: not f.workers.are_saturated)
+def _some_work(f: Facts) -> Reason:
+    f = f.blaming_workers()
+    return Reason(f, f": the workers prepare it{f.in_library}", [f.cheaper()])
+
+
+@_cause(
+    "workers_saturated",
+    _is_of_workers,
+    lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
 )
-_WHOLE_BATCHES = Remedy(
-    "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
-    "items",
-    part=lambda f: Interval.around(f.loaders_own),
-    when=lambda f: f.loaders_own >= MOST,
+def _saturated_workers(f: Facts) -> Reason:
+    f, workers, do = f.blaming_workers(), f.workers, f"{f.busy} busy"
+    more = f"set {f.option}={f.more_workers} (now {workers.number}) on this {f.evidence.cores}-core machine"
+    if workers.waiting:  # further workers take no core from others
+        why = f"each {WAIT_TIPS[f.wait].what.rstrip(',')}" if f.wait is not None else "disk, network or sleep"
+        do = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
+        more += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
+    if f.wait == "lock":  # more workers would wait for it as well; without it all make batches at once, not in turn
+        fix = f.fix(f.cheaper_text, "items", 1.0 / workers.number)
+        return Reason(f, f": {f.they_are} {do}{f.in_library}", [fix], in_order=workers.waiting)
+    fixes = [f.with_workers(more), f.cheaper()]
+    return Reason(f, f": {f.they_are} {do}{f.in_library}", fixes, in_order=workers.waiting)
+
+
+@_cause("slow_item", _is_of_workers)
+def _busy_workers(f: Facts) -> Reason:
+    f = f.blaming_workers()
+    fix = f.cheaper(f": all {f.evidence.cores} cores are busy, so more workers would need more cores")
+    return Reason(f, f": {f.they_are} {f.busy} busy{f.in_library}", [fix])
+
+
+@_cause(None, when=lambda f: f.workers.gone)
+def _gone_workers(f: Facts) -> Reason:
+    return Reason(f, f": its workers have just ended{f.in_library}", [f.cheaper()])
+
+
+@_cause("hand_rolled_loader", lambda cell: cell.via[:1] == ("thread",), lambda f: not f.is_marked)
+def _thread(f: Facts) -> Reason:
+    f = f.blaming(Samples.joined(f.evidence.others.values()).hottest(works), model=_in_thread(f))
+    fix = f.cheaper(", or make it in several processes: the training thread waits for it")
+    return Reason(f, f": it is prepared in a thread{f.in_library}", [fix])
+
+
+@_cause(
+    "hand_rolled_loader",
+    lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
+    lambda f: not f.is_marked,
 )
-CAUSES = (
-    Cause(
-        None,
-        ": {starts}",
-        (
-            Remedy(  # its workers make the first batch while the loop waits; more workers would not help
-                "make the iterator once, outside the loop, and take all batches from it: the next ones are then"
-                " prefetched",
-                "starts",
-                when=lambda f: f.evidence.data.of_iterator is not None,
-            ),
-        ),
-        lambda cell: cell.doing == "start",
-        at=lambda f: None,
-    ),
-    Cause(
-        "rollout",
-        ": the loop runs the model to generate the data{at}",
-        (Remedy("run the model for more environments or prompts at once: each call costs about the same"),),
-        when=lambda f: f.rollout.is_by_policy,
-        model=_after_the_fetch,
-        severity="info",
-    ),
-    Cause(
-        "rollout",
-        ": the loop {makes}{at}",
-        (
-            _cheaper(when=lambda f: f.in_this_process is None),
-            Remedy(
-                "step {spare} environments at once, each in a process of its own ({vectorised})",
-                "items",
-                to=lambda f: 1.0 / (f.evidence.cores - 1),
-                part=lambda f: Interval.around(f.rollout.environment),
-                when=lambda f: f.evidence.cores > 2 and not (f.senders.number or f.is_held_up),
-            ),
-            Remedy(
-                "step the environments in the training process (a synchronous vectorised environment): messages to"
-                " their processes cost more than they compute",
-                "items",
-                to=lambda f: f.in_this_process,
-                part=lambda f: Interval.around(f.rollout.environment),
-            ),
-        ),
-        when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy,
-        at=lambda f: (f.senders.making.hottest() if f.awaits_processes(messages=False) else None) or f.own,
-        model=_after_the_fetch,
-    ),
-    Cause(
-        "sampler",
-        ": the training process draws the indices{at}",
-        (
-            Remedy(
-                "draw only the indices that an epoch takes: RandomSampler(data, replacement=True, num_samples=n); or"
-                " those of the next epoch in a thread while this one trains",
-                "fetch",
-                part=lambda f: f.part,
-                when=lambda f: f.hot is None or f.hot.place.code in f.evidence.samples.training_path,  # torch's sampler
-            ),
-            _cheaper(", or draw the next epoch's indices in a thread while this one trains", "fetch"),
-        ),
-        takes=lambda cell: cell.doing == "draw",
-        at=lambda f: f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)),
-        whole=lambda f: f.evidence.data.working_share,
-    ),
-    Cause(
-        "hand_rolled_loader",
-        ": another process sends it, and hardly computes{at}",
-        (
-            Remedy(
-                "leave it if the data come at that pace; else see what {sender} waits for, and let it send ahead, in"
-                " fewer and larger messages"
-            ),
-        ),
-        takes=lambda cell: cell.via[:1] == ("process",),
-        when=lambda f: f.awaits_processes(messages=True) and f.senders.hardly_computes,
-        at=lambda f: f.senders.waiting or f.own,
-        severity="info",
-    ),
-    Cause(
-        "hand_rolled_loader",
-        ": another process makes it{at}",
-        (_cheaper("{or_more}"),),
-        takes=lambda cell: cell.via[:1] == ("process",),
-        # a manager's process runs no code of the user's
-        at=lambda f: f.senders.making.hottest() or f.own,
-        model=_after_the_fetch,
-    ),
-    _of_workers(
-        "slow_item",
-        ": the next batch is {late} late, later ones lie ready{at}",
-        (
-            Remedy(
-                "set in_order=False: batches then come as soon as they are made, in a different order",
-                "in_order",
-                to=lambda f: 1.0,
-                when=lambda f: f.loader is not None and bool(f.loader.facts.in_order),
-            ),
-            _cheaper(),
-        ),
-        takes=lambda cell: cell.doing == "order",
-        when=lambda f: not f.workers.crowd_cores,  # one worker is late by chance
-    ),
-    Cause(
-        "hand_over",
-        ": batches are ready, but each takes {fetch} to hand over",
-        (
-            Remedy(
-                "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays:"
-                " each tensor is handed over separately",
-                "fetch",
-                to=lambda f: (
-                    min(1.0, HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + MOST_FIELDS / f.apart)
-                    if f.apart
-                    else None
-                ),
-            ),
-            Remedy(
-                "set num_workers=0 (now {workers.number}): handing a batch over takes longer than making it", "workers"
-            ),
-            Remedy(
-                f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
-                "fetch",
-                when=lambda f: f.apart is None,
-                changes_training=True,
-            ),
-        ),
-        takes=lambda cell: cell.doing == "hand_over",
-        when=lambda f: f.lie_ready,
-        at=lambda f: (f.workers.hot_in_collate if f.apart else None) or f.own,
-        in_order=lambda f: f.apart is not None,
-    ),
-    _of_workers(
-        "idle_workers",
-        ": all batches come from {workers.number} of {workers.started} workers{at}",
-        (
-            Remedy(
-                "give each of the {workers.started} workers its share of the data (get_worker_info(), {workers.started}"
-                " shards or more); or set {option}={workers.number} (now {workers.started}), which is as fast",
-                "workers",
-                to=lambda f: f.workers.started,
-            ),
-            _cheaper(),
-        ),
-        when=lambda f: f.workers.idle > 0 and f.workers.are_saturated,
-        in_order=lambda f: True,
-    ),
-    _of_workers(
-        "disk_wait",
-        ": the workers wait for the disk{at}",
-        (
-            Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
-            _cheaper(when=lambda f: f.known is not None),
-        ),
-        takes=lambda cell: _is_of_workers(cell) and cell.doing == "io",
-        when=lambda f: f.workers.disk_ratio >= LARGE,
-    ),
-    _of_workers(
-        "slow_collate",
-        ": the workers collate batches{at}",
-        (_cheaper("{at_once}"),),
-        takes=lambda cell: _is_of_workers(cell) and cell.doing == "collate",
-        at=lambda f: f.workers.hot_in_collate or f.workers.hot,
-    ),
-    _of_workers(
-        "slow_item",
-        ": {are} {busy} busy, with {workers.threads:.0f} threads in each that wait for {cores} cores{at}",
-        (Remedy(ONE_THREAD), _cheaper()),
-        when=lambda f: f.workers.crowd_cores,
-        in_order=lambda f: True,
-        severity="critical",
-    ),
-    _of_workers(None, ": the workers prepare it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
-    _of_workers(
-        "workers_saturated",
-        ": {are} {do}{at}",
-        (
-            _workers(
-                "set {option}={n} (now {workers.number}) on this {cores}-core machine{computing}",
-                when=lambda f: f.wait != "lock",  # more workers would wait for the lock as well
-            ),
-            _cheaper(when=lambda f: f.wait != "lock"),
-            Remedy(  # without the lock all workers make batches at once, and not in turn
-                "{cheaper}", "items", to=lambda f: 1.0 / f.workers.number, when=lambda f: f.wait == "lock"
-            ),
-        ),
-        when=lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
-        in_order=lambda f: f.workers.waiting,  # further workers take no core from others
-    ),
-    _of_workers(
-        "slow_item",
-        ": {are} {busy} busy{at}",
-        (_cheaper(": all {cores} cores are busy, so more workers would need more cores"),),
-    ),
-    Cause(None, ": its workers have just ended{at}", (_cheaper(),), when=lambda f: f.workers.gone),
-    Cause(
-        "hand_rolled_loader",
-        ": it is prepared in a thread{at}",
-        (_cheaper(", or make it in several processes: the training thread waits for it"),),
-        takes=lambda cell: cell.via[:1] == ("thread",),
-        when=lambda f: not f.is_marked,
-        at=lambda f: Samples.joined(f.evidence.others.values()).hottest(works),
-        model=_in_thread,
-    ),
-    Cause(
-        "hand_rolled_loader",
-        ": the training process prepares it{at}",
-        (
-            _cheaper(", or move it into the data set: the workers then do it", when=lambda f: f.workers.number > 0),
-            _cheaper(when=lambda f: not f.workers.number),
-            _workers(
-                "prepare the next batch in DataLoader workers during the step", when=lambda f: not f.workers.number
-            ),
-        ),
-        takes=lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
-        when=lambda f: not f.is_marked,
-        model=_after_the_fetch,
-    ),
-    Cause(
-        "slow_collate",
-        ": the training process collates batches{at}",
-        (_WHOLE_BATCHES, _cheaper("{at_once}", when=lambda f: f.loaders_own < MOST)),
-        takes=lambda cell: cell.doing == "collate",
-        at=lambda f: collating_function(f.samples, f.samples.part(below="collates")),
-    ),
-    Cause(
-        "no_workers",
-        ": {preparers}{at}",
-        (
-            _workers("{once}set {option}={n} (now 0){in_workers}"),
-            _WHOLE_BATCHES,
-            _cheaper(when=lambda f: f.loaders_own < MOST),
-        ),
-        at=lambda f: (f.evidence.data.pool and f.evidence.data.pool.hot) or f.own,
-    ),
-)
+def _loop_itself(f: Facts) -> Reason:
+    f = f.blaming(f.own, model=_after_the_fetch(f))
+    clause = f": the training process prepares it{f.in_library}"
+    if f.workers.number:
+        return Reason(f, clause, [f.cheaper(", or move it into the data set: the workers then do it")])
+    workers = f.with_workers("prepare the next batch in DataLoader workers during the step")
+    return Reason(f, clause, [f.cheaper(), workers])
+
+
+@_cause("slow_collate", lambda cell: cell.doing == "collate")
+def _collate(f: Facts) -> Reason:
+    f = f.blaming(collating_function(f.samples, f.samples.part(below="collates")))
+    fix = f.whole_batches() or f.cheaper(f.batch_at_once)
+    return Reason(f, f": the training process collates batches{f.in_library}", [fix])
+
+
+@_cause("no_workers")
+def _no_workers(f: Facts) -> Reason:
+    pool = f.evidence.data.pool
+    f = f.blaming((pool and pool.hot) or f.own)
+    who, how = "the training process prepares it", ": loading then overlaps with training"
+    if pool is not None:
+        who = "threads of the training process prepare it"
+        how = (
+            " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
+            " worker would wait for in vain"
+        )
+    once = "make the iterator once, outside the loop, and " if f.evidence.data.of_iterator is not None else ""
+    workers = f.with_workers(f"{once}set {f.option}={f.more_workers} (now 0){how}")
+    return Reason(f, f": {who}{f.in_library}", [workers, f.whole_batches() or f.cheaper()])
 
 
 def _cause_of(facts: Facts) -> Cause:
-    """The row that takes most of the data phase; each row takes cells that the rows before it have left."""
+    """The cause that takes most of the data phase."""
     taken, left = dict[int, float](), facts.cells
-    for number, row in enumerate(CAUSES):
-        if row.when(facts):
-            taken[number] = sum(cell.share for cell in left if row.takes(cell))
-            left = tuple(cell for cell in left if not row.takes(cell))
+    for number, cause in enumerate(CAUSES):
+        if cause.when(facts):
+            taken[number] = sum(cell.share for cell in left if cause.takes(cell))
+            left = tuple(cell for cell in left if not cause.takes(cell))
     return CAUSES[max(reversed(taken), key=taken.__getitem__)]
+
+
+def _keeping_workers(f: Facts) -> list[Fix]:
+    """Fixes for any cause, if workers are started again and again."""
+    fixes = list[Fix]()
+    if f.model.likely.starts_ms <= 0.0:
+        return fixes
+    if f.loader is None or not f.loader.facts.persistent:
+        # a new iterator for a few batches still waits for its first one
+        left = f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0
+        fixes.append(f.fix("set persistent_workers=True: workers then stay from epoch to epoch", "starts", left))
+    if not f.are_batches_ready:
+        none = f"set num_workers=0 (now {f.workers.number}): starting workers takes longer than making the batches"
+        fixes.append(f.fix(none, "workers"))
+    return fixes
 
 
 def input_bound(evidence: Evidence) -> Finding | None:
@@ -379,24 +357,21 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     facts = facts_of(evidence, claim)
     cause = _cause_of(facts)
-    whole = cause.whole(facts) if facts.workers.number else None
-    facts = replace(facts, hot=cause.at(facts), whole=whole, model=cause.model(facts))
-    remedies = [*cause.remedies, *_KEEPING]
-    polls = facts.known is not None and facts.known.what == POLLING
-    if polls:  # more workers poll as well
-        remedies.sort(key=lambda each: "{cheaper}" not in each.text)
-    found = [each for remedy in remedies if (each := remedy.fix(facts)) is not None]
-    if not polls and not cause.in_order(facts):  # of those that gain the same, to a reader, the row's first stays first
+    facts, clause, fixes, in_order, severity = cause.reason(facts)
+    found = [*filter(None, fixes), *_keeping_workers(facts)]
+    if facts.known is not None and facts.known.what == POLLING:  # more workers poll as well
+        found.sort(key=lambda fix: facts.cheaper_text not in fix.action)
+    elif not in_order:  # of those that gain the same, to a reader, the cause's first stays first
         found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
     best, *others = found
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
     return verdict(
-        f"{waits} for data{cause.clause.format_map(facts.words)}",
+        f"{waits} for data{clause}",
         best,
         *(fix for fix in others if fix.estimated_speedup is not None),
-        severity=cause.severity,
+        severity=severity,
         cause=cause.name,
         share=claim.share,
         at=(facts.hot, facts.own),

@@ -1,4 +1,4 @@
-"""What is known of a training that waits for its data, and the words for it; ``input.py`` holds the causes."""
+"""The facts about a training that waits for its data, and words and fixes for them; ``input.py`` has the causes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import math
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells_of
 from tuimon.diagnosis.evidence.data import Rollout, Senders, Workers, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
+from tuimon.diagnosis.finding import Change, EditName, Fix
 from tuimon.diagnosis.known import known_of, known_of_pages
 from tuimon.diagnosis.rule import Claim
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.words import WAIT_TIPS, Known, at_hot, callee_at, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAIT_TIPS, Known, callee_at, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.activity import WAITS
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.text import ms_text
 from tuimon.threshold import LARGE, MIN_SAMPLES, MOST
 
 #: Workers are multiplied at once by at most this, if that exceeds the cores that the training leaves free: the disk or
@@ -34,9 +35,10 @@ MOST_FIELDS = 16
 
 
 class Facts(Struct, frozen=True, dict=True):
-    """The facts that the rows use, and the words for their templates.
+    """The facts that decide on the cause, and words for it.
 
-    A row brings ``hot``, ``whole`` and ``model``; until it is found nothing is to blame, and the model is as measured.
+    A cause sets ``hot``, ``working_share`` and ``model``; before that, they are of the training thread and
+    of the step as measured.
     """
 
     evidence: Evidence
@@ -50,13 +52,24 @@ class Facts(Struct, frozen=True, dict=True):
     own: HotLine | None  # the function with most samples of the training thread
     cells: tuple[Cell, ...]  # of the data phase, without what other rules claim
     model: StepModel
-    hot: HotLine | None = None  # the function to blame
-    whole: float | None = None  # the part of that function's time that is work; None: all of it
+    hot: HotLine | None  # the function to blame
+    working_share: float | None = None  # the part of that function's time that is work; None: all of it
+
+    def blaming(
+        self, hot: HotLine | None, *, working_share: float | None = None, model: StepModel | None = None
+    ) -> Facts:
+        """The facts with a function to blame, and the model in which its work delays the data."""
+        share = working_share if self.workers.number else None
+        return replace(self, hot=hot, working_share=share, model=model if model is not None else self.model)
+
+    def blaming_workers(self, hot: HotLine | None = None) -> Facts:
+        """The same for a function of the workers, by default the one with most of their samples."""
+        return self.blaming(hot or self.workers.hot, working_share=self.workers.busy_ratio)
 
     @cached_property
-    def lie_ready(self) -> bool:
-        """True if batches lie ready, and fetches have enough samples to exclude the drawing of indices."""
-        return self.samples.total >= MIN_SAMPLES / 2 and self.evidence.data.lie_ready
+    def are_batches_ready(self) -> bool:
+        """True if batches are ready at most fetches, of which samples are enough to exclude the drawing of indices."""
+        return self.samples.total >= MIN_SAMPLES / 2 and self.evidence.data.has_ready_batches
 
     @cached_property
     def part(self) -> Interval:
@@ -67,53 +80,61 @@ class Facts(Struct, frozen=True, dict=True):
         if self.hot is None:
             return WHOLE
         saves = self.known.saves if self.known is not None else 1.0
-        share = min(1.0, self.hot.share / self.whole) if self.whole else self.hot.share
+        share = min(1.0, self.hot.share / self.working_share) if self.working_share else self.hot.share
         return Interval.around(share, self.hot.error).times(saves)
 
-    @cached_property
-    def words(self) -> dict[str, object]:
-        """The words that templates can insert."""
-        evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
-        senders, each = self.senders.number, evidence.data.of_iterator
-        messages = self.awaits_processes(messages=True) or self.in_this_process is not None
-        why = f"each {WAIT_TIPS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
-        blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
-        busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
-        return {
-            "at": in_library(hot, self.known),
-            "cores": evidence.cores,
-            "workers": workers,
-            "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
-            "busy": busy,
-            "computing": f": each computes only {percent(workers.ran_ratio or 0.0)} of its time" * workers.waiting,
-            "do": blocked if workers.waiting else f"{busy} busy",
-            "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
-            "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": f"waits for {'messages of ' * messages}environments in {senders} processes"
-            if senders and (messages or self.awaits_processes(messages=False))
-            else "steps the environment",
-            "spare": evidence.cores - 1,
-            "option": options(evidence).workers,
-            "vectorised": options(evidence).environments,
-            "starts": "its workers are restarted for every epoch"
-            if each is None
-            else f"a new iterator is made for every {'batch' if each < 2 else f'{each} batches'}",
-            "once": "make the iterator once, outside the loop, and " if each is not None else "",
-            "preparers": "threads of the training process prepare it"
-            if threads
-            else "the training process prepares it",
-            "in_workers": " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
-            " worker would wait for in vain"
-            if threads
-            else ": loading then overlaps with training",
-            "sender": at_hot(hot) if hot is not None else "",
-            "or_more": ", or make the data in more processes" if evidence.here.free_cores >= HALF else "",
-            "cheaper": self._cheaper(),
-            "tensors": self.apart,
-            "at_once": ": build the batch in one operation instead of item by item" if self.known is None else "",
-        }
+    # -- fixes
 
-    def _cheaper(self) -> str:
+    def fix(self, text: str, edit: EditName | None = None, to: float = 0.0, part: Interval = WHOLE) -> Fix:
+        """A fix; ``to``: the part of the work that is left, or the number of workers. No ``edit``: an unknown gain."""
+        return self.model.fix(text, Change(edit, to) if edit is not None else None, part)
+
+    def cheaper(self, more: str = "", edit: EditName = "items") -> Fix:
+        """The fix of making the function to blame cheaper, as if it cost nothing."""
+        return self.fix(f"{self.cheaper_text}{more}", edit, part=self.part)
+
+    def with_workers(self, text: str) -> Fix | None:
+        """The fix of more workers, if their number is known."""
+        number, cores = self.more_workers, self.evidence.cores
+        if number is None:
+            return None
+        if not self.workers.number and number > cores:
+            text += f"; more than the {cores} cores, because items wait more than they compute"
+        return self.fix(text, "workers", number)
+
+    def whole_batches(self) -> Fix | None:
+        """The fix of making whole batches, if the wait is mostly the loader's own work."""
+        text = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+        part = self.loader_share
+        return self.fix(text, "items", part=Interval.around(part)) if part >= MOST else None
+
+    # -- words
+
+    @property
+    def in_library(self) -> str:
+        """The end of most headlines: the library's function and the known use of its time."""
+        return in_library(self.hot, self.known)
+
+    @property
+    def they_are(self) -> str:
+        number = self.workers.number
+        return {1: "the worker is", 2: "both workers are"}.get(number, f"all {number} workers are")
+
+    @property
+    def busy(self) -> str:
+        return percent(min(1.0, self.workers.busy_ratio or 0.0))
+
+    @property
+    def option(self) -> str:
+        """The name of the option that sets the number of workers."""
+        return options(self.evidence).workers
+
+    @property
+    def batch_at_once(self) -> str:
+        return ": build the batch in one operation instead of item by item" if self.known is None else ""
+
+    @cached_property
+    def cheaper_text(self) -> str:
         """``make augment() data.py:31 cheaper (cache it)``: the advice, by public knowledge about that line or by its
         wait.
 
@@ -132,7 +153,7 @@ class Facts(Struct, frozen=True, dict=True):
             return option
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
-        if (callee := callee_at(hot.place, self.everyones)) is not None:
+        if (callee := callee_at(hot.place, self.all_samples)) is not None:
             how = f"most of it is {callee}: cache it, or call it for many items at once"
         how = how if hot.library is None else "cache what it makes"
         return f"make {work_at(hot, path)} cheaper ({how})"
@@ -140,7 +161,7 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def wait(self) -> str | None:
         """The wait that takes the time at the line to blame, of any thread; None if the line computes."""
-        return wait_of(self.hot and self.hot.place, *self.everyones)
+        return wait_of(self.hot and self.hot.place, *self.all_samples)
 
     @cached_property
     def known(self) -> Known | None:
@@ -151,7 +172,7 @@ class Facts(Struct, frozen=True, dict=True):
         if paged is not None:
             return paged
         native = NativeUse() if self.wait is not None or self.is_blocked else self.native
-        return known_of(self.hot and self.hot.place, *self.everyones, native=native)
+        return known_of(self.hot and self.hot.place, *self.all_samples, native=native)
 
     @cached_property
     def native(self) -> NativeUse:
@@ -162,7 +183,7 @@ class Facts(Struct, frozen=True, dict=True):
         return self.evidence.native_in("data") if hot is not None and hot == self.own else NativeUse()
 
     @property
-    def everyones(self) -> tuple[Samples, ...]:
+    def all_samples(self) -> tuple[Samples, ...]:
         """The samples of all threads that may be at the line to blame."""
         others = self.evidence.others.values()
         return self.samples, self.workers.samples, self.senders.making, *others
@@ -203,8 +224,8 @@ class Facts(Struct, frozen=True, dict=True):
         return self.model.best_number(n for n in numbers if has < n <= most)
 
     @cached_property
-    def apart(self) -> int | None:
-        """Tensors of a batch, if samples keep their own: more than a batch has fields and samples; else None."""
+    def unjoined_tensors(self) -> int | None:
+        """The tensors of a batch if each sample has its own, which more tensors than fields show; else None."""
         loader = self.loader
         batches = loader.batches if loader is not None else None
         if loader is None or batches is None or batches.tensors is None:
@@ -213,13 +234,13 @@ class Facts(Struct, frozen=True, dict=True):
         return tensors if tensors > max(MOST_FIELDS, loader.facts.batch_size or 0) else None
 
     @property
-    def loaders_own(self) -> float:
+    def loader_share(self) -> float:
         """The part of the wait that is the loader's own work; 0 if markers show the function that makes items."""
         is_measured = self.hot is not None and not self.hot.samples
         return 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
 
     @cached_property
-    def in_this_process(self) -> float | None:
+    def single_process_ratio(self) -> float | None:
         """The ratio of the environments' time in one process to that in several; None unless it is below one half.
 
         They compute for the same time in either case; the rest of the time goes to messages.
@@ -237,7 +258,7 @@ class Facts(Struct, frozen=True, dict=True):
 
 def facts_of(evidence: Evidence, claim: Claim) -> Facts:
     """The facts about the wait for data that the rule claims."""
-    data = evidence.phases.row("data")
+    data, own = evidence.phases.row("data"), evidence.hottest_in("data")
     return Facts(
         evidence=evidence,
         claim=claim,
@@ -247,11 +268,12 @@ def facts_of(evidence: Evidence, claim: Claim) -> Facts:
         loader=evidence.data.loader,
         rollout=evidence.data.rollout or Rollout(0.0, 0.0, 0.0),
         samples=evidence.data.samples,
-        own=evidence.hottest_in("data"),
+        own=own,
         cells=tuple(
             cell
             for cell in cells_of(evidence)
             if cell.phase == "data" and cell.doing not in ("gc", "pace") and not {"core", "gil"} & {*cell.via}
         ),
         model=measured_model(evidence, claim.lost),
+        hot=own,
     )
