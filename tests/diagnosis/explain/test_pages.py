@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuimon.diagnosis import explain
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.gpu import GAPS
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.evidence.ranks import NCCL_SMS
@@ -50,9 +51,10 @@ def test_a_page_has_code_to_change_or_says_why_not(page: Page) -> None:
 
 
 def test_thresholds_are_those_of_the_rule() -> None:
-    share = page_of("input_bound").thresholds[0]
+    share, *others = page_of("input_bound").thresholds
     assert (share.value, share.meaning.split(",")[0]) == (0.1, "least share of the step that a rule reports")
     assert "TraceML" in share.source
+    assert HAND_OVER_MS.meaning in {limit.meaning for limit in others}  # of a cause
     assert {limit.value for limit in page_of("warmup").thresholds} == {FIRST_STEPS, HOLD_S, SLOW_RATIO}
     assert {limit.meaning for limit in page_of("queue_full").thresholds} >= {
         FULL_LEAD_US.meaning,
