@@ -6,9 +6,9 @@ TuimonError
 ├── TargetError           the process cannot be monitored                       exit 1
 │   └── CannotInject      markers cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
-├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
-│   └── UnreadableLog     the operating system does not let it be read
-├── TraceError            no trace could be taken, or a file is none            exit 1
+├── NotALog               not a tuimon log, or one with a newer schema          exit 1
+│   └── UnreadableLog     the operating system denies reading it
+├── TraceError            no trace could be taken, or a file is not one         exit 1
 └── NotComparable         two runs whose difference would mean nothing          exit 3
 """
 
@@ -55,7 +55,7 @@ class NotALog(TuimonError):
 
 
 class UnreadableLog(NotALog):
-    """The operating system does not let the file be read, or no further."""
+    """The operating system denies reading the file, or reading on."""
 
 
 class TraceError(TuimonError):

@@ -46,7 +46,10 @@ def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path)
     done = tuimon("run", "--headless", "--log", "x.jsonl", *LEAN, "--", sys.executable, path, cwd=tmp_path)
     own = " ".join(line.partition("] ")[2].strip() for line in done.stderr.splitlines() if "[tuimon" in line)
     assert "ended with exit code 1 at train.py:2: torch.OutOfMemoryError: CUDA out of memory." in own
-    assert "the training ended as a GPU had no room for 9.00 GiB: OutOfMemoryError - at `train.py:2` - fix: " in own
+    assert (
+        "the training ended because a GPU had no memory left for 9.00 GiB: OutOfMemoryError - at `train.py:2` - fix: "
+        in own
+    )
 
 
 def test_stdio_is_untouched(tmp_path):

@@ -255,11 +255,11 @@ decompressing data
 reads from chunked storage
   + x = self.file['x'][rows] | site/h5py/_hl/dataset.py __getitem__
   - x = self.data['x'][rows]
-decoding pictures in full
+decoding images in full
   + x = Image.open(path).resize((224, 224)) | site/PIL/Image.py resize | site/PIL/ImageFile.py load
   + x = cv2.imread(path)
   - x.save(path) | site/PIL/ImageFile.py _encode_tile
-resizing or warping pictures
+resizing or warping images
   + x = x.resize((224, 224)) | site/PIL/Image.py resize
   + x = ndimage.rotate(x, 9) | site/scipy/ndimage/_interpolation.py affine_transform
   - x = ndimage.label(x) | site/scipy/ndimage/_measurements.py label
@@ -280,7 +280,7 @@ rows of sparse matrices
 graphs walked in Python
   + d = nx.shortest_path_length(g) | site/networkx/algorithms/shortest_paths/generic.py shortest_path
   - d = graph.distances()
-a data set of Arrow tables
+a dataset of Arrow tables
   + for batch in loader: | site/datasets/arrow_dataset.py __getitem__
   - for batch in loader: | /home/me/datasets/arrow.py __getitem__ return x
 queries and calls for one item each

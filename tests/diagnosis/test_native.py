@@ -39,7 +39,7 @@ SLOW = [
     ({"libpng": 45, "zlib": 30, "interpreter": 25}, "libpng", "decode once, and cache what is decoded at the size"),
     ({"Pillow": 25, "zlib": 60, "interpreter": 15}, "Pillow", "decode once, and cache what is decoded at the size"),
     ({"zlib": 80, "interpreter": 20}, "zlib", "decompress once, before the training, or store it with lz4 or zstd"),
-    ({"JSON parsers": 70, "interpreter": 30}, "JSON parsers", "parse by orjson, or once, before the training"),
+    ({"JSON parsers": 70, "interpreter": 30}, "JSON parsers", "parse with orjson, or once, before the training"),
     ({"pandas": 70, "interpreter": 30}, "pandas", "parse once, before the training, and keep arrays"),
     ({"NumPy": 90, "interpreter": 10}, "NumPy", "keep its results, or give it less to do ... NumPy has 90 %"),
     ({"interpreter": 45, "NumPy": 45, "libc": 10}, "", "vectorise or cache it"),
@@ -120,7 +120,7 @@ def test_a_training_thread_that_waits_for_pages_of_a_file_is_told_so(cpu, delay,
     first, *_ = run(STARVED, counted, code, thread(12, cpu, delay, faults=faults), cpu_count=2)
     assert first.rule == "input_bound"
     assert ("above all in reads of a mapped file" in first.headline) is told
-    assert any(f"{pages} times a second a page is read" in fix.action.replace(",", "") for fix in first.fixes) is told
+    assert any(f"{pages} pages a second are read" in fix.action.replace(",", "") for fix in first.fixes) is told
 
 
 def test_pages_read_alone_take_time_as_well():
@@ -205,7 +205,7 @@ def test_python_in_the_model_is_what_the_interpreter_takes_whoever_holds_the_gil
 
 #: What forward runs; whether its line is in a loop of the model's, and what to do about it.
 HEAVY = [
-    ({"torch": 63, "libc": 29, "interpreter": 8}, True, "do all turns of the loop at match() net.py:30 at once"),
+    ({"torch": 63, "libc": 29, "interpreter": 8}, True, "replace the loop at match() net.py:30 with operations"),
     ({"torch": 63, "libc": 29, "interpreter": 8}, False, "see whether match() net.py:30 has to be computed"),
     ({"torch": 94, "libc": 3, "interpreter": 3}, True, "see whether match() net.py:30 has to be computed"),
     ({}, True, "see whether match() net.py:30 has to be computed"),

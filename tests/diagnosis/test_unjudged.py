@@ -27,7 +27,7 @@ def test_a_loop_that_only_runs_a_model_is_told_how_to_mark_its_steps(stack: tupl
     places = [("a.py", 7, "main", "model(x)", True), ("/v/site-packages/torch/nn/modules/module.py", 2, "_call_impl")]
     decoding = frames(("a.py", 8, "main", "decode(y)", True), first=2)
     reasons = reasons_of(header(), process(), frames(*places), decoding, stacks(1.0, (stack, 1), ((2,), 60)))
-    assert ("tuimon.step() says" in reasons["input_bound"]) == asks
+    assert ("call tuimon.step() once a step" in reasons["input_bound"]) == asks
 
 
 def test_a_step_that_was_not_timed_has_ended_all_the_same():
@@ -51,8 +51,9 @@ def test_how_much_training_the_samples_may_have_missed_is_said():
     few = header(), process(markers=False), frames(("train.py", 18, "note_stats")), stacks(1.0, ([0], 2))
     assert reasons_of(*few)["input_bound"] == reason + "too few samples to find a training loop"
     assert reasons_of(*few, stacks(2.0, ([0], 148)))["input_bound"] == (
-        reason + "none of 150 samples is in backward or an update: if it trains, these take less than 2 % of its time"
-        " (--inject brings the markers)"
+        reason
+        + "none of 150 samples is in backward or an update: if the process trains, these take less than 2 % of its time"
+        " (--inject would measure them)"
     )
 
 

@@ -217,7 +217,7 @@ def test_a_busy_gpu_of_several_ranks_is_judged_by_what_it_does_while_it_computes
             "draws 25 % of its power limit at full clock, a weak sign",
             "run tuimon",
         ),
-        ("links_idle", "comm_bound", "mostly for late ranks, a different one of the 3", "give all ranks equal work"),
+        ("links_idle", "comm_bound", "mostly for whichever of the 3 ranks is late", "give all ranks equal work"),
         ("links_busy", "comm_bound", "for gradients of the other 2 ranks", "accumulate gradients"),
         (
             "ranks_of_other_streams",

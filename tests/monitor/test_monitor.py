@@ -291,7 +291,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path):
     monitor.tick()
     monitor.stop()
     *_, notice, last = read_records(log.path)
-    assert "not done 2 s after the end of the run, the last window may be missing: late" in notice.message
+    assert "not finished 2 s after the run's end, so the last window may be missing: late" in notice.message
     assert isinstance(last, Exit)
 
 

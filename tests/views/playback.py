@@ -71,7 +71,7 @@ class Playback:
 
     def begin_end(self):
         self.end_requested = True
-        self.ending = "sent SIGINT; stronger in 5 s"
+        self.ending = "sent SIGINT; SIGTERM in 5 s"
 
     def stop(self):
         pass

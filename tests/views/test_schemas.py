@@ -91,7 +91,7 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     whole = keeps_to(Report, as_json([report]))
     assert len(whole["traces"][0]["operators"]) == 40 and whole["memory"][0]["lines"]
     told = whole["traces"][0]["text"]
-    assert told[0].startswith("Trace of 3 steps, of 5 that were ordered,")
+    assert told[0].startswith("Trace of 3 steps (5 were requested)")
     assert told[-1] == "70 more operators, kernels and waits are only in the file"
     shown = keeps_to(Report, as_json([report], is_brief=True))
     assert len(as_json([report], is_brief=True).encode()) <= MOST_BYTES

@@ -93,7 +93,7 @@ complete -c tuimon -n '__fish_seen_subcommand_from trace' -l max-pause -x -d 'ho
 complete -c tuimon -n __fish_use_subcommand -a ps -d 'list the trainings on this machine'
 complete -c tuimon -n '__fish_seen_subcommand_from ps' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from ps' -l format -x -a 'text json' -d 'text json'
-complete -c tuimon -n '__fish_seen_subcommand_from ps' -l all -d 'also the processes of a run that make none of its steps'
+complete -c tuimon -n '__fish_seen_subcommand_from ps' -l all -d 'also list processes of a run that make no steps'
 complete -c tuimon -n __fish_use_subcommand -a doctor -d 'what works on this machine, what does not, and how to fix it'
 complete -c tuimon -n '__fish_seen_subcommand_from doctor' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from doctor' -l format -x -a 'text json' -d 'text json'

@@ -53,13 +53,13 @@ DIFFERENTIATED: Table = {
         # the text of the latter: h, c = self.cell(x[:, t], (h, c))
         r"torch/nn/modules/rnn\.py forward .*_cell\("
         r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?\w+|[a-z]|step|pos|time)(?:, ?(?:[:.]+|None))?\], .*\b\1\b",
-        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
-        " does not depend on its state for all positions at once, before the loop, and take positions by x.unbind(1):"
+        "run the whole sequence with one call of nn.LSTM, nn.GRU or nn.RNN; with another cell, compute everything that"
+        " does not depend on its state for all positions at once, before the loop, and take positions with x.unbind(1):"
         " for each x[:, t] backward fills a gradient as large as x",
     ),
     "penalties on all weights, by autograd": (
         r"^ (?!.*\.grad\b).*(?:\*\* ?2|\b(?:square|pow|norm|abs)\().*\bfor \w+(?:, ?\w+)? in \S*parameters\(\)",
-        "for squares, set weight_decay of the optimizer; else add the penalty's own gradient, by torch._foreach_add_()",
+        "for squares, set weight_decay of the optimizer; or add the penalty's own gradient with torch._foreach_add_()",
     ),
     "cosine similarities": (
         r"torch/nn/modules/distance\.py forward .*\bcosine_sim|^ .*\bcosine_similarity\(.*(?:\.unsqueeze\(|\bNone)",
@@ -90,7 +90,7 @@ THROUGH: Table = {
     ),
     "Jacobians": (
         r"torch/_functorch/eager_transforms\.py wrapper_fn |^ .*\b(?:jacobian|hessian)\(.*\bvectorize ?= ?True",
-        "compute them per sample, by vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
+        "compute them per sample, with vmap(jacrev(f)): those of a whole batch also hold how each sample depends on the"
         " others",
     ),
     "derivatives computed row by row": (r"torch/autograd/functional\.py ", "set vectorize=True, or use torch.func"),
@@ -105,7 +105,7 @@ THROUGH: Table = {
     ),
     "predict() of Keras": (
         r"/keras/src/\S+ \w*predict\w* |^ .*\.predict\(.*\bverbose ?= ?[\d'\"]",
-        "call the model itself on a few rows (model(x, training=False) under torch.no_grad()): it makes no data set",
+        "call the model itself on a few rows (model(x, training=False) under torch.no_grad()): it makes no dataset",
     ),
     "predictions of the whole evaluation, gathered": (
         r"/transformers/trainer_pt_utils\.py (?:add|\w*concat\w*|\w*numpify\w*|\w*pad\w*) ",
@@ -162,12 +162,12 @@ BELOW: Table = {
     "counting one by one": (r"^ [\w.]+\[.*\] \+= 1$", "count whole arrays: torch.bincount(), np.bincount()"),
     "sorts": (
         r"^ .*(?:\bsorted\((?!.*\bfor\b)|\.(?:arg)?sort\()",
-        "take the first few by topk() or np.argpartition(), and sort whole tensors at once",
+        "take the first few with topk() or np.argpartition(), and sort whole tensors at once",
     ),
     "shifts of whole lists": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
     "shuffling everything to draw a few": (
         r"^ .*(?:\b(?:np|numpy)\.random\.choice\(.*replace=False|\b(?:permutation|randperm)\(.*\)\[:)",
-        "draw with replacement (torch.randint()), or by choice() of np.random.default_rng(), fast where few are drawn",
+        "draw with replacement (torch.randint()), or use choice() of np.random.default_rng(), fast if few are drawn",
     ),
     "weighted draws that sum the weights each time": (
         r"^ .*(?:\.choice\(.*\bp=|\bmultinomial\()|/random\.py choices ",
@@ -187,7 +187,8 @@ BELOW: Table = {
     ),
     "conversions to arrays or tensors": (
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
-        "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
+        "keep numbers in arrays from the start; join rows with torch.from_numpy(np.stack(rows)), not"
+        " torch.tensor(rows)",
     ),
     "printing, logging or progress bars": (
         r"torch/_tensor(?:_str\.py|\.py __(?:repr|format)__) |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)"
@@ -203,7 +204,7 @@ BELOW: Table = {
         r"^ .*\[[\w.]+\[\w+\]\S* for \w+ in |^ return [\w.]+\[(?:.* % .*|i|idx|index)\](?:$|,)",
         "take a batch at once from an array (x[indices]); a deque walks to each item: keep a list, or a ring",
     ),
-    "deep copies, made object by object": (r"/copy\.py ", "copy only what changes: tensors by .clone()"),
+    "deep copies, made object by object": (r"/copy\.py ", "copy only what changes: tensors with .clone()"),
     "parsing text or objects again": (
         r"/(?:json/decoder|csv|ast|_strptime)\.py |/xml/etree/|-packages/(?:bs4|yaml|lxml)/|/pandas/io/|lib/\S+ \w+txt "
         r"|^ .*(?:\b(?:pickle|msgpack|joblib)\.(?:loads?|unpackb)\(|(?<![\w.])eval\(|\.split\((?:\)|['\"]))",
@@ -215,7 +216,7 @@ BELOW: Table = {
     ),
     "searching texts or splitting them into tokens": (
         r"/re(?:/\w+)?\.py |/sre_\w+\.py |/transformers/\S*tokenization_\S+ |-packages/(?:nltk|spacy|jieba)/",
-        "clean and tokenize texts once, before the training, in batches and by a fast tokenizer",
+        "clean and tokenize texts once, before the training, in batches and with a fast tokenizer",
     ),
     "whole files of tensors or arrays": (
         r"torch/serialization\.py (?:_?load|_legacy_load) |/numpy/lib/\S+ (?:load|read_array) ",
@@ -234,11 +235,11 @@ BELOW: Table = {
         "decompress once, before the training, or store it with lz4 or zstd, which are faster to read",
     ),
     "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of the size that is read; read slices"),
-    "decoding pictures in full": (
+    "decoding images in full": (
         r"/PIL/ImageFile\.py load|^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
     ),
-    "resizing or warping pictures": (
+    "resizing or warping images": (
         r"/PIL/Image\.py (?:resize|rotate|transform) |/skimage/transform/|/ndimage/\S*interpol|\bcv2\.(?:resize|warp)",
         "store them at the size that is used, lower the order of interpolation, or warp whole batches as tensors",
     ),
@@ -262,7 +263,7 @@ BELOW: Table = {
     ),
     "rows of sparse matrices": (r"/scipy/sparse/\w+\.py ", "convert once, to CSR for rows, and take a batch at once"),
     "graphs walked in Python": (r"-packages/(?:networkx|rdkit)/", "make arrays of each graph once"),
-    "a data set of Arrow tables": (
+    "a dataset of Arrow tables": (
         r"-packages/datasets/",
         "take batches instead of rows, in with_format('torch'); flatten_indices() after shuffle() or select()",
     ),
@@ -274,7 +275,7 @@ BELOW: Table = {
     "starting programs": (r"/subprocess\.py ", "use a library, or one program that keeps running"),
     "metrics computed in the loop": (
         r"-packages/(?:sklearn/metrics/(?!pairwise)|torchmetrics/(?:\w+\.py|(?:functional/)?(?:classification|text|retrieval)/))",
-        "collect their inputs (with torchmetrics, by update()), and compute them once, at the end of the epoch",
+        "collect their inputs (with torchmetrics, in update()), and compute them once, at the end of the epoch",
     ),
     "distances of all pairs": (
         r"/pairwise\.py |/spatial/distance\.py |, ?None\] ?- ?\w+\[|\.unsqueeze\(-?\d\) - [\w.]+\.unsqueeze\(",
@@ -282,14 +283,14 @@ BELOW: Table = {
     ),
     "copies or averages of weights, tensor by tensor": (
         r"torch/nn/modules/module\.py \w*state_dict\w* |^ .*\.(?:mul_|lerp_|copy_|add_)\(.*\b(?:decay|tau|ema\w*)\b",
-        "list all tensors once, not by state_dict() for each, and use torch._foreach_copy_() or _foreach_lerp_()",
+        "list all tensors once, not with state_dict() for each, and use torch._foreach_copy_() or _foreach_lerp_()",
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
     "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check only the loss, or every 100 steps"),
     "type conversions": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "store data in the type that is used"),
     "drawing or logging figures and histograms": (
         r"-packages/(?:matplotlib|seaborn|plotly|tensorboardX?|wandb|mlflow|neptune)/|torch/utils/tensorboard/",
-        "log numbers every hundred steps, histograms (add_histogram(), wandb.watch()) and pictures rarely",
+        "log numbers every hundred steps, histograms (add_histogram(), wandb.watch()) and images rarely",
     ),
 }
 #: Rows matched with the innermost frame.
@@ -310,13 +311,13 @@ SAVED_HOOKS = (
 GRADIENT_HOOKS = (
     "hooks that backward calls",
     "remove hooks{} that training does not need (handle.remove()), or do their work for all gradients at once, after"
-    " backward(), by torch._foreach functions",
+    " backward(), with torch._foreach functions",
 )
 #: Rows by the library with most of the CPU time, or by its kind.
 BY_LIBRARY: dict[str, str] = {
-    "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), by TurboJPEG or"
+    "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), with TurboJPEG or"
     " torchvision.io, or once, and cache them",
-    "FFmpeg": "decode by torchcodec, on a GPU or only the frames that are used, or keep these as pictures",
+    "FFmpeg": "decode with torchcodec, on a GPU or only the frames that are used, or keep these as images",
     "audio codecs": "keep the files as WAV at the rate that is used, or their features",
     "codec": "decode once, and cache what is decoded at the size that is used",
     "zstd": "decompress once, before the training, or store it with lz4",
@@ -324,15 +325,16 @@ BY_LIBRARY: dict[str, str] = {
     "OpenSSL": "download once, before the training",
     "compression": BELOW["decompressing data"][1],
     "HDF5": "store chunks of the size that is read, with lz4 or not compressed",
-    "JSON parsers": "parse by orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
+    "JSON parsers": "parse with orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
     "tokenizers": "tokenize texts once, before the training, in batches",
     "parser": BELOW["parsing text or objects again"][1],
     "python": "vectorise it",
-    "torch": "do it for all at once, by one operation over a dimension in place of a loop of small ones",
+    "torch": "do it for all at once, with one operation over a dimension in place of a loop of small ones",
     "arrays": "keep its results, or give it less to do, as it is vectorised",
-    "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or by out=, take"
-    " views, keep uint8)",
-    "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or from nearer",
+    "memory": "copy less, as it moves memory and does not compute (write in place, into a ring buffer or with out=,"
+    " take views, keep uint8)",
+    "kernel": "keep large arrays and write into them (out=) instead of making new ones, and read less, or what the"
+    " caches still hold",
     "system calls": "ask the system for less, in fewer and larger calls, or keep its answers",
 }
 #: Kinds of libraries that reveal more about a line than its text does.
@@ -396,8 +398,8 @@ def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
         return None
     return Known(
         "reads of a mapped file",
-        "take rows in the order of the memory-mapped file, or copy it into memory; for small rows in any order, end"
-        f" reading ahead by mmap.madvise(mmap.MADV_RANDOM): {reads:,.0f} times a second a page is read from the disk",
+        "take rows in the order of the memory-mapped file, or copy it into memory; for small rows in any order,"
+        f" turn off read-ahead with mmap.madvise(mmap.MADV_RANDOM): {reads:,.0f} pages a second are read from the disk",
         max(0.0, stalled - reads * _PAGE_READ_S) / active,
     )
 

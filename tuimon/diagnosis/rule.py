@@ -41,7 +41,9 @@ class Need(Struct, frozen=True):
 
 
 #: Added if samples show that a model runs: in such a loop no hook sees the end of a step.
-_UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tuimon.step() says where one ends"
+_UNMARKED = (
+    ", although a model runs: in a loop without DataLoader, backward and optimizer, call tuimon.step() once a step"
+)
 
 
 def _no_steps(evidence: Evidence) -> str | None:
@@ -55,8 +57,8 @@ def _no_steps(evidence: Evidence) -> str | None:
     found, samples = "too few samples to find a training loop", evidence.samples.total
     if samples >= MIN_SAMPLES:  # the rule of three: with three samples expected, at least one comes in 95 of 100 cases
         found = (
-            f"none of {samples} samples is in backward or an update: if it trains, these take less than"
-            f" {percent(3 / samples)} of its time (--inject brings the markers)"
+            f"none of {samples} samples is in backward or an update: if the process trains, these take less than"
+            f" {percent(3 / samples)} of its time (--inject would measure them)"
         )
     reason = evidence.process.markers_reason
     return f"no markers{f': {reason}' if reason is not None else ' came'}; and {found}"

@@ -49,10 +49,10 @@ class Ending:
         return 0.0 if self._due_s is None else max(self._due_s + self._waited_s() - now_s, 0.0)
 
     def text(self, now_s: float) -> str:
-        """The last signal and the time of the next: ``sent SIGINT; stronger in 5 s``."""
+        """The last signal and the time of the next: ``sent SIGINT; SIGTERM in 5 s``."""
         left_s = self.next_in_s(now_s)
         done = f"sent {STAGES[self._next - 1][0].name}" if self._next else "ending the run"
-        return done if left_s is None else f"{done}; stronger in {left_s:.0f} s"
+        return done if left_s is None else f"{done}; {STAGES[self._next][0].name} in {left_s:.0f} s"
 
     def step(self, now_s: float) -> signal.Signals | None:
         """Send the signal that is due at ``now_s`` (monotonic) and return it; None when none is due."""

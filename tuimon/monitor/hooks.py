@@ -16,8 +16,8 @@ from tuimon.sources.processes.source import Descendants, parent_of
 
 #: The text that users read before they decide to bring the hooks in.
 RISK = (
-    "stops the training for about 0.1 s to bring tuimon's hooks into it: steps and phases are then measured, not "
-    "inferred. A debugger does that; the hooks go when you leave."
+    "stops the training for about 0.1 s while a debugger loads tuimon's hooks: steps and phases are then measured, not "
+    "inferred. The hooks are removed when you leave."
 )
 #: Seconds for a further process to answer after a first one has its hooks: a launcher waiting for ranks never does.
 _LAUNCHER_S = 5.0

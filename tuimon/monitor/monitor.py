@@ -179,7 +179,7 @@ class Monitor:
         pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s
         if not self._replay and pause_s > PAUSE_S + 2 * self._window_s:
-            self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s: nothing was sampled meanwhile")
+            self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s, so nothing was sampled in that time")
         changed = self._drain(now_s + TICK_S)
         if self._ending and self.launched is not None:
             changed = self.launched.continue_end(now_s) is not None or changed
@@ -253,8 +253,8 @@ class Monitor:
         if not self.records.empty() and now_s < self._stop_by_s + STOP_TIMEOUT_S:
             return True
         if late:
-            when = f"{STOP_TIMEOUT_S:g} s after the end of the run"
-            self.add_notice("tuimon", f"not done {when}, the last window may be missing: {', '.join(late)}")
+            when = f"{STOP_TIMEOUT_S:g} s after the run's end"
+            self.add_notice("tuimon", f"not finished {when}, so the last window may be missing: {', '.join(late)}")
         return self._record_end(now_s)
 
     def _record_end(self, now_s: float) -> bool:

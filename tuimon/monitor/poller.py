@@ -57,7 +57,7 @@ class Poller:
         try:
             self._thread.start()
         except RuntimeError:  # Python raises it whether memory or the number of threads ran out
-            self._put(self._notice("warning", "not watched: the system gives tuimon no thread for it", _NO_THREAD_HINT))
+            self._put(self._notice("warning", "not watched: no thread could be started for it", _NO_THREAD_HINT))
             self._close()
 
     def request_stop(self) -> None:

@@ -139,7 +139,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
 class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The arguments that a DataLoader was created with."""
 
-    dataset: str  # name of its data set's class
+    dataset: str  # name of its dataset's class
     kind: Literal["map", "iterable"]
     workers: Count  # 0: the training process loads the batches itself
     prefetch: Count | None = None  # batches that each worker loads ahead
@@ -148,7 +148,7 @@ class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
     in_order: bool | None = None  # whether a batch waits for those requested before it; None before torch 2.6
-    item: Place | None = None  # the data set's method that makes items: __getitem__, __getitems__ or __iter__
+    item: Place | None = None  # the dataset's method that makes items: __getitem__, __getitems__ or __iter__
     collate: Place | None = None  # the collate_fn, which makes a batch of items
 
 

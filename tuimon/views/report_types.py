@@ -260,7 +260,7 @@ class LoaderWorkerJson(Struct):
     name: str
     busy_ratio: float | None  # share of time in which it makes a batch
     cpu_ratio: float | None  # 1: one core; null if its trainer is not the process in focus
-    items_ms: float | None  # in the data set
+    items_ms: float | None  # in the dataset
     collate_ms: float | None  # in collate_fn
     wait_ms: float | None  # waiting for the trainer to request a batch
     where: CodePlace | None  # its hottest line; null if its trainer is not the process in focus

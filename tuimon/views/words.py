@@ -187,9 +187,9 @@ def sampling_text(sampling: Sampling) -> str:
 
 
 def standstill_head(past: Past, session: Session) -> str:
-    """``nothing moved for 41s, from 1m12s on, step 340``; a standstill that goes on counts up to the latest record."""
+    """``nothing moved for 41s, from 1m12s on, after step 340``; one that goes on counts up to the latest record."""
     until_s = past.ended_s if past.ended_s is not None else session.now_s
-    step = f", step {count(past.step)}" if past.step is not None else ""
+    step = f", after step {count(past.step)}" if past.step is not None else ""
     since = duration(past.since_s - session.start_s)
     return f"nothing moved for {duration(until_s - past.since_s)}, from {since} on{step}"
 
@@ -374,7 +374,7 @@ def trace_text(trace: TraceTaken) -> list[str]:
     first, last = trace.first_step, (trace.first_step or 0) + trace.steps - 1
     named = f"step {count(first)}" if trace.steps == 1 else f"steps {count(first)} to {count(last)}"
     which = f"{trace.steps} steps" if first is None else named
-    ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
+    ordered = f" ({count(trace.wanted)} were requested)" if trace.wanted > trace.steps else ""
     lines = [f"Trace of {which}{ordered} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
     if (idle := traced_gpu_idle(trace)) is not None:
         lines.append(f"GPU idle {percent(idle)}")

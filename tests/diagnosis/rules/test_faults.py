@@ -194,7 +194,7 @@ def test_the_backward_of_decompositions_is_long_and_in_order():
     phases = {**HEALTHY, "forward": 10, "backward": 75}
     (found,) = judged(([*FORWARD, 37], 3), (COMPUTES, 7), (BACKWARD, 75), phases=phases).values()
     assert found.headline.endswith("mostly backward, with the gradients of decompositions of matrices")
-    assert "nothing holds the loop back" in found.action
+    assert "nothing holds it back" in found.action
 
 
 def test_the_line_of_work_at_each_update_is_told():

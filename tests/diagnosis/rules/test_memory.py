@@ -338,7 +338,7 @@ def test_a_run_that_the_kernel_killed_for_memory():
     finding = ended(kills=1, exit_code=137, signal="SIGKILL")
     assert (finding.rule, finding.severity) == ("memory_pressure", "critical")
     assert finding.headline == (
-        "the kernel killed the training for memory: the container's 4 GiB are full, the training (100) held 3 GiB"
+        "the kernel killed the training because the container's 4 GiB were full: the training (100) held 3 GiB"
     )
     assert ended(kills=1, exit_code=137, signal="SIGKILL", steps_made=False) is not None
 
@@ -354,7 +354,7 @@ def test_a_run_that_the_kernel_killed_for_memory():
     ],
 )
 def test_a_child_that_the_kernel_killed_for_memory(line, who):
-    assert ended(kills=1, last_line=line).headline.startswith(f"the kernel killed {who} for memory")
+    assert ended(kills=1, last_line=line).headline.startswith(f"the kernel killed {who} because the ")
     assert ended(kills=0, last_line=line) is None
 
 
@@ -375,13 +375,13 @@ def test_other_ends_are_not_for_memory(kills, end):
 #: The last lines of outputs, each with the cause of the end and what is said of it, if that is known.
 ENDS = """
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79 GiB
-    out_of_memory: a GPU had no room for 2.50 GiB: OutOfMemoryError
+    out_of_memory: a GPU had no memory left for 2.50 GiB: OutOfMemoryError
 numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB for an array with shape (100000000000,)
-    out_of_memory: the machine had no room for 745. GiB: _ArrayMemoryError
+    out_of_memory: the machine had no memory left for 745. GiB: _ArrayMemoryError
 MemoryError
-    out_of_memory: the machine had no room: MemoryError
+    out_of_memory: the machine had no memory left: MemoryError
 RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory
-    out_of_memory: the machine had no room: RuntimeError
+    out_of_memory: the machine had no memory left: RuntimeError
 OSError: [Errno 24] Too many open files: 'a.png'
     exhausted: it reached its limit of open files (1,024): OSError
 RuntimeError: received 0 items of ancdata
@@ -412,13 +412,15 @@ def test_what_was_used_up_is_named(line, said):
     if cause == "unknown":
         assert finding is None
     else:
-        assert finding.headline == f"the training ended as {text}"
+        assert finding.headline == f"the training ended because {text}"
         assert (finding.cause, finding.severity, finding.where[0].line) == (cause, "critical", 7)
         assert "a GPU" not in text or "smaller" in finding.action
 
 
 def test_a_bus_error_is_for_shared_memory_only_if_that_was_full():
-    assert ended(used_up(), exit_code=135, signal="SIGBUS").headline.startswith("the training ended as shared memory")
+    assert ended(used_up(), exit_code=135, signal="SIGBUS").headline.startswith(
+        "the training ended because shared memory"
+    )
     assert ended(used_up(shm=9 * MIB), exit_code=135, signal="SIGBUS") is None
 
 

@@ -19,8 +19,8 @@ from tuimon.sources.log.runs import Chosen
 from tuimon.sources.log.source import LogSource, PlayPace, read_records
 
 _DOC = """\
-Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace; it
-holds before the run's end. Where there is no terminal, print its report."""
+Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace, and
+pause before the run's end. Without a terminal, print its report."""
 
 
 class Demo(NamedTuple):

@@ -23,7 +23,7 @@ from tuimon.views.json_text import json_text
 
 _DOC = """\
 Check what tuimon needs: Python, py-spy, the permission to read processes, shared memory, NVML, the terminal.
-The exit code is 0 unless a check fails without which nothing can be watched."""
+The exit code is 1 if a check fails without which nothing can be watched, otherwise 0."""
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 

@@ -16,8 +16,8 @@ from tuimon.views.json_text import json_text
 from tuimon.views.tui.drawing.pages import write_pages
 
 _DOC = """\
-What a verdict means, what is measured for it and how sure that is, when it is wrong, and what to do: code before and
-after; with --full where its thresholds come from. Without RULE: the list of all rules."""
+Explain a verdict: what it means, what is measured for it and how sure that is, when it is wrong, and what to do, with
+code before and after. --full adds where its thresholds come from. Without RULE, list all rules."""
 
 
 def main(argv: Sequence[str]) -> int:

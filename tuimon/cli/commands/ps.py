@@ -16,7 +16,7 @@ _DOC = "List this user's Python processes that have torch loaded, or markers."
 def main(argv: Sequence[str]) -> int:
     parser = parser_of("ps", _DOC)
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--all", action="store_true", help="also the processes of a run that make none of its steps")
+    parser.add_argument("--all", action="store_true", help="also list processes of a run that make no steps")
     parsed = parser.parse_args(argv)
     listed = rows(find_candidates())
     if parsed.format == "json":

@@ -248,7 +248,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         return place if place is not None and is_user_file(place.file, programs) else None
 
     def made_at(self, hot: HotLine | None) -> HotLine | None:
-        """The hot line of the data phase; if that only shows the fetch, the data set's function that makes the items.
+        """The hot line of the data phase; if that only shows the fetch, the dataset's function that makes the items.
 
         A sample that waits for the GIL shows where the training thread releases it, which may be after each item.
         """
@@ -373,9 +373,9 @@ def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]
 
 
 def _idle_pids(loader: LoaderRow | None) -> set[int]:
-    """The workers of an iterable data set that hardly make a batch, as each iterates over its own part of the data.
+    """The workers of an iterable dataset that hardly make a batch, as each iterates over its own part of the data.
 
-    Workers of an indexed data set are given their indices in turn.
+    Workers of an indexed dataset are given their indices in turn.
     """
     if loader is None or loader.facts.kind != "iterable":
         return set()

@@ -20,7 +20,7 @@ _DECOMPOSES = re.compile(r"\b(?:linalg\.(?!norm)|cholesky\b|eigh\b|svd\b|logdet|
 
 def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
     """A hot line of the user's, with the library's function below it if the line does no work of its own: backward is
-    called from it as well, or it only takes batches of a data set that a library makes.
+    called from it as well, or it only takes batches of a dataset that a library makes.
 
     ``trainer.fit(model)`` is the user's line of every phase, so only the library's own function distinguishes them.
     ``samples``: the training thread's.

@@ -366,7 +366,7 @@ def _by_hand(evidence: Evidence, share: float, hot: HotLine | None) -> Fix | Non
     own, held = share * _part(evidence, is_own), evidence.gil_held_in(hot.place)
     if not is_sure(evidence, own) or held is None or held < SMALL_PART * own:
         return None
-    whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
+    whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors with torch._foreach operations"
     return without(evidence, "optimizer", whole, Interval.around(own))
 
 
@@ -412,7 +412,7 @@ def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
             f"{'; and set fused=True' if unfused and not is_fused else ''}"
         )
     elif clipped:
-        once = "clip the gradients of all parameters by one call, not tensor by tensor: the limit is then one for all"
+        once = "clip all gradients with one call, not tensor by tensor: the limit then applies to their common norm"
         return [without(evidence, "optimizer", once, Interval.around(clipped), changes_training=True)]
     update = Interval.around(unfused, unfused * TAKES_ERROR / (1.0 - FUSED_TAKES))
     fused = without(evidence, "optimizer", action, update, to=float(FUSED_TAKES))

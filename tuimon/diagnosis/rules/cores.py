@@ -82,8 +82,8 @@ def lost_share(machine: Machine) -> float | None:
 def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
     """How the run can manage with its cores, and the line that asks for too many threads; None if it needs them all."""
     if machine.kept_to is not None:  # set by its program, by what started it, or by a cpuset
-        kept = f"let it use more than {machine.kept_to}: os.sched_setaffinity, taskset or a cpuset keeps it"
-        return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
+        why = "os.sched_setaffinity(), taskset or a cpuset restricts it to these"
+        return Fix(f"let it use more than {machine.kept_to}: {why}"), machine.set_at("cores")[:1]
     trainers = [own.pid for own in machine.trainers if own.pid in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
@@ -95,12 +95,12 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
         where = threads_set_at(machine, now)  # a line that sets another number, such as 1, is for workers
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
-            call += f", which is {now} in the environment that it was started with"
+            call += f" (the training was started with {now})"
         fix = Fix(f"{call}{', in each training' if len(trainers) > 1 else ''}")
         works = demand.cpu * (machine.pool_works or 0.0)  # cores that would do the same without such waits
         return fix.by_up_to(max(1.0, demand.cores / works) if works else None), where
     if len(trainers) > demand.cores:
-        return Fix(f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once"), ()
+        return Fix(f"use {math.ceil(demand.wanted)} cores, or run fewer trainings at once"), ()
     return None
 
 

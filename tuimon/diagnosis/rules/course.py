@@ -29,9 +29,9 @@ from tuimon.session.state import goodput
 from tuimon.text import at, ms_text, size_text
 from tuimon.threshold import HOLD_S, LARGER, MOST, SMALL, TINY, Threshold
 
-_LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
+_LOOK = "look for what grows with every step: lists of losses, graphs that are kept (detach them), logs"
 _MEANT = (
-    "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
+    "check that episodes, sequences or batches are meant to grow; if not, limit what each step works through,"
     " such as a memory bank, a cache or kept states"
 )
 
@@ -94,8 +94,8 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         found = found._replace(action=known.action if known is not None else found.action)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
-    longer = f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
-    headline = f"steps take {longer} {found.than}: {times}, mostly in {grown.phase}"
+    longer = f"take {percent(now / before - 1)} longer" if now < 2 * before else f"are {now / before:.1f}x slower"
+    headline = f"steps {longer} than {found.than}: {times}, mostly in {grown.phase}"
     if together:
         headline = f"each step does {now / before:.1f}x as much as {found.than}, {together} alike: {times}"
     fix = Fix(found.action)
@@ -284,8 +284,8 @@ def _judged(still: QuietRanks) -> Finding | None:
 
 
 def _ended(gone: Gone) -> str:
-    """``its queue is full, and thread event-writer has ended, which was in write() log.py:9``."""
-    place = f", which was in {at(gone.place)}" if gone.place is not None else ""
+    """``its queue is full, and thread event-writer has ended, last seen in write() log.py:9``."""
+    place = f", last seen in {at(gone.place)}" if gone.place is not None else ""
     return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
 
 
@@ -330,8 +330,8 @@ def _other_end(still: QuietRanks) -> str:
         return ""
     others = [str(own_id(pid)) for pid in rank.peers if pid != rank.pid]
     if not others:
-        return "; the process itself holds the other end"
-    return f"; process {others[0]} holds the other end and waits too"
+        return "; the other end of its connection is in the same process"
+    return f"; process {others[0]}, at the other end of its connection, waits too"
 
 
 # -- when the training is over

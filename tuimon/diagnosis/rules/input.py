@@ -174,7 +174,7 @@ def _late_batch(f: Facts) -> Reason:
     is_ordered = loader is not None and loader.facts.in_order
     fixes = [f.fix(any_order, "in_order", 1.0) if is_ordered else None, f.cheaper()]
     late = ms_text((loader.late_ms if loader is not None else None) or 0.0)
-    return Reason(f, f": the next batch is {late} late, later ones lie ready{f.in_library}", fixes)
+    return Reason(f, f": the next batch is {late} late, while later ones are ready{f.in_library}", fixes)
 
 
 @_cause("hand_over", lambda cell: cell.doing == "hand_over", lambda f: f.are_batches_ready)
@@ -212,7 +212,7 @@ def _idle_workers(f: Facts) -> Reason:
 @_cause("disk_wait", lambda cell: _is_of_workers(cell) and cell.doing == "io", lambda f: f.workers.disk_ratio >= LARGE)
 def _disk_wait(f: Facts) -> Reason:
     f = f.blaming_workers()
-    read = f.fix("read fewer, larger files, or cache the data set in memory or on a faster disk", "items")
+    read = f.fix("read fewer, larger files, or cache the dataset in memory or on a faster disk", "items")
     fixes = [read, f.cheaper() if f.known is not None else None]
     return Reason(f, f": the workers wait for the disk{f.in_library}", fixes)
 
@@ -283,7 +283,7 @@ def _loop_itself(f: Facts) -> Reason:
     f = f.blaming(f.own, model=_after_the_fetch(f))
     clause = f": the training process prepares it{f.in_library}"
     if f.workers.number:
-        return Reason(f, clause, [f.cheaper(", or move it into the data set: the workers then do it")])
+        return Reason(f, clause, [f.cheaper(", or move it into the dataset: the workers then do it")])
     workers = f.with_workers("prepare the next batch in DataLoader workers during the step")
     return Reason(f, clause, [f.cheaper(), workers])
 

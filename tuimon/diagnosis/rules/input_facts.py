@@ -104,7 +104,7 @@ class Facts(Struct, frozen=True, dict=True):
 
     def whole_batches(self) -> Fix | None:
         """The fix of making whole batches, if the wait is mostly the loader's own work."""
-        text = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+        text = "make whole batches at once (__getitems__ in the dataset, a vectorised collate_fn)"
         part = self.loader_share
         return self.fix(text, "items", part=Interval.around(part)) if part >= MOST else None
 

@@ -226,7 +226,7 @@ def _uncompiled(evidence: Evidence) -> Finding | None:
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
     return verdict(
         f"torch.compile breaks the graph: {breaks[0].reason}",
-        "move what it cannot trace out of the compiled function, if its pieces are small",
+        "if the pieces between the breaks are small, move what it cannot trace out of the function",
         severity="info",
         cause="graph_breaks",
         at=places[:3],

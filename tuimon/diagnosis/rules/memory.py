@@ -46,7 +46,7 @@ LEAST_RISE = Threshold(
 )
 _MIB = 1 << 20
 _LOOK = (
-    "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
+    "look for what grows with every step: lists of losses or outputs (detach(), .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
 )
 #: How to let a line release what it keeps.
@@ -63,7 +63,7 @@ class _Kind(NamedTuple):
     """The words for one resource, and the way in which a program without any left ends."""
 
     error: str  # a pattern for the line of the exception
-    ended: str  # "the training ended as ..."
+    ended: str  # "the training ended because ..."
     fix: str
     unit: str = ""  # "open file"; "": bytes
     left: str = " left"  # what follows "has 1 of 2"
@@ -95,19 +95,19 @@ _SMALLER = (
 )
 _LESS = "load less at once (memory-map the data)"
 _IN_WORKERS = (
-    "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor: each worker"
+    "keep the dataset's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor: each worker"
     " copies the Python objects that it touches"
 )
 _KINDS: dict[Resource, _Kind] = {
     "gpu": _Kind(
         r"^(?:\w+\.)*OutOfMemoryError\b|^RuntimeError: (?:CUDA|HIP) out of memory",
-        "a GPU had no room",
+        "a GPU had no memory left",
         _LOOK,
         cause="out_of_memory",
     ),
     "memory": _Kind(
         r"^(?:\w+\.)*_?(?:Array)?MemoryError\b|^RuntimeError: .*DefaultCPUAllocator: can't allocate memory",
-        "the machine had no room",
+        "the machine had no memory left",
         _LOOK,
         left=" of memory left",
         cause="out_of_memory",
@@ -263,7 +263,7 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow) -> Filling | None:
 
 
 def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
-    """Forked workers copy the pages of the data set: each access to a Python object writes its reference count."""
+    """Forked workers copy the pages of the dataset: each access to a Python object writes its reference count."""
     loader, left = evidence.data.loader, [each.left for each in machine.stores if each.resource == "memory"]
     if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
         return None
@@ -371,9 +371,9 @@ def _ended_by(evidence: Evidence) -> Finding | None:
         memory, most = machine.table.latest, machine.table.most_held
         if memory is not None and memory.oom_kills:
             name, size = "container" if memory.limit_bytes else "machine", memory.limit_bytes or memory.total_bytes
-            full = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
-            held = f", {_who(evidence, most[0])} held {size_text(most[1])}" if most is not None else ""
-            headline = f"{machine.place}the kernel killed {victim} for memory: {full}{held}"
+            full = f"the {name}'s {size_text(size)} were full" if size is not None else f"the {name}'s memory was full"
+            held = f": {_who(evidence, most[0])} held {size_text(most[1])}" if most is not None else ""
+            headline = f"{machine.place}the kernel killed {victim} because {full}{held}"
             return _ended(evidence, end, machine, "memory", headline)
     stores = {each.resource: each for each in sorted(here.stores, key=lambda each: -each.left_share)}
     resource = next((name for name, kind in _KINDS.items() if re.search(kind.error, line)), None)
@@ -387,7 +387,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
     elif store is not None:
         of = f" ({'' if kind.unit else f'{store.name}, '}{kind.size(store.total)})"
     error = line.partition(":")[0].rpartition(".")[2] or "bus error"
-    return _ended(evidence, end, here, resource, f"the training ended as {kind.ended}{of}: {error}")
+    return _ended(evidence, end, here, resource, f"the training ended because {kind.ended}{of}: {error}")
 
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:

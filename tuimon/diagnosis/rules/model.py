@@ -85,9 +85,9 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
             (each.best.least, each.estimated_speedup or 1.0) for each in unclaimed.found if each.severity != "benign"
         ]
         gain_little = all(least is not None and likely < WARNING_GAIN for least, likely in gains)
-        fixes = ["leave the model as it is: the time in it is its own work"]
+        fixes = ["leave the model as it is: it spends its time computing"]
         if gain_little and wait_in_pass(unclaimed) is None:
-            fixes = ["leave it as it is: nothing holds the loop back, and the time is the model's own work"]
+            fixes = ["leave the loop as it is: nothing holds it back, and the model spends its time computing"]
     lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
     fixes.append(f"use a GPU{lower or ' or a smaller model'}")
     return verdict(
@@ -172,8 +172,8 @@ def page_faults(evidence: Evidence) -> Finding | None:
     if other > (1.0 - MOST) * kernel or maps or not is_sure(evidence, share.low):
         return None
     action = (
-        "start it with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory that is freed"
-        " is then kept for the next step, and the process grows"
+        "start the training with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory"
+        " that is freed is then kept for the next step, and the process grows"
     )
     fixes = [without_cost(evidence, action, share).without_upper_end]
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
@@ -394,7 +394,9 @@ def one_function(rest: Rest) -> Iterator[Fault]:
     is_named = loop is not None and loop.place.code in {each.at.code for each in rest.found if each.at}
     if loop is not None and not is_named and has_small_operations(native) and is_sure(evidence, loop.share * forward):
         line = at(loop.place)
-        once = f"do all turns of the loop at {line} at once, on whole tensors, unless one needs the result of another"
+        once = (
+            f"replace the loop at {line} with operations on whole tensors, unless an iteration needs another's result"
+        )
         yield Fault(f"{percent(loop.share * forward)} in small operations of the loop at {line}", Fix(once), loop.place)
         return
 
@@ -420,7 +422,7 @@ def products_in_update(rest: Rest) -> Iterator[Fault]:
     if hot is not None and multiplies(hot.place.function, hot.place.source) and is_sure(rest.evidence, share, MOST):
         fewer = (
             "multiply on the shorter side of each matrix (transpose it if it is tall), and all matrices of one shape at"
-            " once, by torch.bmm()"
+            " once, with torch.bmm()"
         )
         yield Fault(f"{percent(share)} in the update, above all in products of matrices", Fix(fewer), hot.place)
 
@@ -473,7 +475,7 @@ def on_one_thread(rest: Rest) -> Iterator[Fault]:
     if number > 2:  # how far more than two threads help was not measured
         how = f"try torch.set_num_threads(2), then more, up to {number}, as long as steps get shorter"
     if 1 in here.in_environment:
-        how += "; OMP_NUM_THREADS is 1 in the environment that it was started with (torchrun sets it)"
+        how += "; the training was started with OMP_NUM_THREADS=1 (torchrun sets it)"
     fix = Fix(f"let {'2' if number == 2 else 'several'} threads share each operation, {cores}: {how}")
     most = 1.0 / (1.0 - share * (1.0 - 1.0 / number))
     yield Fault("all on one thread", fix.by_up_to(most), next(iter(threads_set_at(here, 1)), None))

@@ -45,7 +45,7 @@ _WHILE_COMPUTING = (
     " during backward"
 )
 _AT_ONCE = (
-    "exchange all gradients at {} by one call, as one flat tensor; or let DistributedDataParallel do it, which joins"
+    "exchange all gradients at {} with one call, as one flat tensor; or let DistributedDataParallel do it, which joins"
     " them into buckets and exchanges these during backward"
 )
 _BUFFERS = (
@@ -57,7 +57,7 @@ _METRICS = "let the metrics at {} exchange once an epoch: leave out dist_sync_on
 _BY_CALL = {
     r"_object(?:_list|s)?\b": "exchange tensors instead of objects at {}, which are pickled; or exchange less often",
     r"\b(?:monitored_)?barrier\b|\bwait_for_everyone\b": "leave out the barrier at {}: backward is one as well",
-    r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything by one call",
+    r"\b(?:all_|broadcast|gather|reduce|scatter)": "exchange less often at {}, or everything with one call",
 }
 #: A step makes many exchanges if they have this many times the bytes of the largest: beside one flat exchange of all
 #: gradients, it may average a loss.
@@ -170,7 +170,7 @@ def _on_gpu(
     phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
     whom = f" for gradients of the other {evidence.world_size - 1} ranks"
     if exchange.is_uneven:
-        whom = f", mostly for late ranks, a different one of the {evidence.world_size} from step to step"
+        whom = f", mostly for whichever of the {evidence.world_size} ranks is late in that step"
     if exchange.rests_on == "no_sync" and all_measured:
         fix = without_cost(evidence, _less_communication(evidence), exchange.share, changes_training=True)
     else:
@@ -275,7 +275,7 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
     row, rank, saved = late.row, evidence.of_rank(late.row.pid), late.share
     hot = rank.samples.where(_is_at_work, phase=late.phase).hottest() if rank is not None else None
     by = f"{ms_text(row.late_ms)} " if row.late_ms is not None else ""  # as panes and reports show it
-    clause = f"which is {by and f'{by}late, '}longer in {late.phase}"
+    clause = f"which is {by}late, mostly in {late.phase}" if by else f"which takes longer in {late.phase}"
     if late.why == "stopped":
         clause = f"which is stopped {percent(row.main.stopped_ratio)} of the time"
         action = f"find who stops rank {row.rank}'s process: a tool that limits its CPU, or a debugger"
@@ -302,7 +302,7 @@ def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
     action = f"compare rank {late.row.rank}'s batches, and its GPU's clocks and temperature, with the others'"
     figure, sign = "sm_ratio", ": {} of multiprocessors are busy (on GPUs that wait: {})"
     if late.why == "power":
-        figure, sign = "power_ratio", ", by a weak sign: at {} of the power limit (the others: {}, at full clock)"
+        figure, sign = "power_ratio", " (weak evidence: it draws {} of its power limit, the others {} at full clock)"
     elif late.why == "slow gpu":
         figure, sign = "clock_ratio", ", at {} of the highest clock (GPUs that wait: {})"
         tool = "nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE"
@@ -342,8 +342,8 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
     first = turns.last[0][0]
     return verdict(
-        f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step waits for the"
-        f" last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}",
+        f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step is a wait for the"
+        f" slowest, which takes {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}",
         without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),
         cause="in_turn",
         share=turns.share,

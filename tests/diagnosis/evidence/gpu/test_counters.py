@@ -21,20 +21,20 @@ def row(run_pids=(), **figures):
     [
         ([row()], UNKNOWN, ["does not count copies"]),
         ([row(c2c=True, pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["does not count copies"]),
-        ([row(pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["launches run hardly ahead"]),
+        ([row(pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["launches hardly run ahead"]),
         ([row(processes=[GpuProcess(8), GpuProcess(9)])], SAMPLED, ["other processes"]),
         (
             [row({8, 9}, processes=[GpuProcess(8), GpuProcess(9)])],
             UNKNOWN,
             ["other processes", "does not count copies"],
         ),
-        ([row()], SAMPLED, ["launches run hardly ahead"]),
-        ([row(processes=[GpuProcess(0)])], SAMPLED, ["launches run hardly ahead"]),  # the training itself
+        ([row()], SAMPLED, ["launches hardly run ahead"]),
+        ([row(processes=[GpuProcess(0)])], SAMPLED, ["launches hardly run ahead"]),  # the training itself
     ],
 )
 def test_each_reason_is_named_with_what_measures_it(gpus, copying, reasons):
     why = why_wide(FAR_APART, FAR_APART, gpus, copying)
-    words = ("other processes", "does not count copies", "launches run hardly ahead")
+    words = ("other processes", "does not count copies", "launches hardly run ahead")
     assert [word for word in words if word in why] == reasons
     assert why.endswith("tuimon trace measures it")
 

@@ -143,7 +143,7 @@ def test_an_update_of_one_tensor_a_group_that_is_not_fused_needs_both() -> None:
 @pytest.mark.parametrize(
     ("lines", "groups", "line", "gain", "action"),
     [
-        (([70, 71],), 1, 5, 1 / 0.7, "by one call, not tensor by tensor"),
+        (([70, 71],), 1, 5, 1 / 0.7, "with one call, not tensor by tensor"),
         (([68, 71],), 80, 69, 1 / (1 - 0.7 * 0.4), "not 80 of one tensor each"),
         (([68, 71],), 2, None, None, None),  # a group has many tensors
         (([69, 71],), 80, None, None, None),  # in the training's own loop

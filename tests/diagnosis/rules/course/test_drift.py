@@ -116,7 +116,7 @@ def test_the_line_that_grows_is_named_with_what_is_to_gain_though_another_takes_
     samples = [((BACKWARD, 9), ([14, 12], round((ms - 90) / 10)), ([15, 13], 20)) for ms in lengths]
     drift = drift_of(lengths, samples=samples)
     assert (drift.where[0].function, drift.where[0].line) == ("log", 12)
-    assert "x as long as at first" in drift.headline and "in other" in drift.headline
+    assert "x slower than at first" in drift.headline and "in other" in drift.headline
     assert drift.evidence["before_ms"] == pytest.approx(290, rel=0.01)
     assert drift.estimated_speedup == pytest.approx(drift.evidence["now_ms"] / drift.evidence["before_ms"])
 

@@ -261,12 +261,12 @@ def test_threads_that_have_ended_and_that_nobody_misses_are_not_named(main, how)
 @pytest.mark.parametrize(
     ("main", "how", "said", "line"),
     [
-        (PUTS, {}, "its queue is full, and thread event-writer has ended, which was in write() log.py:30", 30),
-        (GETS, {}, "its queue is empty, and thread event-writer has ended, which was in write() log.py:30", 30),
-        (AT_LOCK, {}, "thread event-writer has ended, which was in write() log.py:30", 30),
+        (PUTS, {}, "its queue is full, and thread event-writer has ended, last seen in write() log.py:30", 30),
+        (GETS, {}, "its queue is empty, and thread event-writer has ended, last seen in write() log.py:30", 30),
+        (AT_LOCK, {}, "thread event-writer has ended, last seen in write() log.py:30", 30),
         (
             *(RECEIVES, {"child": PRODUCES}),
-            *("its queue is empty, and process 201 has ended, which was in produce() make.py:40", 40),
+            *("its queue is empty, and process 201 has ended, last seen in produce() make.py:40", 40),
         ),
     ],
 )

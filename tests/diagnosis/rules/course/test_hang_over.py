@@ -61,9 +61,9 @@ def test_of_what_may_be_over_nothing_is_told_before_all_stacks_are_known():
 def test_who_waits_for_a_process_that_waits_too_hangs_at_once():
     assert not hangs(ANSWERS, 18.0)
     (own,) = hangs(ANSWERS, 18.0, peers=[100])
-    assert own.headline.endswith("main() train.py:9; the process itself holds the other end")
+    assert own.headline.endswith("main() train.py:9; the other end of its connection is in the same process")
     (other,) = hangs(ANSWERS, 18.0, peers=[100, 123])
-    assert other.headline.endswith("train.py:9; process 123 holds the other end and waits too")
+    assert other.headline.endswith("train.py:9; process 123, at the other end of its connection, waits too")
 
 
 def test_a_main_thread_beside_the_training_hides_no_hang_unless_it_may_compute_for_it():

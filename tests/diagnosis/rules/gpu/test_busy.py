@@ -118,7 +118,7 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     trace = TraceTaken(t=1010.0, pid=PID, begin_s=1009.0, end_s=1010.0, steps=5, wanted=5, file="t.json.gz",
                        gpu_span_ns=1_000_000_000, gpu_busy_ns=400_000_000)  # fmt: skip
     found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.32, cpu=0.98, more=[trace], **NO_COPIES)
-    assert found["compute_bound"].action.startswith("go by the trace: the GPU idled 60 % of its steps")
+    assert found["compute_bound"].action.startswith("trust the trace: the GPU idled 60 % of the traced steps")
 
 
 @pytest.mark.parametrize(("world_size", "praised"), [(None, True), (1, True), (2, False), (8, False)])

@@ -360,7 +360,7 @@ def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms):
     free = thread(12, 0.3, state="waiting")
     first, *_ = run(STARVED, late(*items_ms), FETCHES, free, *workers(4, 0.05, ([0, 1], 40)), cpu_count=8)
     assert (first.rule, first.cause, first.where[0].line) == ("input_bound", "slow_item", 31)
-    assert ": the next batch is 60.0 ms late, later ones lie ready" in first.headline
+    assert ": the next batch is 60.0 ms late, while later ones are ready" in first.headline
     assert gain_of("in_order=False", first) == pytest.approx(100 / 38, rel=0.05)
     assert not any("num_workers" in fix.action or "larger batches" in fix.action for fix in first.fixes)
 

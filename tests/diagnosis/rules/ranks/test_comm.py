@@ -50,7 +50,7 @@ def test_checks_of_every_collective_are_to_be_turned_off_first():
         ("values = metrics(y, t)", "torchmetrics/metric.py", "let the metrics at main() train.py:70 exchange once"),
         ("dist.all_gather_object(names, name)", "", "exchange tensors instead of objects at main() train.py:70"),
         ("accelerator.wait_for_everyone()", "accelerate/accelerator.py", "leave out the barrier at main() train.py:70"),
-        ("dist.broadcast(scale, src=0)", "", "exchange less often at main() train.py:70, or everything by one call"),
+        ("dist.broadcast(scale, src=0)", "", "exchange less often at main() train.py:70, or everything with one call"),
         ("loss = model(x)", "", "accumulate gradients of n batches under no_sync()"),  # FullyShardedDataParallel's
     ],
 )
@@ -90,7 +90,7 @@ def test_one_exchange_instead_of_many_is_advised_where_there_are_many(calls, sta
     row = CollectiveCount("all_reduce", calls, calls << 20, 1 << 20)
     more = [LOOP, *([CollectiveCounts(t=11, pid=100, steps=4, collectives=[row])] if calls else [])]
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases, more=more)["comm_bound"]
-    assert ("by one call, as one flat tensor" in finding.action) is at_once
+    assert ("with one call, as one flat tensor" in finding.action) is at_once
     assert "DistributedDataParallel" in finding.action
     assert finding.evidence.get("collectives") == (f"all_reduce of 1 MiB, {calls // 4} a step" if calls else None)
 

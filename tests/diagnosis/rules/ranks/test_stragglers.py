@@ -29,7 +29,7 @@ OWN_WORK = frames(
 def test_the_rank_that_waits_least_in_backward_is_the_culprit(phase, stack, place, mend):
     found = ranks({phase: 60, "backward": 40}, {phase: 20, "backward": 80}, stack)["straggler_rank"]
     assert (found.severity, found.evidence["rank"], found.share_of_step) == ("critical", 1, pytest.approx(0.4))
-    assert found.headline == f"rank 0 waits 40 % of the time for rank 1, which is 40.0 ms late, longer in {phase}"
+    assert found.headline == f"rank 0 waits 40 % of the time for rank 1, which is 40.0 ms late, mostly in {phase}"
     assert found.action == f"rank 1 is 40.0 ms late in {place}: {mend}"
 
 
@@ -85,7 +85,7 @@ def test_a_longer_backward_follows_a_longer_forward():
     even = {"forward": 10, "backward": 86, "optimizer": 4}  # 25 ms of backward are its own
     late = {"forward": 24, "backward": 72, "optimizer": 4}
     finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
-    assert finding.headline.endswith("48.0 ms late, longer in forward")
+    assert finding.headline.endswith("48.0 ms late, mostly in forward")
     assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 46)
 
 
@@ -140,7 +140,7 @@ def attached(*of_each, samples=100):
 def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     found = attached((0.2, 0.5, 0.0), (0.6, 0.95, 0.0), (0.2, 0.5, 0.0))
     finding = found["straggler_rank"]
-    assert finding.headline == "the others wait 45 % of the time for rank 1, which is longer in forward"
+    assert finding.headline == "the others wait 45 % of the time for rank 1, which takes longer in forward"
     assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 46, None)
     assert "comm_bound" not in found
 
@@ -152,7 +152,7 @@ def test_without_markers_one_without_a_core_is_told_with_its_reason():
 
 def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
     finding = attached((0.2, 0.5, 0.0), (0.6, 0.98, 0.0))["straggler_rank"]  # the third was not measured
-    assert finding.headline == "rank 0 waits 48 % of the time for rank 1, which is longer in forward"
+    assert finding.headline == "rank 0 waits 48 % of the time for rank 1, which takes longer in forward"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ _HOLDERS = {
     "trainer": ("rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"),
     "worker": (
         "DataLoader worker",
-        "keep the data set's tensors on the CPU, and move each batch in the training loop",
+        "keep the dataset's tensors on the CPU, and move each batch in the training loop",
     ),
 }
 

@@ -153,7 +153,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     for each in evidence.of_run.compiler_events("no_cuda_graphs")[:1]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({each.reason or 'TORCH_LOGS=cudagraphs'})")
     if found.loop is not None and not found.calls_cell:
-        yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
+        yield Fix(f"replace the loop at {at_hot(found.loop)} with one operation on whole tensors")
 
 
 def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
@@ -179,7 +179,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
     sizes += " in each rank" if exchange is not None else ""
     action = (
-        f"{options(evidence).batch} {_TIMES}x as large{sizes}, and double it as long as steps get no slower:"
+        f"{options(evidence).batch} {_TIMES}x as large{sizes}, and keep doubling it while steps get no slower:"
         f" on this GPU, a step takes as long with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
@@ -327,7 +327,7 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
     may_use_them = _in_half(evidence) or evidence.process.tf32
     if not may_use_them or means.tensor_ratio is None or means.tensor_ratio >= SMALL * computing:
         return None
-    how = f"but its tensor cores {percent(means.tensor_ratio)} of it: most of its kernels do not use them"
+    how = f"but its tensor cores work only {percent(means.tensor_ratio)} of it: most of its kernels do not use them"
     traced = "run tuimon trace: it lists the kernels that take the time; matrices need sizes that are multiples of 8"
     return verdict(how, traced, fused, cause="few_products", evidence=figures)
 
@@ -427,7 +427,7 @@ def _contradicted(found: tuple[Interval, Interval], trace: TraceTaken | None) ->
     fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
     if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
         traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
-        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, without the profiler no more"
+        fix = f"trust the trace: the GPU idled {percent(traced)} of the traced steps, and no more without the profiler"
     return verdict(
         f"GPU idle time unknown: at most {percent(events.high)} by CUDA events, at least {percent(counters.low)} by"
         " NVML's utilisation",

@@ -161,7 +161,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         best = best.without_upper_end
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
-        after = f"waits for a busy GPU {percent(share)} of the time: the 100 % CPU there is only this wait"
+        after = f"waits for a busy GPU {percent(share)} of the time: its 100 % CPU is only this wait"
     return verdict(
         f"{what} {after}",
         best,

@@ -104,7 +104,7 @@ Loaders: torch's DataLoaders, figures of the last 30 s
   wait       | how long the trainer waits for a batch; mean and p95
   making     | share of a worker's time in items and collate, waits for a disk or a server included
   CPU        | share of one core that a worker uses; if far below making, its items wait
-  items      | time per batch in the data set's __getitem__ or iterator
+  items      | time per batch in the dataset's __getitem__ or iterator
   collate    | time per batch in collate_fn
   waiting    | time per batch spent waiting for the next request: the worker is ahead
   hand over  | time per batch until it is pickled and written to the pipe

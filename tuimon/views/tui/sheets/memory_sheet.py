@@ -58,7 +58,7 @@ class MemorySheet(Sheet):
 
     def action_record(self) -> None:
         if not self._monitor.record_memory():
-            self.notify("nothing to record: this is no live run, or --no-markers is set", markup=False)
+            self.notify("cannot record: the run is not live, or --no-markers is set", markup=False)
         self.update()
 
     def _lines(self, width: int) -> list[Line]:

@@ -184,7 +184,7 @@ class InjectDialog(Overlay[bool]):
         from tuimon.monitor.hooks import RISK  # noqa: PLC0415  (only an attach loads them)
 
         keys = [key_line("I", "bring them in", "warning"), key_line("c", "cancel", "text")]
-        return [*paragraph(f"I {RISK}", width, "text"), (), *keys]
+        return [*paragraph(f"This {RISK}", width, "text"), (), *keys]
 
 
 def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it returns
