@@ -24,7 +24,7 @@ from tuimon.diagnosis.rule import (
     TENSOR_ACTIVITY,
     Rule,
 )
-from tuimon.diagnosis.rules import compute, cores, course, input, interpreter, memory, model, ranks, side_work
+from tuimon.diagnosis.rules import compute, cores, course, hang, input, interpreter, memory, model, ranks, side_work
 from tuimon.diagnosis.rules.gpu import devices, pace, waits
 from tuimon.records import PASSES, STEP
 
@@ -32,7 +32,7 @@ from tuimon.records import PASSES, STEP
 RULES: tuple[Rule, ...] = (
     Rule(course.warmup, "Warm-up", (MARKERS,)),
     Rule(devices.gpu_health, "Errors of the GPU", (GPU_COUNTERS,), kind="harm", of_moment=True),
-    Rule(course.hang, "Hang", (BOUNDARIES,), kind="harm", of_moment=True),
+    Rule(hang.hang, "Hang", (BOUNDARIES,), kind="harm", of_moment=True),
     Rule(
         input.input_bound,
         "Waits for data",
@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
         of_unclaimed=model.on_the_cpu,
     ),
     Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="in_order"),
-    Rule(course.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
+    Rule(hang.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 

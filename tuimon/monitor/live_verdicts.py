@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rules.course import is_over, may_hang
+from tuimon.diagnosis.rules.hang import is_over, may_hang
 from tuimon.diagnosis.verdicts import RANKS_EACH_S, Verdicts
 from tuimon.monitor.poller import Pollers
 from tuimon.records import StandingProcess

@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.ranks import (
     step_collectives,
 )
 from tuimon.diagnosis.evidence.run import Machine, machines
-from tuimon.diagnosis.evidence.standstill import QuietRanks, standstills
+from tuimon.diagnosis.evidence.standstill import StalledRanks, standstills
 from tuimon.native_code import CodeKind, NativeUse
 from tuimon.records import BETWEEN, DIVIDED, LineCalls, Place
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
@@ -104,7 +104,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         return self.view.session.over("whole").of(self.pid)
 
     @cached_property
-    def standstills(self) -> tuple[QuietRanks, ...]:
+    def standstills(self) -> tuple[StalledRanks, ...]:
         """Signs of a hang: in the training of this process, then in every other training of several ranks."""
         return tuple(standstills(self.view, self.pid))
 

@@ -56,7 +56,7 @@ class Gone(NamedTuple):
     queue: Literal["full", "empty"] | None  # the state of the queue that the training waits for, if it does
 
 
-class StandingRank(ProcessView, frozen=True, dict=True):
+class StalledRank(ProcessView, frozen=True, dict=True):
     """One training process of a standstill, by its latest samples, and by all stacks once they are taken.
 
     Values that were not measured are None.
@@ -75,7 +75,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return self.stats.over().quantile_ms(quantile)
 
     @property
-    def is_still(self) -> bool | None:
+    def has_same_stack(self) -> bool | None:
         """True if its training thread has shown the same stack all the time; None if unknown."""
         latest = self.stacks.threads.stack_of(self.tid)
         return latest.same_for_s > 0 if latest is not None and latest.begin_s >= self.begun_s else None
@@ -264,7 +264,7 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return "stuck" if is_stuck else "waits"
 
     @property
-    def forked_in_vain(self) -> bool:
+    def waits_for_thread_lost_in_fork(self) -> bool:
         """True if it waits for a batch whose workers all wait for a thread that a fork did not bring along."""
         if self._activity != "data":
             return False
@@ -285,10 +285,10 @@ class StandingRank(ProcessView, frozen=True, dict=True):
         return bool(more) and len(more) == len(self._workers) and not any(more.values())
 
 
-class QuietRanks(Struct, frozen=True, gc=False):
+class StalledRanks(Struct, frozen=True, gc=False):
     """The live ranks of one training, the process in focus first, and the facts found when all stacks were taken."""
 
-    ranks: tuple[StandingRank, ...]
+    ranks: tuple[StalledRank, ...]
     lost: tuple[int, ...]  # ranks that have ended and were not restarted
     quiet_s: float  # since the latest boundary of any rank
     taken: Standstill | None
@@ -297,7 +297,7 @@ class QuietRanks(Struct, frozen=True, gc=False):
     idle_s: float | None  # since all stacks were taken, or since files were read or written later
 
 
-def standstills(view: SessionView, focus: int) -> Iterator[QuietRanks]:
+def standstills(view: SessionView, focus: int) -> Iterator[StalledRanks]:
     """The standstills of the training in focus, then of others of several ranks; only if no rank makes progress."""
     session, seen = view.session, set[int]()
     trainers = dict.fromkeys((focus, *session.trainers()))
@@ -321,16 +321,16 @@ def _open_for_s(own: ProcessView) -> float:
     return latest.open_for_s or 0.0 if latest is not None else 0.0
 
 
-def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> QuietRanks:
+def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> StalledRanks:
     session = view.session
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
     taken = past.taken if past is not None else None
-    ranks = tuple(StandingRank(each, view, begun_s, taken) for each in live)
+    ranks = tuple(StalledRank(each, view, begun_s, taken) for each in live)
     moved_s = session.standstills.moved_s
     processes = (view.of(each).process for each in members)
     lost = {each.rank for each in processes if each.ended} - {rank.process.rank for rank in ranks}
-    return QuietRanks(
+    return StalledRanks(
         ranks=ranks,
         lost=tuple(sorted(rank for rank in lost if rank is not None)),
         quiet_s=quiet_s,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.diagnosis.rules.course.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
+from tests.diagnosis.rules.hang.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
 from tests.session.records import extend, frames, process, stacks, still, thread
 from tuimon.diagnosis.judging import diagnose
-from tuimon.diagnosis.rules.course import IDLE_S, LONG_S
+from tuimon.diagnosis.rules.hang import IDLE_S, LONG_S
 from tuimon.monitor.live_verdicts import suspicion
 from tuimon.records import Exit, Gpu, GpuProcess, Standstill
 
