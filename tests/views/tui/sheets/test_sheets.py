@@ -291,7 +291,7 @@ def standing(session, width=100):
 
 def test_who_holds_the_others_up_comes_first():
     lines = standing(session_of(*records()))
-    assert lines[0] == "nothing moved for 18s, from 2.0s on, step 10"
+    assert lines[0] == "nothing moved for 18s, from 2.0s on, after step 10"
     first, second = (
         next(i for i, row in enumerate(lines) if row.startswith(f"█ {who}")) for who in ("Rank 5", "7 ranks")
     )
