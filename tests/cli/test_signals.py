@@ -20,7 +20,7 @@ from tuimon.launch.signals import PASSED_ON, LeaveSignals
 from tuimon.monitor.options import Options
 from tuimon.records import Exit
 from tuimon.views.tui import app as screen
-from tuimon.views.tui.app import Leave
+from tuimon.views.tui.app import AppOutcome
 
 pytestmark = pytest.mark.trust
 
@@ -174,7 +174,7 @@ def test_the_verdict_its_place_fix_and_gain_are_printed_once_the_screen_is_left(
     monitor = streams.input_bound(40)
     monitor.launched = monitor.launched if launched else None
     message = "The training goes on as pid 4242. Come back with: tuimon attach 4242" if launched else None
-    monkeypatch.setattr(screen, "run_app", lambda *_: Leave(0, message))
+    monkeypatch.setattr(screen, "run_app", lambda *_: AppOutcome(0, message))
     monkeypatch.setenv("COLUMNS", "70")
     with LeaveSignals() as signals:
         watch_full_screen(monitor, Options(), signals)

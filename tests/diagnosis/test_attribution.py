@@ -9,7 +9,7 @@ from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.judging import Room, attributed, claimed_once
+from tuimon.diagnosis.judging import ClaimableTime, attributed, claimed_once
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.interval import Interval
 from tuimon.records import Place
@@ -78,12 +78,12 @@ def held(room, *findings):
 
 def idle(total, **by_phase):
     """What the GPU idles while the CPU launches something in each phase."""
-    return Room([Cell(phase, "launch", 0.2) for phase in by_phase], list(by_phase.values()), total)
+    return ClaimableTime([Cell(phase, "launch", 0.2) for phase in by_phase], list(by_phase.values()), total)
 
 
 def step(*found):
     """The cells of a step, with their shares."""
-    return Room(found, [cell.share for cell in found], 1.0)
+    return ClaimableTime(found, [cell.share for cell in found], 1.0)
 
 
 def sure(rule, share, *where, fix="", **evidence):
@@ -125,7 +125,7 @@ def test_a_claim_that_may_be_nothing_comes_after_half_as_long_a_one_that_surely_
 
 
 def test_a_copy_is_why_launches_come_late_and_a_wait_at_its_line_is_that_copy():
-    room = Room([Cell("data", "copy", 0.6), Cell("forward", "launch", 0.4)], [0.6, 0.1], 0.7)
+    room = ClaimableTime([Cell("data", "copy", 0.6), Cell("forward", "launch", 0.4)], [0.6, 0.1], 0.7)
     copy = sure("transfer_bound", 0.6, COPY)
     found = held(room, copy, finding("launch_bound", "info", 0.7, ITEM), finding("sync_point", "info", 0.6, COPY))
     assert found == {"transfer_bound": copy}

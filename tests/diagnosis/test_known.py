@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.cpu import SIDE, run, workers
 from tests.session.records import frames, stacks
-from tuimon.diagnosis.known import BELOW, DIFFERENTIATED, INNERMOST, THROUGH, known_in, known_of
+from tuimon.diagnosis.known import BELOW, DIFFERENTIATED, INNERMOST, THROUGH, known_work_at, known_work_in
 from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.trie import StackNode, Trie
@@ -382,7 +382,7 @@ def test_each_row_has_its_cases():
 
 @pytest.mark.parametrize(("row", "text", "is_known"), cases())
 def test_a_row_knows_its_stacks_and_not_their_like(row, text, is_known):
-    found = known_in(stack(text))
+    found = known_work_in(stack(text))
     assert (found is not None and found.what == row) is is_known
 
 
@@ -394,9 +394,9 @@ def test_a_line_is_known_by_most_of_its_samples(at_sort, known):
     trie.add_frames(0, [line, Frame(f"{SITE}/torch/_tensor.py", 2, "norm")])
     alone, inside = trie.node([0]), trie.node([0, 1])
     samples = Samples((Sample(alone, at_sort, "other"), Sample(inside, 10 - at_sort, "other")))
-    found = known_of(alone.place, samples)
+    found = known_work_at(alone.place, samples)
     assert (found.what if found is not None else None) == known
-    assert known_of(None, samples) is None
+    assert known_work_at(None, samples) is None
 
 
 DRAWS = frames(

@@ -23,7 +23,7 @@ from tuimon.monitor.options import Options
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
-    from tuimon.views.tui.app import Leave
+    from tuimon.views.tui.app import AppOutcome
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.5
@@ -65,7 +65,7 @@ def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -
     return 0
 
 
-def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
+def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> AppOutcome:
     """Watch in the full screen until the user leaves; returns the outcome with tuimon's exit code.
 
     If the terminal is lost, a session with a log is recorded on to the end of the run.
@@ -99,7 +99,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
     return leave
 
 
-def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
+def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> AppOutcome:
     """Run the app; rules and sources are loaded and started once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())

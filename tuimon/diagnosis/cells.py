@@ -5,7 +5,7 @@ its steps on making batches in Python, and collects garbage for 77 % of the time
 do not show where it ran, but forward is too short to contain all of it::
 
     >>> step = [Cell("data", "own", 0.9), Cell("forward", "torch", 0.1)]
-    >>> for cell in lay(step, 0.77, lambda cell: True, "gc"):
+    >>> for cell in assign_time(step, 0.77, lambda cell: True, "gc"):
     ...     print(f"{cell.phase:8}{cell.doing:6}{cell.share:.2f}, {cell.interval.low:.2f} to {cell.interval.high:.2f}")
     data    own   0.21, 0.13 to 0.23
     forward torch 0.02, 0.00 to 0.10
@@ -48,18 +48,21 @@ from tuimon.threshold import MOST
 CellPhase = Literal[
     "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after",
 ]  # fmt: skip
-#: ``own``: Python, or work that nothing identifies. ``item``, ``collate`` and ``draw`` (of indices) make a batch,
-#: ``hand_over`` takes one over. Waits for one: ``order`` for the next in order, ``start`` for workers that start,
-#: ``thread`` and ``message`` for another thread or process that makes it, ``batch`` if it is unknown how it is made.
-#: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data, or a wait
-#: for events from outside.
+#: - ``own``: Python, or work that nothing identifies
+#: - ``item``, ``collate``, ``draw`` (of indices): making a batch; ``hand_over``: taking one over
+#: - ``order``: waiting for the next batch in order
+#: - ``start``: waiting for workers that start
+#: - ``thread``, ``message``: waiting for a thread, or for a process, that makes the batch
+#: - ``batch``: waiting for a batch of which it is unknown how it is made
+#: - ``others``: waiting for a core that another program has
+#: - ``pace``: a sleep of the loop's own, which makes no data, or a wait for events from outside
 Doing = Literal[
     "own", "torch", "item", "collate", "draw", "hand_over", "order", "start", "batch", "copy", "launch", "sync",
     "gc", "compile", "import", "rank", "exchange", "others", "io", "network", "lock", "sleep", "pace", "prompt",
     "thread", "message",
 ]  # fmt: skip
-#: The way to a cause: ``thread``, ``process``: another thread or process of the program, which makes its data.
-#: ``compile``: the compiler, whose garbage is collected, or which waits for a core.
+#: The way to a cause. ``thread``, ``process``: another thread or process of the program, which makes the data of the
+#: training thread. ``compile``: the compiler, whose garbage is collected, or which waits for a core.
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
@@ -108,8 +111,8 @@ _OUTSIDE: dict[TimePart, tuple[CellPhase, Doing]] = {
     "training": ("after", "own"),
     "after": ("after", "own"),
 }
-#: Part of a rank's waits for a core by which it comes later than another rank that waits as long: half if their lengths
-#: are random (exponential), none if they are all alike, all if they are long and rare.
+#: Share of a rank's waits for a core that makes it later than a rank with equally long waits: half if their lengths are
+#: random (exponential), none if all waits are alike, all if they are long and rare.
 _COME_LATE = 0.5
 #: Cells with less than this share of the time are left out.
 _NOTHING = 1e-9
@@ -148,8 +151,8 @@ class Cells(tuple[Cell, ...]):
         return Cells(cell for cell in matching if via is None or via in cell.via)
 
     @property
-    def whole(self) -> Cells:
-        """The cells with shares of their own sum."""
+    def normalized(self) -> Cells:
+        """The cells, with shares that add up to 1."""
         return Cells(scaled(self, 1.0 / (self.share or 1.0)))
 
     @property
@@ -180,12 +183,12 @@ def computes(cell: Cell) -> bool:
 
 def of_step(evidence: Evidence) -> Cells:
     """The cells of the steps alone; shares are of a step."""
-    return cells_of(evidence).where(phase=STEP).whole
+    return cells_of(evidence).where(phase=STEP).normalized
 
 
 def of_loop(evidence: Evidence) -> Cells:
     """The cells of the steps and evaluations; shares are of both together."""
-    return cells_of(evidence).where(phase=LOOP).whole
+    return cells_of(evidence).where(phase=LOOP).normalized
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
@@ -202,7 +205,7 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
 @once
 def cells_of(evidence: Evidence) -> Cells:
-    """The wall time of the evidence's span: over a whole run all of it, over the last 30 s the loop alone."""
+    """Divides the wall time of the evidence's span: all of it over a whole run, only the loop over the last 30 s."""
     outside, in_loop = _outside_loop(evidence)
     if not evidence.phases:
         return Cells([*outside, Cell("set_up", "own", in_loop, cost=Interval(in_loop, in_loop))])
@@ -210,16 +213,16 @@ def cells_of(evidence: Evidence) -> Cells:
     rows = {row.name: row for row in evidence.phases.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
-    cells = scaled(Cells(cells).whole, 1.0 - evaluated)
+    cells = scaled(Cells(cells).normalized, 1.0 - evaluated)
     cells += _of_phase(evidence, "eval", evaluated, None)
     # garbage collections begin where objects are made: at calls that samples show, else in Python
     unknown = max(0.0, (evidence.collecting or 0.0) - sum(cell.share for cell in cells if cell.doing == "gc"))
-    cells = _lay_with_compiler(cells, unknown, "gc", (), _makes_objects, _runs)
+    cells = _assign_with_compiler(cells, unknown, "gc", (), _makes_objects, _runs)
     # waits for a core are taken from cells in which the thread runs, then from waits: a woken thread looks the same
     delay = evidence.training.delay_ratio or 0.0
-    cells = _by_who_had_it(evidence, _lay_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
-    for lay_waits in (_waits_for_gil, _waits_for_batches, _waits_for_ranks):
-        cells = lay_waits(evidence, cells)
+    cells = _by_core_holder(evidence, _assign_with_compiler(cells, delay, "own", ("core",), _runs, _waits))
+    for assign_waits in (_waits_for_gil, _waits_for_batches, _waits_for_ranks):
+        cells = assign_waits(evidence, cells)
     cells, gpu = [cell for cell in cells if cell.share > _NOTHING], evidence.gpu.steps
     if gpu is not None:
         cells = list(_with_idle_time(evidence, gpu, cells, 1.0 - evaluated))
@@ -265,7 +268,7 @@ def _outside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
 
 
 def _of_phase(evidence: Evidence, phase: CellPhase, share: float, error: float | None) -> list[Cell]:
-    """A phase divided by the training thread's work in it, and by function."""
+    """Divides a phase by the training thread's work in it, and by function."""
     if share <= 0.0:
         return []
     samples = _samples_in(evidence, phase)
@@ -294,7 +297,7 @@ def _is_copied(node: StackNode) -> bool:
 
 
 def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], Doing]) -> list[Cell]:
-    """A cell divided by a thread's work in it, and by the user's function, at that function's main stack.
+    """Divides a cell by a thread's work in it, and by the user's function, at that function's most frequent stack.
 
     Without samples the cell stays whole.
     """
@@ -316,7 +319,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[StackNode], D
 def _doing_of(evidence: Evidence) -> Callable[[StackNode], Doing]:
     """The training thread's work at a stack."""
     draws, paces = evidence.data.draws, sets_pace(evidence.samples)
-    sends, loader = evidence.data.senders.number > 0, evidence.data.loader
+    sends, loader = evidence.data.data_processes.number > 0, evidence.data.loader
     is_made_here = any(each.part(works) for each in evidence.others.values())  # by another thread
     by_index = loader is not None and loader.facts.kind == "map"
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
@@ -376,7 +379,7 @@ def _doing_of_worker(node: StackNode) -> Doing:
 # -- measured times
 
 
-def lay(
+def assign_time(
     cells: Iterable[Cell],
     amount: float,
     takes: Takes,
@@ -384,10 +387,10 @@ def lay(
     via: tuple[Via, ...] = (),
     node: StackNode | None = None,
 ) -> list[Cell]:
-    """The cells after a time that was measured as a whole has been taken from the cells that may contain it.
+    """Moves ``amount``, which was measured as a whole, out of the cells that ``takes`` selects, into new cells.
 
-    Each cell gives in proportion to its length: at most all of it, and at least the part that has no room in the
-    others.
+    Each cell gives in proportion to its length: at most all of it, and at least the part that the others cannot
+    contain. There is one new cell for each phase.
     """
     cells = list(cells)
     room = sum(cell.share for cell in cells if takes(cell))
@@ -410,18 +413,18 @@ def lay(
     return left
 
 
-def _lay_with_compiler(
+def _assign_with_compiler(
     cells: list[Cell], amount: float, doing: Doing, via: tuple[Via, ...], *may_hold: Takes
 ) -> list[Cell]:
-    """Like ``lay``, from several kinds of cells in turn; time from the compiler's cells is ``via`` the compiler."""
+    """Like ``assign_time``, from several kinds of cells in turn; time taken from the compiler's is ``via`` it."""
     for takes in may_hold:
         found = [cell for cell in cells if takes(cell)]
         compiling = [cell for cell in found if cell.doing == "compile"]
         room = Cells(found).share
         laid = min(amount, room)
         there = laid * Cells(compiling).share / (room or 1.0)
-        cells = lay(cells, there, set(compiling).__contains__, doing, ("compile", *via))
-        cells = lay(cells, laid - there, set(found).difference(compiling).__contains__, doing, via)
+        cells = assign_time(cells, there, set(compiling).__contains__, doing, ("compile", *via))
+        cells = assign_time(cells, laid - there, set(found).difference(compiling).__contains__, doing, via)
         amount -= laid
     return cells
 
@@ -439,9 +442,9 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     queued, in_data = (sum(cell.share for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
     queued = queued if queued >= MOST * in_data else 0.0
     if held.share <= queued:  # both are the work of one thread: the longer of the two waits for it decides what it is
-        return lay(cells, held.share, _runs, "own", ("batch", "gil"), node)
-    cells = lay(cells, held.share, _runs, "own", ("gil",), node)
-    return lay(cells, queued, _awaits_thread, "own", ("batch", "gil"), node)
+        return assign_time(cells, held.share, _runs, "own", ("batch", "gil"), node)
+    cells = assign_time(cells, held.share, _runs, "own", ("gil",), node)
+    return assign_time(cells, queued, _awaits_thread, "own", ("batch", "gil"), node)
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -449,10 +452,12 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     in_data = sum(cell.share for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
         starting = evidence.data.epoch_starts * in_data
-        cells = lay(cells, starting, _is_data, "start")
+        cells = assign_time(cells, starting, _is_data, "start")
     workers, loader = evidence.data.workers, evidence.data.loader
     if loader is not None and loader.wait_ms and evidence.data.is_held_back:
-        cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
+        cells = assign_time(
+            cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",)
+        )
     found: list[Cell] = []
     awaits = Cells(cells).where(phase={"data"}, doing={"thread", "message"})
     for cell in cells:
@@ -468,17 +473,17 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
-    """A wait for data from other threads or processes, divided by their work; the share of senders is a wait for
-    messages.
+    """Divides a wait for data from other threads or processes by their work.
 
-    ``awaited``: share of the time in all such waits.
+    What the work of processes does not explain is a wait for messages. ``awaited``: share of the time in all such
+    waits.
     """
     threads = Samples.joined(samples.where(works) for samples in evidence.others.values())
-    senders, pool = evidence.data.senders, evidence.data.pool
-    uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
-    if uses_more or (wait.doing == "message" and senders.number):
-        made = min(1.0, senders.part / awaited)
-        making = _of_samples(_part(wait, made, "batch", "process"), senders.making, _doing_of_maker)
+    processes, pool = evidence.data.data_processes, evidence.data.pool
+    uses_more = processes.number * (processes.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
+    if uses_more or (wait.doing == "message" and processes.number):
+        made = min(1.0, processes.part / awaited)
+        making = _of_samples(_part(wait, made, "batch", "process"), processes.making, _doing_of_maker)
         return [*making, _part(wait, 1.0 - made, "message", "process")]
     if threads.total:
         return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
@@ -487,13 +492,13 @@ def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
-    """A wait for a batch, divided by the workers' work: measured waits for core and disk, then by samples."""
+    """Divides a wait for a batch by the workers' work: measured waits for core and disk first, the rest by samples."""
     workers = evidence.data.workers
     making = workers.samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
     for_core = max(0.0, ran - cpu) / ran if ran and cpu is not None else 0.0
     on_disk = min(1.0 - for_core, workers.disk_ratio)
-    found = _by_who_had_it(evidence, [_part(wait, for_core, "own", "batch", "core")])
+    found = _by_core_holder(evidence, [_part(wait, for_core, "own", "batch", "core")])
     found.append(_part(wait, on_disk, "io", "batch"))
     rest = _part(wait, 1.0 - for_core - on_disk, "batch", "batch")
     collated = collate_share(evidence.data.loader, [making])
@@ -505,7 +510,7 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for other ranks: the latest rank's longer work, and its waits for a core; the rest is exchange."""
+    """Divides waits for other ranks: the latest rank's longer work, waits of ranks for a core; the rest is exchange."""
     rows = evidence.ranks
     own: Mapping[str, float] = next((row.waits for row in rows if row.pid == evidence.pid), {})
     in_steps = sum(cell.share for cell in cells if cell.phase in STEP)
@@ -513,7 +518,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         shown = sum(cell.share for cell in cells if cell.phase == phase and cell.doing == "rank")
         waits = own.get(phase, 0.0) * in_steps - shown
         beside = {cell for cell in cells if cell.phase == phase and cell.doing != "rank" and not cell.via}
-        cells = lay(cells, waits, beside.__contains__, "rank")
+        cells = assign_time(cells, waits, beside.__contains__, "rank")
     total = sum(cell.share for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
     late_part, node = 0.0, None
@@ -527,7 +532,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         if cell.doing == "rank":
             done = _doing_of(evidence)(node) if node is not None else "own"
             found.append(replace(_part(cell, late_part, done, "rank"), node=node))
-            found += _by_who_had_it(evidence, [_part(cell, for_core, "own", "rank", "core")])
+            found += _by_core_holder(evidence, [_part(cell, for_core, "own", "rank", "core")])
             found.append(_part(cell, 1.0 - late_part - for_core, "exchange"))
     return found
 
@@ -558,9 +563,9 @@ def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
     return replace(cell, doing=doing, share=share * cell.share, bounds=bounds, via=(*cell.via, *via), basis="inferred")
 
 
-def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
-    """Waits for a core, divided by its occupant: other programs, or another thread of the run."""
-    outside = evidence.here.waits_from_outside.part
+def _by_core_holder(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
+    """Divides waits for a core by who has it: other programs, or another thread of the run."""
+    outside = evidence.machine.waits_from_outside.part
     found: list[Cell] = []
     for cell in cells:
         is_wait = cell.via[-1:] == ("core",)

@@ -54,8 +54,8 @@ class Change(NamedTuple):
 class Fix(NamedTuple):
     """An action and its gain: the step time before / after, as an estimate and as two ends.
 
-    The upper end is infinite if a fix may gain more than any evidence shows. Without an estimate, a gain that begins at
-    1 may be anything up to its upper end, and a gain from 1 to 1 is none. ``changes_training``: results may differ, so
+    The upper end is infinite if a fix may gain more than any evidence shows. Without an estimate, an interval that
+    begins at 1 means "perhaps nothing", and one from 1 to 1 "nothing". ``changes_training``: results may differ, so
     that the training must be tuned again, as with a larger batch, accumulated gradients or a lower precision.
     """
 
@@ -66,7 +66,7 @@ class Fix(NamedTuple):
     changes_training: bool = False
 
     @classmethod
-    def gaining(
+    def with_gain(
         cls,
         action: str,
         gain: Interval | None,
@@ -96,7 +96,7 @@ class Fix(NamedTuple):
         return self.gain.high if self.gain is not None else 1.0
 
     @property
-    def without_upper_end(self) -> Fix:
+    def with_open_gain(self) -> Fix:
         """The fix with an open upper end: it may gain more than any evidence shows."""
         return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
 
@@ -110,7 +110,7 @@ class Fix(NamedTuple):
         """The upper end as the report has it: None if it is open or unknown, or if nothing is gained."""
         return self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
 
-    def by_up_to(self, most: float | None) -> Fix:
+    def with_upper_bound(self, most: float | None) -> Fix:
         """The fix if all that is known of its gain is this upper end."""
         return self._replace(estimated_speedup=None, gain=Interval(1.0, most) if most is not None else None)
 
@@ -190,7 +190,7 @@ def verdict(
 
 
 def bounds(name: Literal["gpu_idle", "gpu_waits"], share: Interval) -> dict[str, float | None]:
-    """Both ends as findings report them; None if they say next to nothing.
+    """Both ends as findings report them; None if the interval is too wide to be useful.
 
     ``gpu_idle``: all idle time of the GPU in a step. ``gpu_waits``: the part of it for which one cause lasts.
     """

@@ -96,7 +96,7 @@ def unjudged(session: Session) -> list[Unjudged]:
 # -- the division of time among findings
 
 
-class Room(NamedTuple):
+class ClaimableTime(NamedTuple):
     """The time of a step that findings can claim."""
 
     cells: Sequence[Cell]
@@ -112,7 +112,9 @@ class Claimed(NamedTuple):
 
 
 def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
-    """The findings without those whose time is another's. Beside a hang only GPU errors are kept: shares are past.
+    """Drops findings whose time another finding explains.
+
+    During a hang only GPU errors are kept, because shares of steps describe the past.
 
     Of the findings about a loop without faults only the first is kept: a larger batch is a guess unless it is known why
     a GPU idles. A harmless wait is dropped if one at the same line costs time.
@@ -123,10 +125,10 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [each for name, each in found.items() if name in ("hang", "gpu_health")]
     faults = tuple(each for each in found.values() if BY_NAME[each.rule].is_fault)
-    holds_up = "hang" in found or any(map(_is_loud, faults))
-    for name in _orderly(found) if holds_up else ():
+    holds_up = "hang" in found or any(map(_is_warning_or_worse, faults))
+    for name in _without_faults(found) if holds_up else ():
         del found[name]
-    left = claimed_once(_costly(found), _room(evidence)).left if with_unclaimed else Cells()
+    left = claimed_once(_costly(found), _claimable_time(evidence)).left if with_unclaimed else Cells()
     if with_unclaimed and (not holds_up or left.share >= MOST):
         unclaimed = Unclaimed(evidence, left, faults, holds_up)
         described = (
@@ -135,7 +137,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
             if rule.of_unclaimed and name not in found
         )
         found |= {name: replace(each, rule=name) for name, each in described if each is not None}
-    for name in _orderly(found)[1:]:
+    for name in _without_faults(found)[1:]:
         del found[name]
     costly = _costly(found)
     for each in list(found.values()):
@@ -143,12 +145,12 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
         if is_benign_claim and any(_is_at_lines(each, other) for other in costly):
             del found[each.rule]
     if len(costly) > 1:
-        kept = claimed_once(costly, _room(evidence)).kept
+        kept = claimed_once(costly, _claimable_time(evidence)).kept
         found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
 
 
-def _orderly(found: Mapping[str, Finding]) -> list[str]:
+def _without_faults(found: Mapping[str, Finding]) -> list[str]:
     """The rules whose findings are about a loop without faults."""
     return [
         name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
@@ -161,52 +163,52 @@ def _costly(found: Mapping[str, Finding]) -> list[Finding]:
     return [each for each in claiming if each.severity != "benign"]
 
 
-def _room(evidence: Evidence) -> Room:
+def _claimable_time(evidence: Evidence) -> ClaimableTime:
     divided, gpu = cells_of(evidence), evidence.gpu.steps
     found = scaled(divided, 1.0 / (divided.where(phase=STEP).share or 1.0))
     if gpu is None:
-        return Room(found, [cell.share for cell in found], sum(cell.share for cell in found))
+        return ClaimableTime(found, [cell.share for cell in found], sum(cell.share for cell in found))
     beside = sum(cell.cost.high for cell in found if cell.phase not in STEP)
-    return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
+    return ClaimableTime(found, [cell.cost.high for cell in found], gpu.idle.high + beside)
 
 
-def claimed_once(findings: Iterable[Finding], room: Room) -> Claimed:
+def claimed_once(findings: Iterable[Finding], time: ClaimableTime) -> Claimed:
     """The findings that keep most of the time that they claim, the longest claim first.
 
-    A claim counts half if it may be nothing, or if it takes the time that other findings leave. Each takes its time
-    from cells that no other claims, as far as possible.
+    A claim has half its weight if its gain may be nothing, and if its rule claims what others leave. Each takes its
+    time from cells that no other claims, as far as possible.
     """
     order = sorted(findings, key=lambda each: (BY_NAME[each.rule].kind != "late", -_weight(each)))
     claims = dict[str, list[int]]()
     for each in order:
         takes = BY_NAME[each.rule].takes
-        claims[each.rule] = [i for i, cell in enumerate(room.cells) if takes is not None and takes(cell, each)]
+        claims[each.rule] = [i for i, cell in enumerate(time.cells) if takes is not None and takes(cell, each)]
     claimants = Counter(i for claim in claims.values() for i in claim)
     held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # by cell and rule
     kept: dict[str, Finding] = {}
     for finding in order:
         claim, share = claims[finding.rule], finding.share_of_step or 0.0
-        reach = min(room.total, sum(room.sizes[i] for i in claim))
+        reach = min(time.total, sum(time.sizes[i] for i in claim))
         here, everywhere = _by_rule(held, claim), _by_rule(held, held)
         gone = sum(everywhere.values())
-        free = min(reach - sum(here.values()), room.total - gone)
+        free = min(reach - sum(here.values()), time.total - gone)
         if free < MOST * reach and gone >= MOST * share:
             others = here or everywhere
             holder = kept[max(others, key=others.__getitem__)]
-            kept[holder.rule] = _with(holder, finding)
+            kept[holder.rule] = _merged(holder, finding)
             continue
         kept[finding.rule] = finding
         for i in sorted(claim, key=claimants.__getitem__):
-            part = min(share, room.sizes[i] - sum(held[i].values()))
+            part = min(share, time.sizes[i] - sum(held[i].values()))
             held[i][finding.rule] += part
             share -= part
-    parts = zip(room.cells, room.sizes, (sum(held[i].values()) for i in range(len(room.sizes))), strict=True)
+    parts = zip(time.cells, time.sizes, (sum(held[i].values()) for i in range(len(time.sizes))), strict=True)
     left = (scaled([cell], 1.0 - taken / size)[0] for cell, size, taken in parts if size and cell.phase in STEP)
     return Claimed(kept, Cells(left))
 
 
 def _weight(finding: Finding) -> float:
-    surely, kind = _is_loud(finding) and finding.best.least is not None, BY_NAME[finding.rule].kind
+    surely, kind = _is_warning_or_worse(finding) and finding.best.least is not None, BY_NAME[finding.rule].kind
     return (
         (finding.share_of_step or 0.0)
         * (1.0 if surely else MOST)
@@ -223,7 +225,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
     return total
 
 
-def _with(holder: Finding, gone: Finding) -> Finding:
+def _merged(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
     is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].kind != "late"
     mends_other_time = BY_NAME[gone.rule].kind in ("leftovers", "in_order") and holder.best.change not in {
@@ -243,5 +245,5 @@ def _is_at_lines(finding: Finding, of: Finding) -> bool:
     return bool(finding.where) and set(finding.where) <= set(of.where)
 
 
-def _is_loud(finding: Finding) -> bool:
+def _is_warning_or_worse(finding: Finding) -> bool:
     return finding.severity in ("critical", "warning")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.words import Known, callee_at, most_at, percent
+from tuimon.diagnosis.words import KnownWork, callee_at, most_at, percent
 from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
@@ -342,13 +342,13 @@ _UNPACKS: tuple[CodeKind, ...] = ("codec", "compression", "parser")
 _NOT_SAMPLED = NativeUse()
 
 
-def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SAMPLED) -> Known | None:
+def known_work_at(place: Place | None, *several: Samples, native: NativeUse = _NOT_SAMPLED) -> KnownWork | None:
     """Public knowledge about a line, by most samples of the given threads at it, and by the libraries that these run.
 
     Code that decodes or computes is also in the kernel, which clears fresh memory at first touch. So libraries are
     compared by their shares of the time in user code, unless they only move memory.
     """
-    of_samples, user = most_at(place, several, known_in), native.without("kernel")
+    of_samples, user = most_at(place, several, known_work_in), native.without("kernel")
     if place is None or not native or (of_samples is not None and of_samples.what in (UNCHANGED, COMPRESSING)):
         return of_samples
     ways: list[tuple[NativeUse, tuple[CodeKind, ...]]] = [(user, _UNPACKS)]
@@ -372,7 +372,7 @@ def known_of(place: Place | None, *several: Samples, native: NativeUse = _NOT_SA
             has = " and ".join(f"{_the(name)} has {percent(shares[name])}" for name in large)
             part = " outside the kernel" if use is user and (native.share("kernel") or 0.0) >= LARGE else ""
             callee = callee_at(place, several) if kinds[0] in ("python", "arrays") else None
-            return Known(callee or _the(large[0]), f"{faster}: {has} of the CPU time there{part}")
+            return KnownWork(callee or _the(large[0]), f"{faster}: {has} of the CPU time there{part}")
     return of_samples
 
 
@@ -386,7 +386,7 @@ def has_small_operations(native: NativeUse) -> bool:
 _DISK_READ_S, _PAGE_READ_S = 0.01, 0.000_06
 
 
-def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
+def known_page_reads(thread: ThreadRow, native: NativeUse) -> KnownWork | None:
     """Public knowledge about a thread whose major page faults explain most of the time in which it neither computes nor
     waits for a core; None if they do not, or it mostly computes.
     """
@@ -396,7 +396,7 @@ def known_of_pages(thread: ThreadRow, native: NativeUse) -> Known | None:
     stalled = active - thread.cpu_ratio * (1.0 - (native.share("kernel") or 0.0))
     if stalled < MOST * active or reads * _DISK_READ_S < MOST * stalled:
         return None
-    return Known(
+    return KnownWork(
         "reads of a mapped file",
         "take rows in the order of the memory-mapped file, or copy it into memory; for small rows in any order,"
         f" turn off read-ahead with mmap.madvise(mmap.MADV_RANDOM): {reads:,.0f} pages a second are read from the disk",
@@ -416,15 +416,15 @@ def figures(native: NativeUse) -> dict[str, float | int | str | None]:
     return {"library": library, "library_share": share, "kernel_share": native.share("kernel") or None}
 
 
-def known_in(node: StackNode) -> Known | None:
+def known_work_in(node: StackNode) -> KnownWork | None:
     """Public knowledge about a stack: the first row of the first table that matches one of its frames."""
     if node.frame.polls:
-        return Known(POLLING, BELOW[POLLING][1])
+        return KnownWork(POLLING, BELOW[POLLING][1])
     if (hook := node.hook) is not None:
         function, line = hook
         saves = "saved_tensors_hooks" in line.source if line is not None else "unpack" in function.function
         what, action = SAVED_HOOKS if saves else GRADIENT_HOOKS
-        return Known(what, action.format(f" (registered at {code_place(line)})" if line is not None else ""))
+        return KnownWork(what, action.format(f" (registered at {code_place(line)})" if line is not None else ""))
     innermost = (node.frame,)
     for table, frames in enumerate((node.frames, node.frames, node.called or innermost, innermost)):
         rows = [row for frame in frames if (row := _row(table, *frame.code, frame.text, frame.user)) is not None]
@@ -433,7 +433,7 @@ def known_in(node: StackNode) -> Known | None:
     return None
 
 
-def shown_at(known: Known, node: StackNode) -> Place | None:
+def shown_at(known: KnownWork, node: StackNode) -> Place | None:
     """The outermost user's line whose own text shows it, of rows matched with any frame; None if none does."""
     for depth, frame in enumerate(node.frames, 1):
         rows = [_row(table, *frame.code, frame.text, True) for table in _OF_ANY_FRAME] if frame.user else []
@@ -443,8 +443,8 @@ def shown_at(known: Known, node: StackNode) -> Place | None:
 
 
 @lru_cache(4096)  # a run has some hundreds of frames
-def _row(table: int, file: str, function: str, line: str, user: bool) -> tuple[int, Known] | None:
+def _row(table: int, file: str, function: str, line: str, user: bool) -> tuple[int, KnownWork] | None:
     """The first row of a table that matches a frame, with the row's number; None if there is none."""
     text = f" {line}" if user else f"{file} {function} {line}"
     rows = enumerate(_TABLES[table].items())
-    return next(((n, Known(what, action)) for n, (what, (frame, action)) in rows if re.search(frame, text)), None)
+    return next(((n, KnownWork(what, action)) for n, (what, (frame, action)) in rows if re.search(frame, text)), None)

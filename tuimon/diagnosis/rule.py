@@ -138,7 +138,7 @@ SETTINGS = Need(
 RUN_QUEUE = Need(
     "run-queue delay of threads (schedstat)",
     _missing_if(
-        lambda each: each.here.demand is None and not all(process.ended for process in each.view.processes()),
+        lambda each: each.machine.demand is None and not all(process.ended for process in each.view.processes()),
         "the kernel does not report how long threads wait for a core (schedstat)",
     ),
 )
@@ -180,7 +180,7 @@ ALLOCATOR = Need(
 COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
 MACHINE_MEMORY = Need(
     "the machine's memory",
-    _missing_if(lambda each: each.here.table.latest is None, "the machine's memory is not recorded"),
+    _missing_if(lambda each: each.machine.table.latest is None, "the machine's memory is not recorded"),
 )
 NUMA_NODES = Need("two NUMA nodes or more")
 
@@ -205,12 +205,12 @@ class Unclaimed(NamedTuple):
 #: What the findings of a rule say of a run, unless they are benign:
 #:
 #: - ``harm``: something may end the run. It is severe whatever a fix gains, and first among findings of its severity.
-#: - ``late``, ``fault``, ``leftovers``: a fault of the loop, which contradicts that it is in order. A finding of a late
-#:   rank claims its time before any other; one of ``leftovers`` claims the time that others leave, and a finding that
-#:   explains half of that comes before it.
+#: - ``late``, ``fault``, ``leftovers``: a fault of the loop, which contradicts that it is in order. ``late`` claims its
+#:   time before any other. ``leftovers`` claims what others leave: a finding that explains at least half of the same
+#:   time comes before it.
 #: - ``state``: a fact that is neither.
 #: - ``in_order``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
-#:   before findings that are not worth a fix. Time that it claims is what others leave.
+#:   before findings that are not worth a fix. It, too, claims what others leave.
 #: - ``outside``: a cause outside the run, after all causes inside it.
 Kind = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
 
@@ -272,7 +272,7 @@ def claim_on(evidence: Evidence, phase: CellPhase, *others: Doing) -> Claim:
     """The claim of a phase, without the cells of other rules: those of ``others``, and waits for the GIL and for ranks.
 
     Measured time that no sample locates stays with the phase (garbage collections with the code that makes the
-    garbage), unless other rules claim most of the phase. Launches that run ahead cover time, which then costs the GPU
+    garbage), unless other rules claim most of the phase. Time that launches cover by running ahead costs the GPU
     nothing.
     """
     step, row, mean_ms = of_step(evidence), evidence.phases.row(phase), evidence.phases.mean_ms

@@ -27,7 +27,7 @@ HALF = Threshold(
 )
 TAKES_ERROR = Threshold(
     0.15,
-    "tolerance of a change's effect that was measured in other trainings",
+    "tolerance of an effect that was measured in other trainings",
     "measured in bench/fused_update.py: 0.10 to 0.47 for 0.30, 0.13 to 0.41 for 0.35; and in bench/cpu_settings.py",
 )
 
@@ -146,7 +146,7 @@ class StepModel(NamedTuple):
     def fix(self, action: str, change: Change | None, part: Interval = WHOLE, changes_training: bool = False) -> Fix:
         gained = self.gain(change, part) if change is not None else None
         likely = self._likely(change, part) if change is not None else None
-        return Fix.gaining(action, gained, change, likely=likely, changes_training=changes_training)
+        return Fix.with_gain(action, gained, change, likely=likely, changes_training=changes_training)
 
     def gain(self, change: Change, part: Interval = WHOLE) -> Interval | None:
         """The speedup by a change, between two ends; ``part``: the share of the work to which the change applies.
@@ -324,7 +324,7 @@ def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes
     if share.low >= TINY and share.high < 1.0 - TINY:
         return without_cost(evidence, action, share, changes_training=changes_training)
     most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
-    return Fix(action, changes_training=changes_training).by_up_to(most)
+    return Fix(action, changes_training=changes_training).with_upper_bound(most)
 
 
 def measured_model(evidence: Evidence, share: Interval) -> StepModel:
@@ -354,7 +354,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
 
 
 def _with_late_batches(step: ModelStep, mean_ms: float, busy: float) -> ModelStep:
-    """A step with late batches, stretched to its measured length: its batches take up to all of the workers' busy time.
+    """A step with late batches, stretched to its measured length: its batches may take all of the workers' busy time.
 
     No batch is ready at the beginning of an epoch. The step's length is nearly proportional to the time of a batch.
     """
@@ -401,7 +401,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> ModelS
         fetching_ms = drawing_ms + batch_ms * batch_running
     running = training.cpu_ratio
     if running is None:  # as far as others leave it a core
-        running = min(1.0, evidence.here.free_cores)
+        running = min(1.0, evidence.machine.free_cores)
     on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads, used = 1.0, evidence.cpu_ratio  # the process's threads at work beside the training thread
     if training.cpu_ratio is not None and used is not None and on_core_ms > 0:

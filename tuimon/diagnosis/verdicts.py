@@ -23,7 +23,8 @@ from tuimon.threshold import HOLD_S, LARGER, REPORTED
 #: Seconds that the first verdict must hold: our choice, two windows of stack samples; the finding of small
 #: batches, which needs none, came first in half of the short runs and gave way to another within that time.
 FIRST_HOLD_S = 5.0
-#: Seconds for which nothing must be found: the most demanding rules need GPU events and samples of some windows.
+#: Seconds without any finding before NOTHING FOUND is shown: the most demanding rules need GPU events and samples of
+#: some windows.
 NOTHING_S = 10.0
 #: Rules about the present moment, which are shown without delay.
 _AT_ONCE = ("hang", "warmup")

@@ -26,7 +26,7 @@ class WaitTip(NamedTuple):
     less: str
 
 
-class Known(NamedTuple):
+class KnownWork(NamedTuple):
     """A known use of time at a line, as in ``40 % in deep copies``, and the advice."""
 
     what: str
@@ -91,7 +91,7 @@ def work_at(hot: HotLine, path: Collection[Function]) -> str:
     return at(Place(place.file, place.line, calls[0] if calls else "<line>"))
 
 
-def in_library(hot: HotLine | None, known: Known | None = None) -> str:
+def in_library(hot: HotLine | None, known: KnownWork | None = None) -> str:
     """The end of a headline: ``, in step() optim.py:9, above all in deep copies``; ``where`` has the user's line."""
     place = f", in {at(hot.library)}" if hot is not None and hot.library is not None else ""
     return f"{place}, above all in {known.what}" if known is not None else place

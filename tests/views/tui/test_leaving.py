@@ -18,7 +18,7 @@ from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
-from tuimon.views.tui.app import Leave, TuimonApp
+from tuimon.views.tui.app import AppOutcome, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
@@ -29,12 +29,12 @@ CRASHED = "The training ended with exit code 1\nRuntimeError: CUDA out of memory
 @pytest.mark.parametrize(
     ("stream", "keys", "leave"),
     [
-        ("input_bound", "q l", Leave(0, GOES_ON)),
-        ("input_bound", "ctrl+c l", Leave(0, GOES_ON)),
-        ("input_bound", "ctrl+c ctrl+c", Leave(0, GOES_ON)),
-        ("inferred", "q", Leave(0)),  # attached
-        ("inferred", "ctrl+c", Leave(0)),
-        ("ended", "q", Leave(1, CRASHED)),
+        ("input_bound", "q l", AppOutcome(0, GOES_ON)),
+        ("input_bound", "ctrl+c l", AppOutcome(0, GOES_ON)),
+        ("input_bound", "ctrl+c ctrl+c", AppOutcome(0, GOES_ON)),
+        ("inferred", "q", AppOutcome(0)),  # attached
+        ("inferred", "ctrl+c", AppOutcome(0)),
+        ("ended", "q", AppOutcome(1, CRASHED)),
     ],
 )
 async def test_leave_it_as_it_is(stream, keys, leave):
@@ -58,7 +58,7 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
         app.tick()
         await pilot.pause()
-    assert app.return_value == Leave(130, "The training was killed by SIGINT")
+    assert app.return_value == AppOutcome(130, "The training was killed by SIGINT")
 
 
 async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole():
@@ -69,7 +69,7 @@ async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole()
         app.tick()
         await pilot.press("q")
         await pilot.pause()
-    assert app.return_value == Leave(0, f"The training ended by an error at f() train.py:12\n{error}")
+    assert app.return_value == AppOutcome(0, f"The training ended by an error at f() train.py:12\n{error}")
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])
@@ -115,7 +115,7 @@ def test_a_screen_that_fails_says_that_the_training_goes_on(monkeypatch):
     monkeypatch.setattr(TuimonApp, "run", lambda app: None)  # as Textual's does once it has shown an error
     monkeypatch.setattr(app_module, "is_terminal_lost", lambda app: False)
     leave = app_module.run_app(streams.input_bound(5))
-    assert leave == Leave(1, GOES_ON)
+    assert leave == AppOutcome(1, GOES_ON)
 
 
 async def test_sighup_is_a_lost_terminal():

@@ -77,7 +77,7 @@ class Workers(Struct, frozen=True, gc=False):
         return self.number + self.idle
 
 
-class Senders(Struct, frozen=True, gc=False):
+class DataProcesses(Struct, frozen=True, gc=False):
     """The processes that may send a training its data by messages."""
 
     number: int
@@ -85,7 +85,7 @@ class Senders(Struct, frozen=True, gc=False):
     making: Samples  # samples in which they wait for no message and no lock, and send none
     part: float  # share of its time for which the busiest one makes data
     waiting: HotLine | None  # where they mostly are when they make none
-    sampled: bool  # whether any of them is, as yet
+    sampled: bool  # whether any of them has been sampled yet
 
     @property
     def hardly_computes(self) -> bool:
@@ -173,7 +173,9 @@ class DataEvidence(Struct, frozen=True, dict=True):
         rows_of = [(row, (each.pid, *view.of(each.pid).sampled_tids())) for each in threads for row in each.threads]
         native = [row for row, python in rows_of if row.tid not in python and row.wanted_ratio >= SMALL]
         wanted = sum(row.count * row.wanted_ratio for row in native)
-        item, collate = (self.own(facts.item), self.own(facts.collate)) if facts is not None else (None, None)
+        item, collate = (
+            (self.users_place(facts.item), self.users_place(facts.collate)) if facts is not None else (None, None)
+        )
         collated = collate_share(loader, own) or 0.0
         hot = together.with_callees(together.without_imports.hottest())
         if hot is None and item is not None and by_markers is not None:
@@ -203,20 +205,22 @@ class DataEvidence(Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def senders(self) -> Senders:
+    def data_processes(self) -> DataProcesses:
         """The children that load for no DataLoader, such as environments; if there are none, its DataLoader workers."""
         view = self._own.view
         processes = view.session.run_processes.children(self._own.pid) or self._own.workers
-        senders = [view.of(each.pid) for each in processes]
-        threads = [sender.thread_figures for sender in senders if sender.thread_figures is not None]
-        own = [sender.samples for sender in senders]
+        found = [view.of(each.pid) for each in processes]
+        threads = [each.thread_figures for each in found if each.thread_figures is not None]
+        own = [each.samples for each in found]
         making = [each.where(lambda node: works(node) and not node.has("messages")) for each in own]
         part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
         cpu_ratio, _ = _core_use(threads)
         mean = sum(made.total for made in making) / (sum(each.total for each in own) or 1)
         cpu_ratio = min(cpu_ratio, mean) if mean and cpu_ratio is not None else cpu_ratio
         waiting = Samples.joined(own).hottest(lambda node: not works(node) or node.has("messages"))
-        return Senders(len(senders), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own))
+        return DataProcesses(
+            len(found), cpu_ratio, Samples.joined(making), part, waiting, any(each.total for each in own)
+        )
 
     @cached_property
     def pool(self) -> Pool | None:
@@ -242,7 +246,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The rollout that makes the data, if an environment or the training's own model does; else None."""
         return rollout_shares(self._own.samples)
 
-    def own(self, place: Place | None) -> Place | None:
+    def users_place(self, place: Place | None) -> Place | None:
         """The place of a function that a DataLoader calls, if it is the user's; else None."""
         programs = self._own.view.session.trie.programs
         return place if place is not None and is_user_file(place.file, programs) else None
@@ -253,7 +257,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
         A sample that waits for the GIL shows where the training thread releases it, which may be after each item.
         """
         loader, draws = self.loader, self.draws
-        if hot is None or loader is None or loader.facts.workers or not (own := self.own(loader.facts.item)):
+        if hot is None or loader is None or loader.facts.workers or not (own := self.users_place(loader.facts.item)):
             return hot
         at_line = self.samples.where(lambda node: node.place == hot.place)
         is_fetch = at_line.part(lambda node: is_loaders_own(node) and not draws(node)) >= MOST

@@ -50,14 +50,14 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         return machines(self.view)
 
     @property
-    def here(self) -> Machine:
+    def machine(self) -> Machine:
         """The machine in focus."""
         return self.machines[0]
 
     @property
     def cores(self) -> int:
         """Cores of that machine; 1 without a header."""
-        return self.here.cores if self.here.cores is not None else 1
+        return self.machine.cores if self.machine.cores is not None else 1
 
     @cached_property
     def course(self) -> CourseEvidence:

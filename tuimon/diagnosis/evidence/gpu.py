@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 READINGS = Threshold(
     6,
-    "consecutive readings without a kernel that make a GPU unused, or on one NUMA node that tie a process to it",
+    "consecutive readings without a kernel after which a GPU counts as unused; also readings on one NUMA node after"
+    " which a process counts as bound to it",
     "our choice: 6 s of a GPU that the run uses, 24 s of any other, and 30 s of a process, which are read less often",
 )
 MIN_STEPS = Threshold(

@@ -97,7 +97,7 @@ def lines_that_run(samples: Samples) -> list[str]:
 
 
 def decomposes(node: StackNode) -> bool:
-    """True if a line decomposes matrices: with 7 digits that may fail; its gradient takes up to some times as long."""
+    """True if a line decomposes matrices: with 7 digits that may fail. Its gradient may take several times as long."""
     return any(_DECOMPOSES.search(frame.text) for frame in node.frames)
 
 

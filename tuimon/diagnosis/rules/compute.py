@@ -88,9 +88,9 @@ def _setting(
         fix = without(evidence, what, action, Interval.around(share, share * error / (1.0 - takes)), to=takes)
         fix = fix._replace(changes_training=cause == "float64")
         if cause == "anomaly":  # samples do not show how it checks the gradients
-            fix = fix.without_upper_end
+            fix = fix.with_open_gain
     elif cause == "float64":  # the gain depends on the GPU model
-        fix = Fix(action, changes_training=True).by_up_to(math.inf if share >= REPORTED else None)
+        fix = Fix(action, changes_training=True).with_upper_bound(math.inf if share >= REPORTED else None)
     else:  # the CPU submits more work sooner
         low, high = Interval.around(share * (1.0 - takes), share * error)
         fix = without_if_sure(evidence, action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
@@ -189,7 +189,7 @@ def without_settings(samples: Samples, evidence: Evidence) -> Samples:
 
 def _traces(evidence: Evidence) -> Callable[[StackNode], bool]:
     """Tells whether a sample is in a tracer: a library's, or a function that the program passes to ``sys.settrace``."""
-    handed = (_HANDED.search(place.source) for place in evidence.here.set_at("tracer"))
+    handed = (_HANDED.search(place.source) for place in evidence.machine.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
     return lambda node: any(
         (frame.user and frame.function.rpartition(".")[2] in names) or is_tracer(frame.file, frame.function)
@@ -319,7 +319,7 @@ def _has_group_each(facts: OptimizerFacts | None) -> bool:
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    An update on the CPU by a user's function, of rows or tensors one by one, is reported from a smaller share on:
+    An update on the CPU by a user's function, of rows or tensors one by one, is reported at a smaller share:
     its operations are so small that the Python around them takes most of the time, so the GIL is held. So is clipping
     of tensors one by one. An update that multiplies matrices, or L-BFGS's, cannot be fused: it counts as computation,
     which other rules report.
@@ -343,7 +343,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
             return None
         at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
         gained = updates if evidence.gpu.is_used is False or is_busy else 0.0
-        fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained, share - updates)
+        fixes = [at_once] if at_once is not None else _library_update_fixes(evidence, gained, share - updates)
     return verdict(
         f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         *fixes,
@@ -384,7 +384,7 @@ def is_product(node: StackNode) -> bool:
     return any(multiplies(frame.function, frame.text) or frame.file.endswith("optim/lbfgs.py") for frame in inner)
 
 
-def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
+def _library_update_fixes(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
     """The fixes for an update by a library, which could save this share of the step, the surest first.
 
     A fused update is a change of one word. If the update takes longer than forward and backward together, it updates
@@ -417,6 +417,6 @@ def _of_torchs(evidence: Evidence, gained: float, clipped: float) -> list[Fix]:
     update = Interval.around(unfused, unfused * TAKES_ERROR / (1.0 - FUSED_TAKES))
     fused = without(evidence, "optimizer", action, update, to=float(FUSED_TAKES))
     if not fused.estimated_speedup:
-        return [less.without_upper_end if is_longest else less]
+        return [less.with_open_gain if is_longest else less]
     # sparse gradients shorten backward, too, which otherwise fills dense ones
-    return [less.without_upper_end, fused] if is_longest else [fused, less]
+    return [less.with_open_gain, fused] if is_longest else [fused, less]

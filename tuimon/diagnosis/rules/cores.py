@@ -39,7 +39,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     demand, lost = machine.demand, lost_share(machine)
     if demand is None or lost is None:
         return None
-    here = machine is evidence.here
+    here = machine is evidence.machine
     own = waits_for_cores(evidence, "own")
     if set(demand.busy_threads) == {evidence.pid}:  # they share its operations, and wait for the one without a core
         own = max(own or 0.0, lost)
@@ -98,7 +98,7 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | 
             call += f" (the training was started with {now})"
         fix = Fix(f"{call}{', in each training' if len(trainers) > 1 else ''}")
         works = demand.cpu * (machine.pool_works or 0.0)  # cores that would do the same without such waits
-        return fix.by_up_to(max(1.0, demand.cores / works) if works else None), where
+        return fix.with_upper_bound(max(1.0, demand.cores / works) if works else None), where
     if len(trainers) > demand.cores:
         return Fix(f"use {math.ceil(demand.wanted)} cores, or run fewer trainings at once"), ()
     return None
@@ -149,13 +149,13 @@ def neighbour(evidence: Evidence) -> Finding | None:
     ]
     if found:
         return _taken_cores(*worst_of(found, lambda each: each.delay_ratio or 0.0), evidence)
-    demand = evidence.here.demand
+    demand = evidence.machine.demand
     return _shared_gpu(evidence) or (_benign(evidence, demand) if demand is not None else None)
 
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
     """Share of time for which the training waits for cores that others hold; None if its waits are unknown."""
-    if machine is evidence.here:
+    if machine is evidence.machine:
         return waits_for_cores(evidence, "others")
     return machine.delay_ratio and machine.delay_ratio * machine.waits_from_outside.part
 
@@ -165,7 +165,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     if demand is None or share is None:
         return None
     outside, trainers, taken = machine.waits_from_outside, machine.trainers, machine.cores_taken
-    here = machine is evidence.here
+    here = machine is evidence.machine
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
     is_parallel = any(demand.busy_threads.get(own.pid, 0) > 1 and threads.get(own.pid) != 1 for own in trainers)
@@ -187,10 +187,10 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
 
 
 def _benign(evidence: Evidence, demand: Demand) -> Finding | None:
-    trainers = [own.training for own in evidence.here.trainers]
+    trainers = [own.training for own in evidence.machine.trainers]
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
-    if not 1 < len(trainers) == len(cpu) == len(delays) or lost_share(evidence.here) is not None:
+    if not 1 < len(trainers) == len(cpu) == len(delays) or lost_share(evidence.machine) is not None:
         return None
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
@@ -212,7 +212,7 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
     reported.
     """
     for gpu in evidence.gpu.rows:
-        found = _strangers(evidence, gpu, evidence.here) or _siblings(evidence, gpu)
+        found = _strangers(evidence, gpu, evidence.machine) or _siblings(evidence, gpu)
         if found is not None:
             return found
     elsewhere = ((row, each) for each in evidence.machines[1:] for row in used_gpus(evidence.view, each.node))
@@ -230,7 +230,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     known = [process for process in gpu.others if process.sm_ratio is not None]
     taken = gpu.taken_ratio
     own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
-    steps, used = evidence.gpu.steps if machine is evidence.here else None, utilisation(gpu)
+    steps, used = evidence.gpu.steps if machine is evidence.machine else None, utilisation(gpu)
     idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
     lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
     if lost.high < REPORTED:
@@ -242,7 +242,7 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     return verdict(
         f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
         f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile",
-        fix if steps is not None else fix.by_up_to(fix.gain and fix.gain.high),
+        fix if steps is not None else fix.with_upper_bound(fix.gain and fix.gain.high),
         severity="critical" if (used or 0.0) >= NEARLY_ALL else "info",
         share=lost.high,
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(known), **machine.facts},

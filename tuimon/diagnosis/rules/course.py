@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
-from tuimon.diagnosis.known import known_of
+from tuimon.diagnosis.known import known_work_at
 from tuimon.diagnosis.words import after, percent
 from tuimon.interval import Interval
 from tuimon.text import ms_text
@@ -84,7 +84,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
     place = course.place(grown) or (hot.place if hot is not None else None)
     if found.cause is None:
-        known = known_of(place, evidence.samples.where(phase=grown.phase))
+        known = known_work_at(place, evidence.samples.where(phase=grown.phase))
         found = found._replace(action=known.action if known is not None else found.action)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
@@ -96,7 +96,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if found.is_fault:
         least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
         most = max(least, min(now / before, WIDEST_RANGE * least))
-        fix = Fix.gaining(found.action, Interval(least, most), likely=most)
+        fix = Fix.with_gain(found.action, Interval(least, most), likely=most)
     return verdict(
         headline,
         fix,

@@ -214,8 +214,8 @@ def not_ended(evidence: Evidence) -> Finding | None:
     still = next((each for each in evidence.standstills if each.ranks[0].pid == evidence.pid), None)
     if still is None or still.idle_s is None or evidence.view.session.exit is not None or not is_over(still):
         return None
-    stays, idle_s, threads = still.ranks[0], still.idle_s, evidence.here.live_threads
-    held = used_gpus(evidence.view, evidence.here.node)
+    stays, idle_s, threads = still.ranks[0], still.idle_s, evidence.machine.live_threads
+    held = used_gpus(evidence.view, evidence.machine.node)
     # if a process of the run computes, or a kernel of it runs, an evaluation or an upload may go on
     used = [each.cpu_ratio + each.childrens_cores for each in threads if each.cpu_ratio is not None]
     if len(used) < len(threads) or max(used, default=1.0) > SMALL or stays.stays_for is None or idle_s < IDLE_S:

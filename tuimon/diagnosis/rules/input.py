@@ -70,7 +70,7 @@ def _is_by_process(cell: Cell) -> bool:
 def _after_the_fetch(facts: Facts) -> StepModel:
     """The model in which the loop itself makes batches of what it has fetched, whatever other processes do."""
     model = facts.model
-    if not facts.workers.number and not facts.senders.number:
+    if not facts.workers.number and not facts.data_processes.number:
         return model
     here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
     for n, lost in enumerate((facts.claim.lost.middle, facts.claim.lost.low)):
@@ -109,9 +109,9 @@ def _policy(f: Facts) -> Reason:
 
 @_cause("rollout", when=lambda f: f.evidence.data.rollout is not None and not f.rollout.is_by_policy)
 def _environment(f: Facts) -> Reason:
-    hot = f.senders.making.hottest() if f.awaits_processes(messages=False) else None
+    hot = f.data_processes.making.hottest() if f.awaits_processes(messages=False) else None
     f = f.blaming(hot or f.own, model=_after_the_fetch(f))
-    cores, senders, ratio = f.evidence.cores, f.senders.number, f.single_process_ratio
+    cores, senders, ratio = f.evidence.cores, f.data_processes.number, f.single_process_ratio
     messages, part = f.awaits_processes(messages=True) or ratio is not None, Interval.around(f.rollout.environment)
     makes = "steps the environment"
     if senders and (messages or f.awaits_processes(messages=False)):
@@ -148,9 +148,13 @@ def _sampler(f: Facts) -> Reason:
     return Reason(f, f": the training process draws the indices{f.in_library}", fixes)
 
 
-@_cause("hand_rolled_loader", _is_by_process, lambda f: f.awaits_processes(messages=True) and f.senders.hardly_computes)
+@_cause(
+    "hand_rolled_loader",
+    _is_by_process,
+    lambda f: f.awaits_processes(messages=True) and f.data_processes.hardly_computes,
+)
 def _slow_sender(f: Facts) -> Reason:
-    f = f.blaming(f.senders.waiting or f.own)
+    f = f.blaming(f.data_processes.waiting or f.own)
     leave = (
         f"leave it if the data come at that pace; else see what {at_hot(f.hot) if f.hot is not None else ''} waits for,"
         " and let it send ahead, in fewer and larger messages"
@@ -162,8 +166,8 @@ def _slow_sender(f: Facts) -> Reason:
 @_cause("hand_rolled_loader", _is_by_process)
 def _sender(f: Facts) -> Reason:
     # a manager's process runs no code of the user's
-    f = f.blaming(f.senders.making.hottest() or f.own, model=_after_the_fetch(f))
-    more = ", or make the data in more processes" if f.evidence.here.free_cores >= HALF else ""
+    f = f.blaming(f.data_processes.making.hottest() or f.own, model=_after_the_fetch(f))
+    more = ", or make the data in more processes" if f.evidence.machine.free_cores >= HALF else ""
     return Reason(f, f": another process makes it{f.in_library}", [f.cheaper(more)])
 
 
@@ -239,7 +243,7 @@ def _some_work(f: Facts) -> Reason:
 @_cause(
     "workers_saturated",
     _is_of_workers,
-    lambda f: f.workers.waiting or f.evidence.here.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
+    lambda f: f.workers.waiting or f.evidence.machine.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
 )
 def _saturated_workers(f: Facts) -> Reason:
     f, workers, do = f.blaming_workers(), f.workers, f"{f.busy} busy"

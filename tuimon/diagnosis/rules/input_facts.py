@@ -9,15 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells_of
-from tuimon.diagnosis.evidence.data import Rollout, Senders, Workers, is_loaders_own
+from tuimon.diagnosis.evidence.data import DataProcesses, Rollout, Workers, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.finding import Change, EditName, Fix
-from tuimon.diagnosis.known import known_of, known_of_pages
+from tuimon.diagnosis.known import known_page_reads, known_work_at
 from tuimon.diagnosis.rule import Claim
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.words import WAIT_TIPS, Known, callee_at, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAIT_TIPS, KnownWork, callee_at, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow
@@ -45,7 +45,7 @@ class Facts(Struct, frozen=True, dict=True):
     claim: Claim
     is_marked: bool  # the data phase is the time in fetches of a DataLoader, as markers show
     workers: Workers
-    senders: Senders
+    data_processes: DataProcesses
     loader: LoaderRow | None
     rollout: Rollout  # empty if there is none
     samples: Samples  # of the training thread in the data phase
@@ -164,15 +164,15 @@ class Facts(Struct, frozen=True, dict=True):
         return wait_of(self.hot and self.hot.place, *self.all_samples)
 
     @cached_property
-    def known(self) -> Known | None:
+    def known(self) -> KnownWork | None:
         """Public knowledge about the line to blame."""
         training = next((row for row in self.evidence.threads if row.tid == self.evidence.tid), None)
         is_own = self.hot is not None and self.hot == self.own
-        paged = known_of_pages(training, self.native) if training is not None and is_own else None
+        paged = known_page_reads(training, self.native) if training is not None and is_own else None
         if paged is not None:
             return paged
         native = NativeUse() if self.wait is not None or self.is_blocked else self.native
-        return known_of(self.hot and self.hot.place, *self.all_samples, native=native)
+        return known_work_at(self.hot and self.hot.place, *self.all_samples, native=native)
 
     @cached_property
     def native(self) -> NativeUse:
@@ -186,7 +186,7 @@ class Facts(Struct, frozen=True, dict=True):
     def all_samples(self) -> tuple[Samples, ...]:
         """The samples of all threads that may be at the line to blame."""
         others = self.evidence.others.values()
-        return self.samples, self.workers.samples, self.senders.making, *others
+        return self.samples, self.workers.samples, self.data_processes.making, *others
 
     # -- figures
 
@@ -245,7 +245,7 @@ class Facts(Struct, frozen=True, dict=True):
 
         They compute for the same time in either case; the rest of the time goes to messages.
         """
-        senders, model = self.senders, self.model
+        senders, model = self.data_processes, self.model
         waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
         fetches = self.loader is not None or self.samples.part(below="fetch") > 0
         if fetches or not senders.number or senders.cpu_ratio is None or not waited:
@@ -264,7 +264,7 @@ def facts_of(evidence: Evidence, claim: Claim) -> Facts:
         claim=claim,
         is_marked=data is not None and not data.estimated and not evidence.phases.inferred,
         workers=evidence.data.workers,
-        senders=evidence.data.senders,
+        data_processes=evidence.data.data_processes,
         loader=evidence.data.loader,
         rollout=evidence.data.rollout or Rollout(0.0, 0.0, 0.0),
         samples=evidence.data.samples,

@@ -14,11 +14,11 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, verdict
-from tuimon.diagnosis.known import POLLING, figures, known_of
+from tuimon.diagnosis.known import POLLING, figures, known_work_at
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings
 from tuimon.diagnosis.step_model import without
-from tuimon.diagnosis.words import Known, at_hot, in_library, percent
+from tuimon.diagnosis.words import KnownWork, at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.native_code import CodeKind
 from tuimon.records import MODEL, CompilerEvents, Place
@@ -40,7 +40,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or the training thread mainly waits at its queue: see input_bound
     place, others = found.place, evidence.others.values()
-    known = known_of(place, *others, native=found.culprit.native)
+    known = known_work_at(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
     return verdict(
         f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
@@ -58,7 +58,9 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     )
 
 
-def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, known: Known | None) -> tuple[Fix, ...]:
+def _fixes(
+    evidence: Evidence, found: Contention, lost: float, queued: float, known: KnownWork | None
+) -> tuple[Fix, ...]:
     """The fixes: without that work; or with the work in a process, which may then set the pace.
 
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches and is on a core for
@@ -278,12 +280,12 @@ def python_in_model(evidence: Evidence) -> Finding | None:
     python = native.share("python")
     measured = f"; the interpreter has {percent(python)} of the CPU time of both passes" if python is not None else ""
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
-    if (known := known_of(hot.place, running)) is not None:
+    if (known := known_work_at(hot.place, running)) is not None:
         vectorise = f"make {at_hot(hot)} cheaper ({known.action})"
     return verdict(
         f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
         # each operation that forward leaves out saves one in backward, where samples do not show it
-        without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)).without_upper_end,
+        without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)).with_open_gain,
         cause="python",
         share=share,
         at=hot,

@@ -153,7 +153,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     found += [_copied_growth(evidence, machine) for machine in evidence.machines]
     on_gpus = [(each, row.device) for row in evidence.torch_memory if (each := _on_gpu(evidence, row)) is not None]
     for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
-        found.append(_growth(evidence, evidence.here, each, device=device))
+        found.append(_growth(evidence, evidence.machine, each, device=device))
     return min(filter(None, found), key=lambda finding: SEVERITY[finding.severity], default=None)
 
 
@@ -357,7 +357,7 @@ def _minutes(length_s: float) -> str:
 
 def _ended_by(evidence: Evidence) -> Finding | None:
     """The resource that was missing at the end, by the last line of the output or the kernel's count of kills."""
-    end, here = evidence.view.session.exit, evidence.here
+    end, here = evidence.view.session.exit, evidence.machine
     if end is None or not end.has_failed:
         return None
     line, victim = end.last_line or "", None

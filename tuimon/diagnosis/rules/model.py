@@ -25,8 +25,8 @@ from tuimon.diagnosis.known import (
     SAVED_HOOKS,
     figures,
     has_small_operations,
-    known_in,
-    known_of,
+    known_work_at,
+    known_work_in,
     shown_at,
 )
 from tuimon.diagnosis.rule import Unclaimed, is_sure
@@ -52,7 +52,7 @@ _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 
 
 def _runs(evidence: Evidence) -> float:
-    """The part of the time in which the training thread runs or waits for a core: only then it computes."""
+    """The part of the time in which the training thread runs or waits for a core: it computes only then."""
     thread, used = evidence.training, evidence.cpu_ratio
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
         return thread.cpu_ratio + thread.delay_ratio
@@ -70,7 +70,7 @@ def on_the_cpu(unclaimed: Unclaimed) -> Finding | None:
     unsure = max((row.error or 0.0 for row in evidence.phases.rows if row.name in PASSES), default=0.0)
     if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
-    heaviest, cores = max(compute, key=compute.__getitem__), evidence.here.cores
+    heaviest, cores = max(compute, key=compute.__getitem__), evidence.machine.cores
     used, hot = evidence.cpu_ratio, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     faults = faults_in(unclaimed)
@@ -175,16 +175,16 @@ def page_faults(evidence: Evidence) -> Finding | None:
         "start the training with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1, or with tcmalloc or jemalloc: memory"
         " that is freed is then kept for the next step, and the process grows"
     )
-    fixes = [without_cost(evidence, action, share).without_upper_end]
+    fixes = [without_cost(evidence, action, share).with_open_gain]
     forward = evidence.samples.where(phase="forward")  # what is known of it may make the memory
-    counts = forward.counted(lambda row: filter(None, (known_in(row.node),))).most_common(1)
+    counts = forward.counted(lambda row: filter(None, (known_work_in(row.node),))).most_common(1)
     for known, part in ((known, n / forward.total) for known, n in counts if n >= MIN_SAMPLES):
         fix = Fix(f"{known.action}: {percent(part)} of forward is in {known.what}")
         if part >= MOST:
             fix = without(
                 evidence, "model", fix.action, Interval.around(part * step.computing.where({"forward"}).share)
             )
-            fixes.insert(0, fix.without_upper_end)
+            fixes.insert(0, fix.with_open_gain)
         elif part >= LARGE:
             fixes.append(fix)
     return verdict(
@@ -312,7 +312,7 @@ class Fault(NamedTuple):
     at: Place | None = None
 
 
-class Rest(NamedTuple):
+class Unexplained(NamedTuple):
     """The part of a step that no finding explains, as faults are found in it."""
 
     evidence: Evidence
@@ -325,7 +325,7 @@ class Rest(NamedTuple):
 def faults_in(unclaimed: Unclaimed) -> list[Fault]:
     """All faults of a loop; only those in its passes if findings show what holds the loop up."""
     samples, found = unclaimed.evidence.samples.where(phase=PASSES).whole, list[Fault]()
-    rest = Rest(unclaimed.evidence, unclaimed.cells, unclaimed.computes, samples, found)
+    rest = Unexplained(unclaimed.evidence, unclaimed.cells, unclaimed.computes, samples, found)
     for faults in IN_PASSES if unclaimed.holds_up else FAULTS:
         found += [*faults(rest)]
     return found
@@ -334,10 +334,10 @@ def faults_in(unclaimed: Unclaimed) -> list[Fault]:
 # -- faults in the passes and the update
 
 
-def known_work(rest: Rest) -> Iterator[Fault]:
+def known_work(rest: Unexplained) -> Iterator[Fault]:
     """Work that a row of ``known.py`` names."""
     samples, computing = rest.samples, sum(rest.computes.values())
-    counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
+    counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_work_in(row.node)) is not None else [])
     for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
         hooks = known.what in (SAVED_HOOKS[0], GRADIENT_HOOKS[0])  # which may write to a disk, and do not compute then
         of = {name: rest.evidence.phases.share_of(name) for name in PASSES} if hooks else rest.computes
@@ -347,9 +347,9 @@ def known_work(rest: Rest) -> Iterator[Fault]:
             what += ", with its part of backward"
             share += rest.computes["backward"] * counts[known, "forward"] / (samples.phases["forward"] or 1)
         if is_sure(rest.evidence, share / (computing or 1.0)):  # waits for a core shorten both sides
-            rows = Samples(tuple(row for row in samples.rows if known_in(row.node) == known))
+            rows = Samples(tuple(row for row in samples.rows if known_work_in(row.node) == known))
             lines, hot = rows.counted(lambda row: filter(None, [shown_at(known, row.node)])), rows.hottest()  # noqa: B023
-            fix = fix.by_up_to(1.0 / (1.0 - share)) if hooks else fix
+            fix = fix.with_upper_bound(1.0 / (1.0 - share)) if hooks else fix
             yield Fault(
                 f"{percent(share)} in {what}", fix, max(lines, key=lines.__getitem__, default=hot and hot.place)
             )
@@ -368,7 +368,7 @@ _BELOW_PYTHON: dict[CodeKind, tuple[str, str]] = {
 }
 
 
-def below_python(rest: Rest) -> Iterator[Fault]:
+def below_python(rest: Unexplained) -> Iterator[Fault]:
     """Threads of a pool that wait for longer than one thread works; the kernel, for more than any model needs of it.
 
     A pool also waits for a thread of its own that waits for a core. Most of what models need of the kernel is page
@@ -383,7 +383,7 @@ def below_python(rest: Rest) -> Iterator[Fault]:
             yield Fault(f"{percent(part * computing)} in {does}", Fix(instead))
 
 
-def one_function(rest: Rest) -> Iterator[Fault]:
+def one_function(rest: Unexplained) -> Iterator[Fault]:
     """A loop over parts of the data, of small operations; else a function whose own work is most of forward.
 
     What the function calls of other packages counts as its own, and of torch what only composes operations; calls of
@@ -409,14 +409,14 @@ def one_function(rest: Rest) -> Iterator[Fault]:
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
     if hot is None or hot.share < MOST or not is_sure(evidence, hot.share * forward):
         return
-    known, line = known_of(hot.place, rest.samples, native=native), at(hot.place)
+    known, line = known_work_at(hot.place, rest.samples, native=native), at(hot.place)
     see = f"see whether {line} has to be computed in each step: keep what depends on neither batch nor weights, and"
     action = known.action if known is not None else f"{see} check the shapes of its tensors"
     if action not in {each.remedy.action for each in rest.found if each.remedy is not None}:
         yield Fault(f"{percent(hot.share * forward)} in {line}", Fix(action), hot.place)
 
 
-def products_in_update(rest: Rest) -> Iterator[Fault]:
+def products_in_update(rest: Unexplained) -> Iterator[Fault]:
     """An optimizer that multiplies matrices, such as Muon or Shampoo, for most of the step."""
     share, hot = rest.computes["optimizer"], rest.evidence.hottest_in("optimizer")
     if hot is not None and multiplies(hot.place.function, hot.place.source) and is_sure(rest.evidence, share, MOST):
@@ -433,7 +433,7 @@ def products_in_update(rest: Rest) -> Iterator[Fault]:
 _LESS = "see whether {} can do less, or all at once"
 
 
-def long_backward(rest: Rest) -> Iterator[Fault]:
+def long_backward(rest: Unexplained) -> Iterator[Fault]:
     """Backward that takes far longer than the forward pass that it follows; decompositions of matrices may.
 
     Hooks in it are known work.
@@ -457,12 +457,13 @@ def long_backward(rest: Rest) -> Iterator[Fault]:
         yield Fault(what, Fix(see), hot and hot.place)
 
 
-def on_one_thread(rest: Rest) -> Iterator[Fault]:
+def on_one_thread(rest: Unexplained) -> Iterator[Fault]:
     """Large operations on one thread beside cores that the run does not use. Measured on two cores, a second thread
-    gains 1.05x to 1.6x if calls, and room for results, take less than a tenth of the time; if more, less than nothing.
+    gains 1.05x to 1.6x if calls and the allocation of results take less than a tenth of the time; otherwise it costs
+    time.
     """
     evidence, share = rest.evidence, sum(rest.computes.values())
-    here, native = evidence.here, evidence.native_in(*PASSES)
+    here, native = evidence.machine, evidence.native_in(*PASSES)
     small, taken, free = native.without("kernel").share("python", "memory"), here.cores_taken, here.free_cores
     idle = free if taken is None or taken.idle is None else min(free, taken.idle)
     unused, if_left = (round(cores / max(1, len(here.trainers))) for cores in (idle, free))
@@ -478,7 +479,7 @@ def on_one_thread(rest: Rest) -> Iterator[Fault]:
         how += "; the training was started with OMP_NUM_THREADS=1 (torchrun sets it)"
     fix = Fix(f"let {'2' if number == 2 else 'several'} threads share each operation, {cores}: {how}")
     most = 1.0 / (1.0 - share * (1.0 - 1.0 / number))
-    yield Fault("all on one thread", fix.by_up_to(most), next(iter(threads_set_at(here, 1)), None))
+    yield Fault("all on one thread", fix.with_upper_bound(most), next(iter(threads_set_at(here, 1)), None))
 
 
 #: Time outside the model's passes: how to recognise it, its name, and the remedy; the first match counts.
@@ -495,7 +496,7 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 )
 
 
-def beside_the_passes(rest: Rest) -> Iterator[Fault]:
+def beside_the_passes(rest: Unexplained) -> Iterator[Fault]:
     """Time outside the model's passes, by its kind."""
     left = list(rest.cells)
     for is_it, what, remedy in _BESIDE:
@@ -510,6 +511,11 @@ def beside_the_passes(rest: Rest) -> Iterator[Fault]:
             )
 
 
-IN_PASSES: tuple[Callable[[Rest], Iterator[Fault]], ...] = (known_work, below_python, one_function, products_in_update)
+IN_PASSES: tuple[Callable[[Unexplained], Iterator[Fault]], ...] = (
+    known_work,
+    below_python,
+    one_function,
+    products_in_update,
+)
 #: In the order of words in the headline, and of remedies.
 FAULTS = (*IN_PASSES, long_backward, on_one_thread, beside_the_passes)

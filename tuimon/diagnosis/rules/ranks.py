@@ -176,7 +176,7 @@ def _on_gpu(
     else:
         action = even_work(evidence) if exchange.is_uneven else _less_communication(evidence)
         fix = without_cost(evidence, action, Interval.around(share), changes_training=not exchange.is_uneven)
-        fix = fix.by_up_to(fix.gain and fix.gain.high)
+        fix = fix.with_upper_bound(fix.gain and fix.gain.high)
     figures: dict[str, Figure] = {
         **exchange.figures,
         "waits_for_later_ranks_at_least_share": exchange.waiting,
@@ -315,7 +315,7 @@ def _of_gpu(evidence: Evidence, late: LateRank) -> tuple[str, Fix, None]:
     if late.why == "power":
         return clause, Fix(action), None
     saved = Interval(_moved_away(evidence, late), late.share)
-    return clause, without_cost(evidence, action, saved).without_upper_end, None
+    return clause, without_cost(evidence, action, saved).with_open_gain, None
 
 
 def _moved_away(evidence: Evidence, late: LateRank) -> float:

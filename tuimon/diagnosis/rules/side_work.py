@@ -13,11 +13,11 @@ from tuimon.diagnosis.cells import Cell, CellPhase, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
-from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_in, known_of
+from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
-from tuimon.diagnosis.words import WAIT_TIPS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
 from tuimon.records import PASSES, UPDATE
@@ -60,7 +60,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     rows = evidence.samples.without_imports.where(phase="eval").rows
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
-    known = known_of(hot and hot.place, evidence.samples.where(phase="eval"))
+    known = known_work_at(hot and hot.place, evidence.samples.where(phase="eval"))
     less = host_model(evidence).fix("evaluate less often, or on part of the data", Change("evaluation", 0.0))
     return verdict(
         f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
@@ -111,7 +111,7 @@ def _wait_at_line(evidence: Evidence, longest: Cell, share: float, headline: str
     if node is None or place is None:
         return None
     tip = WAIT_TIPS.get(node.activity if longest.doing == "pace" else longest.doing, WAIT_TIPS["connection"])
-    in_hook = known_in(node) if node.hook is not None else None
+    in_hook = known_work_in(node) if node.hook is not None else None
     return verdict(
         headline.format(at(place)),
         in_hook.action if in_hook is not None else tip.less.format(at(place)),
@@ -153,15 +153,15 @@ class _Work(Struct, frozen=True):
         return own.less_of(library) if library is not None else ""
 
     @property
-    def known(self) -> Known | None:
+    def known(self) -> KnownWork | None:
         """Public knowledge about the work's line."""
         if self.hot is None:
             return None
         if self.kind == "checkpoint":
             compresses = (self.native.without("kernel").share("compression") or 0.0) >= MOST
-            return Known(COMPRESSING, BELOW[COMPRESSING][1]) if compresses else None
+            return KnownWork(COMPRESSING, BELOW[COMPRESSING][1]) if compresses else None
         native = NativeUse() if self.runs_model or self.wait else self.native
-        return known_of(self.hot.place, self.evidence.samples, native=native)
+        return known_work_at(self.hot.place, self.evidence.samples, native=native)
 
     @property
     def wait(self) -> str:

@@ -177,7 +177,10 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if not own.is_marked:
         return Run(name=name, facts=facts)
     evidence = evidence_of(own)
-    threads, processes = evidence.here.live_threads, [evidence, *(view.of(worker.pid) for worker in evidence.workers)]
+    threads, processes = (
+        evidence.machine.live_threads,
+        [evidence, *(view.of(worker.pid) for worker in evidence.workers)],
+    )
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells_of(evidence)
     taken = [row.taken_ratio for row in gpus]  # at the end
@@ -201,7 +204,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         gpu_bytes=sum(max(filter(None, row.history("memory_used_bytes")), default=0.0) for row in gpus),
         gpu_ratio=mean_of_known(row.means.util_ratio for row in view.all_gpus() if row.used_by_run and row.means),
         checkpoints=own.checkpoints,
-        starved=evidence.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
+        starved=evidence.machine.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
     )
 

@@ -49,7 +49,7 @@ _FILE_LINE = {
 _USUAL = ("nano", "vim", "vi", "emacs")
 
 
-class Leave(NamedTuple):
+class AppOutcome(NamedTuple):
     """The outcome of the app: tuimon's exit code, and the line to print on the restored terminal."""
 
     exit_code: int
@@ -65,7 +65,7 @@ def what_goes_on(monitor: Monitor) -> str | None:
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
-class TuimonApp(TerminalApp[Leave]):
+class TuimonApp(TerminalApp[AppOutcome]):
     """Watches one run, which goes on when the app is left unless the user has it ended."""
 
     AUTO_FOCUS = None
@@ -138,7 +138,7 @@ class TuimonApp(TerminalApp[Leave]):
         if self._signals.hung_up:
             self.leave_lost_terminal()
         elif self._signals.ended_by is not None:
-            self.exit(Leave(128 + self._signals.ended_by, what_goes_on(self.monitor)))
+            self.exit(AppOutcome(128 + self._signals.ended_by, what_goes_on(self.monitor)))
 
     async def action_leave(self) -> None:
         """Leave the app; while a launched run goes on, open the quit dialog."""
@@ -149,7 +149,7 @@ class TuimonApp(TerminalApp[Leave]):
 
             def chosen(choice: Choice | None) -> None:
                 if choice == "leave":
-                    self.exit(Leave(0, what_goes_on(monitor)))
+                    self.exit(AppOutcome(0, what_goes_on(monitor)))
                 elif choice == "ended":
                     self.exit(self._end_of_run())
 
@@ -157,14 +157,14 @@ class TuimonApp(TerminalApp[Leave]):
         else:
             self.exit(self._end_of_run())
 
-    def _end_of_run(self) -> Leave:
+    def _end_of_run(self) -> AppOutcome:
         """The outcome of the app when the run is over or was not launched here."""
         end = self.monitor.session.exit
         code = self.monitor.exit_code or 0 if self.monitor.launched is not None else 0
         if end is not None and end.has_failed:
             message = f"The training {'was ' if end.signal else ''}{how_ended(end)}"
-            return Leave(code, "\n".join(filter(None, (message, plain(end.last_line or "")))))
-        return Leave(code, f"The training ended with exit code {code}" if code else None)
+            return AppOutcome(code, "\n".join(filter(None, (message, plain(end.last_line or "")))))
+        return AppOutcome(code, f"The training ended with exit code {code}" if code else None)
 
     def on_ready(self) -> None:
         """Begin once the first frame is drawn."""
@@ -391,7 +391,7 @@ def run_app(
     refresh_s: float = 0.5,
     signals: LeaveSignals | None = None,
     begin: Callable[[], None] = lambda: None,
-) -> Leave:
+) -> AppOutcome:
     """Run the app until it is left; ``begin`` is called once the first frame is drawn."""
     app = TuimonApp(monitor, refresh_s, signals=signals, begin=begin)
     try:
@@ -403,9 +403,9 @@ def run_app(
     finally:
         reset_job_control()
     if is_terminal_lost(app):
-        return Leave(128 + signal.SIGHUP, terminal_lost=True)
+        return AppOutcome(128 + signal.SIGHUP, terminal_lost=True)
     # without a result the app failed; Textual has shown why, and the run is not harmed
-    return leave or Leave(app.return_code or 1, what_goes_on(monitor))
+    return leave or AppOutcome(app.return_code or 1, what_goes_on(monitor))
 
 
 def is_terminal_lost(app: TuimonApp) -> bool:

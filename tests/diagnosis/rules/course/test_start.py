@@ -19,7 +19,7 @@ def test_nothing_is_judged_during_warmup():
 def test_before_the_first_step_there_is_no_finding_but_of_harm():
     held = threads(9, (100, "python", 1.0, "running", 0.9), (7, "x", 1.0, "running", 0.9), pid=100, cpu_ratio=2.0)
     session = session_of(header(cpu_count=1), process(), steps(8, {}, count=0), held)
-    demand = evidence_of(session.over("recent").of(100)).here.demand
+    demand = evidence_of(session.over("recent").of(100)).machine.demand
     assert demand.wanted > 3  # which is far too much, but of what will not last
     assert diagnose(session) == []
     session.add(MachineMemory(t=9, pid=0, window_s=1, total_bytes=100 << 30, available_bytes=1 << 30))

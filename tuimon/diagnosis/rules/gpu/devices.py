@@ -85,13 +85,13 @@ def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     for row in gpus:
         holders: dict[str, list[GpuProcess]] = {"trainer": [], "worker": []}
         # without any process's share, a worker that computes looks like one that does not
-        is_told = any(each.sm_ratio for each in row.latest.processes)
+        is_reported = any(each.sm_ratio for each in row.latest.processes)
         for each in row.latest.processes:
             process = evidence.view.of(each.pid).process
             if process.role not in holders:
                 continue
             is_elsewhere = bool(process.gpu_uuids) and not process.uses(row.latest)
-            computes = not is_told or (each.sm_ratio or 0.0) >= TINY
+            computes = not is_reported or (each.sm_ratio or 0.0) >= TINY
             if is_elsewhere if process.role == "trainer" else not computes:
                 holders[process.role].append(each)
         for role, (who, action) in _HOLDERS.items():
@@ -133,14 +133,14 @@ def placement(evidence: Evidence) -> Finding | None:
         gpu_node=node,
         runs_on_node=runs_on,
         ranks_far=len(far),
-        ranks=len(evidence.here.trainers),
+        ranks=len(evidence.machine.trainers),
     )
 
 
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from the NUMA node of their GPU: confined to other cores, or hardly ever near it."""
-    for own in evidence.here.trainers:
-        place = evidence.here.table.placement(own.pid)
+    for own in evidence.machine.trainers:
+        place = evidence.machine.table.placement(own.pid)
         if place is None or own.process.ended:
             continue
         process, gpus = own.process, own.gpus
@@ -180,7 +180,7 @@ def gpu_health(evidence: Evidence) -> Finding | None:
 def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **figures: Figure) -> Finding:
     """A fault of a GPU, in words that follow its name; ``lost``: the largest share of each step that it costs."""
     share = lost if lost >= TINY else None
-    fix = Fix(remedy).by_up_to(1.0 / (1.0 - share) if share is not None else None)
+    fix = Fix(remedy).with_upper_bound(1.0 / (1.0 - share) if share is not None else None)
     return verdict(text, fix, severity=severity, share=share, evidence=figures)
 
 

@@ -30,7 +30,7 @@ AUTOCAST_TAKES = Threshold(
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is not a launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
 )
-#: Factor by which batches are to grow, step by step: our choice; beyond it, fitting learning rates are unknown.
+#: Factor by which batches are to grow, step by step: our choice; beyond it, suitable learning rates are unknown.
 _TIMES = 2
 
 
@@ -125,7 +125,7 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
             " that takes a few launches"
         )
         fix = without_idling(evidence, whole, idle)
-        yield "one recurrent cell is called per time step", fix.without_upper_end  # it is less work as well
+        yield "one recurrent cell is called per time step", fix.with_open_gain  # it is less work as well
     update = fused_fix(evidence, idle.high)
     if update is not None:
         yield "the optimizer updates many tensors separately", update
@@ -183,7 +183,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
         f" on this GPU, a step takes as long with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
-    return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)
+    return Fix.with_gain(action, Interval(surely, float(_TIMES)), changes_training=True)
 
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
@@ -317,7 +317,7 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
     if means.sm_ratio < LARGE * computing:
         batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
         how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
-        most = batch.by_up_to(batch.gain and batch.gain.high) if batch is not None else None
+        most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
         return verdict(how, larger, most, cause="few_sms", evidence=figures)
     fused = f"fuse kernels, so that each tensor is read less often: {compiled}fused=True for the optimizer"
     if means.dram_ratio is not None and means.dram_ratio >= MOST:
@@ -364,7 +364,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     return verdict(
         f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
         " precision is not used",
-        fix.without_upper_end if fix.least else fix,
+        fix.with_open_gain if fix.least else fix,
         severity="warning" if fix.least else "info",
         share=gone.high,
         tensor_ratio=tensor,

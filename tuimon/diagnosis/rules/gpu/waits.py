@@ -158,7 +158,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
     certain = cost if cost.low >= TINY else Interval(0.0, cost.high)
     best = without_cost(evidence, advice_for(place, calls), certain)
     if calls and calls[0].kind in _COMPUTE and cost.low >= TINY:
-        best = best.without_upper_end
+        best = best.with_open_gain
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: its 100 % CPU is only this wait"
