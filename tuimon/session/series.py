@@ -37,7 +37,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tuimon.bounds import HELD
@@ -145,8 +145,8 @@ class Series(Generic[R]):
     """The windows of one process, device or loader; the head of this module explains it."""
 
     __slots__ = (
-        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_names", "_not_summed", "_numbers", "_row",
-        "_summed", "_width", "limit",
+        "_apart", "_counts", "_how", "_levels", "_make", "_names", "_not_summed", "_numbers", "_row", "_summed",
+        "_sums", "_total", "_width", "limit",
     )  # fmt: skip
 
     #: True: a row that begins before a span is no part of it, even if it has its middle in it.
@@ -165,23 +165,25 @@ class Series(Generic[R]):
         self._counts: list[_Packed | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
         self._apart: tuple[float, ...] = ()
-        # by first row, and whether counts: the row up to which, and the sums or counts
-        self._held: dict[tuple[int, bool], tuple[int, Any]] = {}
+        self._sums: dict[tuple[int, int], R] = {}  # by first row, and the one after the last, since the latest window
+        self._total: dict[Any, int] = {}  # the counts of all rows
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def append(self, row: R, counts: Counts | None = None) -> None:
         """Add a window; a late one is inserted before those that begin after it."""
+        self._sums.clear()
         at, levels, numbers = len(self), self._levels, self._numbers
         while at and levels[at - 1] == 0 and numbers[(at - 1) * self._width] > row[0]:
             at -= 1
         if at < len(self):
-            self._held.clear()
             numbers[at * self._width : at * self._width] = array("d", row)
         else:
             numbers.extend(row)
-        self._counts.insert(at, _packed(counts))
+        packed = _packed(counts)
+        self._counts.insert(at, packed)
+        _add(self._total, [packed])
         levels.insert(at, 0)
         level = 0
         while levels.count(level) > self.limit:
@@ -208,9 +210,10 @@ class Series(Generic[R]):
             self._apart = (*self._apart[-63:], t)
 
     def drop(self, is_dropped: Callable[[R], bool]) -> None:
-        self._held.clear()
+        self._sums.clear()
         for at, row in reversed([*enumerate(self.rows())]):
             if is_dropped(row):
+                _subtract(self._total, [self._counts[at]])
                 del self._numbers[at * self._width : (at + 1) * self._width], self._counts[at], self._levels[at]
 
     def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
@@ -221,19 +224,16 @@ class Series(Generic[R]):
     def even_rows(self, span: Span = EVER) -> list[R]:
         """The rows of a span, neighbours joined until all are of about the length of the longest."""
         begin, end = self._within(span)
-        levels = self._levels[begin:end]
-        if not levels or levels[0] == levels[-1]:
+        levels = self._levels
+        if begin == end or levels[begin] == levels[end - 1]:
             return self._rows(begin, end)
-        longest = 2 ** levels[0]
-        found: list[list[R]] = []
-        filled = longest
-        for level, row in zip(levels, self._rows(begin, end), strict=True):
-            if filled >= longest:
-                found.append([])
+        begins, filled = [begin], 0
+        for row in range(begin, end):
+            if filled >= 2 ** levels[begin]:
+                begins.append(row)
                 filled = 0
-            found[-1].append(row)
-            filled += 2**level
-        return [self.joined(rows) for rows in found]
+            filled += 2 ** levels[row]
+        return [self._joined(*each) for each in pairwise([*begins, end])]
 
     def course(self, span: Span, last: int) -> list[R]:
         """The rows of a span for a chart: stretches of equal length; for a span of last seconds, the latest rows."""
@@ -247,8 +247,10 @@ class Series(Generic[R]):
 
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None if it has no row."""
-        sums: R | None = self._held_over(*self._within(span), are_counts=False)
-        return sums
+        begin, end = self._within(span)
+        if begin < end and (begin, end) not in self._sums:
+            self._sums[begin, end] = self._joined(begin, end)
+        return self._sums.get((begin, end))
 
     def part(self, begin_s: float, end_s: float) -> R | None:
         """The sums of a stretch of time; a row that lies partly in it counts for that part, as if it were even."""
@@ -258,8 +260,7 @@ class Series(Generic[R]):
         if begin >= end or begin_s >= end_s:
             return None
         whole, until = begin + (numbers[begin * width] < begin_s), end - (numbers[(end - 1) * width + 1] > end_s)
-        few = until - whole <= 8  # joining them again takes less room than holding their sums
-        found = self._rows(whole, until) if few else [self._held_over(whole, until, are_counts=False)]
+        found = [self._joined(whole, until)] if whole < until else []
         for edge in {*range(begin, whole), *range(until, end)}:
             (row,) = self._rows(edge, edge + 1)
             part = (min(row[1], end_s) - max(row[0], begin_s)) / (row[1] - row[0])
@@ -268,7 +269,11 @@ class Series(Generic[R]):
         return self.joined(found)
 
     def counts(self, span: Span = EVER) -> dict[Any, int]:
-        return self._held_over(*self._within(span), are_counts=True) or {}
+        """The counts of a span: those of its rows, or those of all rows less those outside, whichever are fewer."""
+        (begin, end), rows = self._within(span), self._counts
+        if 2 * (end - begin) <= len(rows):
+            return _add({}, rows[begin:end])
+        return _subtract(dict(self._total), rows[:begin] + rows[end:])
 
     def joined(self, rows: Sequence[R]) -> R:
         """One or more neighbouring rows, joined into one."""
@@ -300,24 +305,10 @@ class Series(Generic[R]):
         at = row * self._width
         return (self._numbers[at] + self._numbers[at + 1]) / 2
 
-    def _held_over(self, begin: int, end: int, *, are_counts: bool) -> Any:  # noqa: ANN401  (a row or counts)
-        if begin == end:
-            return None
-        until, sums = self._held.pop((begin, are_counts), (begin, None))
-        if until > end:
-            until, sums = begin, None
-        if until < end and are_counts:
-            sums = _added(sums or {}, self._counts[until:end])
-        elif until < end:
-            numbers, width = self._numbers, self._width
-            columns = [numbers[at : end * width : width] for at in range(until * width, (until + 1) * width)]
-            for column, value in zip(columns, sums or (), strict=False):
-                column.insert(0, value)
-            sums = self._make(join(column) for join, column in zip(self._how, columns, strict=True))
-        self._held[begin, are_counts] = end, sums
-        if len(self._held) > 4:
-            del self._held[next(iter(self._held))]
-        return sums
+    def _joined(self, begin: int, end: int) -> R:
+        numbers, width = self._numbers, self._width
+        columns = (numbers[at : end * width : width] for at in range(begin * width, (begin + 1) * width))
+        return self._make(join(column) for join, column in zip(self._how, columns, strict=True))
 
     def _join_oldest_of(self, level: int) -> None:
         """Join the two oldest rows of a level; a row that must stay apart from the next moves up alone."""
@@ -334,26 +325,12 @@ class Series(Generic[R]):
         del numbers[other : other + self._width], self._levels[at + 1]
         following = counts.pop(at + 1)
         if following is not None:
-            sums = _added({}, (counts[at], following))
+            sums = _add({}, (counts[at], following))
             kept = self.shrunk(sums)
             counts[at] = _packed(kept)
             if kept is not sums:
-                self._count_again(at, sums, kept)
-        if not self._held:
-            return
-        self._held = {
-            (begin - (begin > at), kind): (until - (until > at), sums)
-            for (begin, kind), (until, sums) in self._held.items()
-            if at + 1 not in (begin, until)
-        }
-
-    def _count_again(self, at: int, before: Mapping[Any, int], now: Mapping[Any, int]) -> None:
-        """Update the cached sums after two neighbouring rows were joined."""
-        for (begin, are_counts), (until, held) in self._held.items():
-            if are_counts and begin <= at and until > at + 1:
-                changed = {key: held.get(key, 0) + now.get(key, 0) - before.get(key, 0) for key in {*before, *now}}
-                sums = {key: count for key, count in {**held, **changed}.items() if count}
-                self._held[begin, are_counts] = until, sums
+                _subtract(self._total, [_packed(sums)])
+                _add(self._total, [counts[at]])
 
 
 @cache
@@ -427,15 +404,14 @@ class Keys(Generic[K]):
                 if number >= self._limit:
                     continue
                 self.numbers[key] = number
-            at = self._figures * number
-            for each, figure in enumerate(figures, at):
-                if figure or each == at:
-                    counts[each] = counts[each] + figure if each in counts else figure
+            for each, figure in enumerate(figures, self._figures * number):
+                if figure:
+                    counts[each] = counts.get(each, 0) + figure
         return counts
 
     def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:
-        wide = self._figures
-        each = ((key, wide * number) for key, number in self.numbers.items() if wide * number in counts)
+        wide, found = self._figures, {each // self._figures for each in counts}
+        each = ((key, wide * number) for key, number in self.numbers.items() if number in found)
         return {key: tuple([counts.get(n, 0) for n in range(at, at + wide)]) for key, at in each}
 
 
@@ -448,10 +424,21 @@ def _packed(counts: Counts | None) -> _Packed | None:
     return flat
 
 
-def _added(counts: Counts, more: Iterable[_Packed | None]) -> dict[Any, int]:
-    sums = dict(counts)
-    for packed in more:
+def _add(sums: dict[Any, int], rows: Iterable[_Packed | None]) -> dict[Any, int]:
+    for packed in rows:
         if packed:
             for key, count in zip(packed[::2], packed[1::2], strict=True):
                 sums[key] = sums.get(key, 0) + count
+    return sums
+
+
+def _subtract(sums: dict[Any, int], rows: Iterable[_Packed | None]) -> dict[Any, int]:
+    for packed in rows:
+        if packed:
+            for key, count in zip(packed[::2], packed[1::2], strict=True):
+                left = sums.get(key, 0) - count
+                if left:
+                    sums[key] = left
+                else:
+                    sums.pop(key, None)
     return sums
