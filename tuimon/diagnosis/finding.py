@@ -29,7 +29,7 @@ CRITICAL_GAIN = Threshold(
     "our choice: a fifth of the cost of a training is worth an interruption",
 )
 #: The severities by rank, the gravest first.
-SEVERITY: dict[Severity, int] = {severity: place for place, severity in enumerate(get_args(Severity))}
+SEVERITY_ORDER: dict[Severity, int] = {severity: place for place, severity in enumerate(get_args(Severity))}
 
 
 EditName = Literal[
@@ -211,7 +211,7 @@ def graded(finding: Finding) -> Finding:
     the run, or has neither gain nor share, stays as it is. Further fixes that gain too little for a warning are left
     out.
     """
-    fixes = _in_order(finding.fixes)
+    fixes = _ordered(finding.fixes)
     others = (fix for fix in fixes[1:] if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
     finding = replace(finding, fixes=(*fixes[:1], *others))
     if finding.severity == "benign":
@@ -221,7 +221,7 @@ def graded(finding: Finding) -> Finding:
     if finding.severity == "info" or finding.share_of_step is None:
         return finding
     return replace(
-        finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=SEVERITY.__getitem__)
+        finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=SEVERITY_ORDER.__getitem__)
     )
 
 
@@ -238,7 +238,7 @@ def within_share(finding: Finding) -> Finding:
     return replace(finding, fixes=tuple(fixes))
 
 
-def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
+def _ordered(fixes: Sequence[Fix]) -> list[Fix]:
     """The fixes as the rule has ordered them, but one that changes the training after others that may gain as much.
 
     A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first. Of two without an upper end

@@ -46,22 +46,22 @@ def diagnose(session: Session, *, is_still: bool = False) -> list[Finding]:
     return _ranked(_found(evidence, [rule for rule in RULES if rule.name != "warmup"]), evidence, with_unclaimed=True)
 
 
-def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
-    """The findings on the run's whole steady part; ``states``: the findings of rules about a moment."""
+def diagnose_run(session: Session, of_moment: Sequence[Finding]) -> list[Finding]:
+    """The findings on the run's whole steady part; ``of_moment``: the findings of rules about a moment."""
     evidence = evidence_of(session.over("whole").focus)
     if not evidence.pid:
         return []
     if session.exit is not None:
-        hangs = any(state.rule == "hang" for state in states)  # the stacks say more than the end of the run
+        hangs = any(each.rule == "hang" for each in of_moment)  # the stacks say more than the end of the run
         ending = _found(
             evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]
         )
         ended = {finding.rule for finding in ending}
-        states = [*ending, *(state for state in states if state.rule not in ended)]
+        of_moment = [*ending, *(each for each in of_moment if each.rule not in ended)]
     if not evidence.has_stepped or (evidence.is_marked and evidence.totals.steps < FIRST_STEPS):
-        return _ranked(states, evidence)
+        return _ranked(of_moment, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule.name != "warmup"]
-    return _ranked([*_found(evidence, rules), *states], evidence, with_unclaimed=True)
+    return _ranked([*_found(evidence, rules), *of_moment], evidence, with_unclaimed=True)
 
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence, *, with_unclaimed: bool = False) -> list[Finding]:
@@ -153,7 +153,7 @@ def attributed(findings: Iterable[Finding], evidence: Evidence, *, with_unclaime
 def _without_faults(found: Mapping[str, Finding]) -> list[str]:
     """The rules whose findings are about a loop without faults."""
     return [
-        name for name, rule in BY_NAME.items() if rule.kind == "in_order" and name in found and not found[name].cause
+        name for name, rule in BY_NAME.items() if rule.kind == "no_fault" and name in found and not found[name].cause
     ]
 
 
@@ -212,7 +212,7 @@ def _weight(finding: Finding) -> float:
     return (
         (finding.share_of_step or 0.0)
         * (1.0 if surely else MOST)
-        * (MOST if kind in ("leftovers", "in_order") else 1.0)
+        * (MOST if kind in ("leftovers", "no_fault") else 1.0)
     )
 
 
@@ -228,7 +228,7 @@ def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> d
 def _merged(holder: Finding, gone: Finding) -> Finding:
     """The finding with another finding's fixes for the same time, except fixes that it has itself."""
     is_known = _is_at_lines(gone, holder) and BY_NAME[holder.rule].kind != "late"
-    mends_other_time = BY_NAME[gone.rule].kind in ("leftovers", "in_order") and holder.best.change not in {
+    mends_other_time = BY_NAME[gone.rule].kind in ("leftovers", "no_fault") and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
     if is_known or mends_other_time:

@@ -208,11 +208,11 @@ class Unclaimed(NamedTuple):
 #: - ``late``, ``fault``, ``leftovers``: a fault of the loop, which contradicts that it is in order. ``late`` claims its
 #:   time before any other. ``leftovers`` claims what others leave: a finding that explains at least half of the same
 #:   time comes before it.
-#: - ``state``: a fact that is neither.
-#: - ``in_order``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
+#: - ``fact``: a fact that is neither.
+#: - ``no_fault``: the loop has no fault. Without a cause it is dropped if a fault is found; a benign finding comes
 #:   before findings that are not worth a fix. It, too, claims what others leave.
 #: - ``outside``: a cause outside the run, after all causes inside it.
-Kind = Literal["harm", "late", "fault", "leftovers", "state", "in_order", "outside"]
+Kind = Literal["harm", "late", "fault", "leftovers", "fact", "no_fault", "outside"]
 
 
 class Rule(Struct, frozen=True):
@@ -221,7 +221,7 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     title: str  # for people, in a few words
     needs: tuple[Need, ...]
-    kind: Kind = "state"
+    kind: Kind = "fact"
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # whether a finding claims the time of a cell
     of_unclaimed: Callable[[Unclaimed], Finding | None] | None = None  # judges the time that no other explains

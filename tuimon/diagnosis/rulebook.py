@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.cells import computes
-from tuimon.diagnosis.finding import SEVERITY, Finding, FindingJson, likely_gain
+from tuimon.diagnosis.finding import SEVERITY_ORDER, Finding, FindingJson, likely_gain
 from tuimon.diagnosis.rule import (
     ALLOCATOR,
     BOUNDARIES,
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         waits.unexplained_idle,
         "GPU idle, cause unknown",
         (GPU_TIMES,),
-        kind="in_order",
+        kind="no_fault",
         takes=lambda cell, _: cell.phase in STEP,
     ),
     Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         pace.compute_bound,
         "The GPU is the bottleneck",
         (GPU_TIMES,),
-        kind="in_order",
+        kind="no_fault",
         causes=(
             *("few_sms", "memory_traffic", "few_products", "low_power", "other_streams"),
             *("padding", "repeated_backward", "unused_gradients"),
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         model.compute_bound_cpu,
         "Computes on the CPU",
         (STEPS,),
-        kind="in_order",
+        kind="no_fault",
         causes=("python", "page_faults", "padding", "repeated_backward", "unused_gradients"),
         takes=lambda cell, finding: (
             computes(cell)
@@ -190,12 +190,12 @@ RULES: tuple[Rule, ...] = (
         ),
         of_unclaimed=model.on_the_cpu,
     ),
-    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="in_order"),
+    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="no_fault"),
     Rule(hang.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 
-SEVERITIES: frozenset[str] = frozenset(SEVERITY)
+SEVERITIES: frozenset[str] = frozenset(SEVERITY_ORDER)
 RULE_NAMES: frozenset[str] = frozenset(BY_NAME)
 CAUSES: frozenset[str] = frozenset(cause for rule in RULES for cause in rule.causes)
 #: The names that ``--fail-on`` accepts.
@@ -208,7 +208,7 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     Causes outside the run come after those inside. A loop in order, with its GPU or CPU as the bottleneck, comes before
     benign findings, and before those not worth a fix.
     """
-    return sorted(findings, key=_place)
+    return sorted(findings, key=_order_of)
 
 
 def is_minor(finding: Finding | FindingJson) -> bool:
@@ -216,7 +216,11 @@ def is_minor(finding: Finding | FindingJson) -> bool:
     return finding.severity == "info" and BY_NAME[finding.rule].is_fault
 
 
-def _place(finding: Finding) -> tuple[int, int, float]:
+def _order_of(finding: Finding) -> tuple[int, int, float]:
     kind = BY_NAME[finding.rule].kind
-    severity = "info" if kind == "in_order" and finding.severity == "benign" else finding.severity
-    return SEVERITY[severity], {"harm": 0, "outside": 3}.get(kind, 2 if is_minor(finding) else 1), -likely_gain(finding)
+    severity = "info" if kind == "no_fault" and finding.severity == "benign" else finding.severity
+    return (
+        SEVERITY_ORDER[severity],
+        {"harm": 0, "outside": 3}.get(kind, 2 if is_minor(finding) else 1),
+        -likely_gain(finding),
+    )

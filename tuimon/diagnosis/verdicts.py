@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, VerdictChange, graded, within_share
+from tuimon.diagnosis.finding import SEVERITY_ORDER, WIDEST_RANGE, Finding, Fix, VerdictChange, graded, within_share
 from tuimon.diagnosis.judging import diagnose, diagnose_run
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.interval import Interval
@@ -96,7 +96,7 @@ class Hysteresis:
             return False
         if first.rule in ("warmup", "hang") or (first.rule == old.rule and old.cause is None):
             return True
-        graver = SEVERITY[first.severity] < SEVERITY[old.severity]
+        graver = SEVERITY_ORDER[first.severity] < SEVERITY_ORDER[old.severity]
         return graver and (first.share_of_step or 0.0) > LARGER * (old.share_of_step or 0.0)
 
     def _change(self, first: Finding | None, now_s: float, step: int | None) -> None:
@@ -212,7 +212,7 @@ class Verdicts:
         self.session = session if session is not None else Session()
         self.findings: Sequence[Finding] = ()  # of the latest moment
         self.measuring_s: int | None = None  # seconds of steps measured while no verdict has held; None once one has
-        self._states: dict[str, Finding] = {}  # the latest finding of each rule about states
+        self._of_moment: dict[str, Finding] = {}  # the latest finding of each rule about a moment
         self._held_s = defaultdict[str, float](float)  # for how long such a rule has found one
         self._counted_s = 0.0  # seconds that were judged, without warm-up
         self._last: list[Finding] = []
@@ -264,7 +264,7 @@ class Verdicts:
             self._counted_s += 0.0 if any(finding.rule == "warmup" for finding in found) else lasting_s
             for finding in found:
                 if BY_NAME[finding.rule].of_moment:
-                    self._states[finding.rule] = finding
+                    self._of_moment[finding.rule] = finding
                     self._held_s[finding.rule] += lasting_s
         self.measuring_s, self.findings = None, found
         if not is_still or any(finding.rule == "hang" for finding in found):
@@ -276,10 +276,12 @@ class Verdicts:
 
     def judge_run(self) -> list[Finding]:
         """The findings on the whole run; while a run is still in its warm-up, warm-up is the verdict."""
-        # states that hold at the end, or held for long enough to be a property of the run
+        # what holds at the end, or held for long enough to be a property of the run
         at_end, least_s = {finding.rule for finding in self._last}, REPORTED * self._counted_s
-        states = [state for rule, state in self._states.items() if rule in at_end or self._held_s[rule] >= least_s]
-        findings = diagnose_run(self.session, states)
+        of_moment = [
+            found for rule, found in self._of_moment.items() if rule in at_end or self._held_s[rule] >= least_s
+        ]
+        findings = diagnose_run(self.session, of_moment)
         if findings or self.session.exit is not None:
             return findings
         return [finding for finding in self._last if finding.rule == "warmup"]

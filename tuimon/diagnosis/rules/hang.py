@@ -43,7 +43,7 @@ IDLE_S = Threshold(
     "seconds that a program must have been idle in the code after its training loop to be reported",
     "our choice: longer than files, trackers and ranks usually take to be closed",
 )
-LONG_S = Threshold(
+LONG_IDLE_S = Threshold(
     600.0,
     "seconds that a program must have been idle after its training for a warning, if it holds a GPU",
     "our choice: others could train for that long",
@@ -228,7 +228,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
     return verdict(
         f"the training ended {after(still.quiet_s)} ago, and the process {does}{f' and holds {what}' if what else ''}",
         f"end the program after its training: {how}",
-        severity="warning" if held and idle_s >= LONG_S else "info",
+        severity="warning" if held and idle_s >= LONG_IDLE_S else "info",
         at=stays.others or stays.place,
         over_for_s=still.quiet_s,
         idle_for_s=idle_s,

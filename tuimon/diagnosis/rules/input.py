@@ -34,7 +34,7 @@ class Reason(NamedTuple):
     facts: Facts  # with the function to blame, and the model of a step whose data comes late for this reason
     clause: str  # the end of the headline
     fixes: Sequence[Fix | None]  # None: it does not apply
-    in_order: bool = False  # fixes are not sorted by gain: a fault is mended first
+    keeps_order: bool = False  # fixes are not sorted by gain: a fault is mended first
     severity: Severity = "warning"  # if the gain of the first fix is unknown
 
 
@@ -199,7 +199,7 @@ def _hand_over(f: Facts) -> Reason:
         fixes.insert(0, f.fix(join, "fetch", min(1.0, left)))
     fetch = ms_text(wait_ms) if wait_ms is not None else "long"
     clause = f": batches are ready, but each takes {fetch} to hand over"
-    return Reason(f, clause, fixes, in_order=tensors is not None)
+    return Reason(f, clause, fixes, keeps_order=tensors is not None)
 
 
 @_cause("idle_workers", _is_of_workers, lambda f: f.workers.idle > 0 and f.workers.are_saturated)
@@ -210,7 +210,7 @@ def _idle_workers(f: Facts) -> Reason:
         f" set {f.option}={number} (now {started}), which is as fast"
     )
     clause = f": all batches come from {number} of {started} workers{f.in_library}"
-    return Reason(f, clause, [f.fix(share, "workers", started), f.cheaper()], in_order=True)
+    return Reason(f, clause, [f.fix(share, "workers", started), f.cheaper()], keeps_order=True)
 
 
 @_cause("disk_wait", lambda cell: _is_of_workers(cell) and cell.doing == "io", lambda f: f.workers.disk_ratio >= LARGE)
@@ -231,7 +231,7 @@ def _workers_collate(f: Facts) -> Reason:
 def _crowded_workers(f: Facts) -> Reason:
     f, threads = f.blaming_workers(), f"{f.workers.threads:.0f} threads in each"
     clause = f": {f.they_are} {f.busy} busy, with {threads} that wait for {f.evidence.cores} cores{f.in_library}"
-    return Reason(f, clause, [f.fix(ONE_THREAD), f.cheaper()], in_order=True, severity="critical")
+    return Reason(f, clause, [f.fix(ONE_THREAD), f.cheaper()], keeps_order=True, severity="critical")
 
 
 @_cause(None, _is_of_workers, lambda f: not f.workers.are_saturated)
@@ -254,9 +254,9 @@ def _saturated_workers(f: Facts) -> Reason:
         more += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     if f.wait == "lock":  # more workers would wait for it as well; without it all make batches at once, not in turn
         fix = f.fix(f.cheaper_text, "items", 1.0 / workers.number)
-        return Reason(f, f": {f.they_are} {do}{f.in_library}", [fix], in_order=workers.waiting)
+        return Reason(f, f": {f.they_are} {do}{f.in_library}", [fix], keeps_order=workers.waiting)
     fixes = [f.with_workers(more), f.cheaper()]
-    return Reason(f, f": {f.they_are} {do}{f.in_library}", fixes, in_order=workers.waiting)
+    return Reason(f, f": {f.they_are} {do}{f.in_library}", fixes, keeps_order=workers.waiting)
 
 
 @_cause("slow_item", _is_of_workers)
@@ -377,11 +377,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     facts = facts_of(evidence, claim)
     cause = _cause_of(facts)
-    facts, clause, fixes, in_order, severity = cause.reason(facts)
+    facts, clause, fixes, keeps_order, severity = cause.reason(facts)
     found = [*filter(None, fixes), *_keeping_workers(facts)]
     if facts.known is not None and facts.known.what == POLLING:  # more workers poll as well
         found.sort(key=lambda fix: facts.cheaper_text not in fix.action)
-    elif not in_order:  # of those that gain the same, to a reader, the cause's first stays first
+    elif not keeps_order:  # of those that gain the same, to a reader, the cause's first stays first
         found.sort(key=lambda fix: -round(fix.least or 1.0, 1))
     best, *others = found
     waits = f"{percent(claim.share)} of each step waits"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, Store
-from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Severity, verdict
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.gpu_time import TorchMemoryRow
@@ -154,7 +154,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     on_gpus = [(each, row.device) for row in evidence.torch_memory if (each := _on_gpu(evidence, row)) is not None]
     for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
         found.append(_growth(evidence, evidence.machine, each, device=device))
-    return min(filter(None, found), key=lambda finding: SEVERITY[finding.severity], default=None)
+    return min(filter(None, found), key=lambda finding: SEVERITY_ORDER[finding.severity], default=None)
 
 
 def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:

@@ -1,4 +1,4 @@
-"""The rule about side work: all work of the loop that is not training, evaluation included. Each remedy is a row."""
+"""The rule about side work: all work of the loop that is not training, evaluation included."""
 
 from __future__ import annotations
 
@@ -169,6 +169,26 @@ class _Work(Struct, frozen=True):
         wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
         return WAIT_TIPS[wait].less.format(self.at) if wait in ("lock", "thread", "message", "child", "network") else ""
 
+    @property
+    def advice(self) -> str:
+        """How to make the work cheaper, or do less of it."""
+        at, known, option = self.at, self.known, self.by_option
+        if self.hot is None:
+            return "look for logging, metrics or checkpoints in the loop"
+        if known is not None:
+            return f"make {at} cheaper ({known.action}); or {option or 'run it less often'}"
+        if not self.evidence.phases.share_of(*UPDATE):  # nothing trains: each step of a model that runs needs the work
+            return f"make {at} cheaper, or do it in another process while the model runs"
+        if option:
+            return option
+        if self.kind == "checkpoint":
+            return (
+                f"save less often at {at}, or in the background: a thread writes a copy of the weights"
+                " (torch.distributed.checkpoint.async_save)"
+            )
+        less = "or on part of the data" if self.runs_model else "asynchronously, or after the epoch"
+        return self.wait or f"run {at} less often, {less}"
+
     def without(self, action: str, part: float) -> Fix:
         """The fix that saves this part of the function's work."""
         if self.claim.on_gpu is not None:
@@ -181,25 +201,6 @@ _KINDS: dict[SideWorkKind, tuple[str, Callable[[StackNode], bool]]] = {
     "checkpoint": ("saving checkpoints", lambda node: node.has("saves")),
     "network": ("calls over the network", lambda node: node.activity == "network"),
 }
-#: The advice on the work, as templates; the first match counts.
-_REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
-    (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.known and f.by_option, "make {f.at} cheaper ({f.known.action}); or {f.by_option}"),
-    (lambda f: f.known, "make {f.at} cheaper ({f.known.action}); or run it less often"),
-    (  # nothing trains: running the model is the purpose, and every step needs the work
-        lambda f: not f.evidence.phases.share_of(*UPDATE),
-        "make {f.at} cheaper, or do it in another process while the model runs",
-    ),
-    (lambda f: f.by_option, "{f.by_option}"),
-    (
-        lambda f: f.kind == "checkpoint",
-        "save less often at {f.at}, or in the background: a thread writes a copy of the weights"
-        " (torch.distributed.checkpoint.async_save)",
-    ),
-    (lambda f: f.wait, "{f.wait}"),
-    (lambda f: f.runs_model, "run {f.at} less often, or on part of the data"),
-    (lambda f: True, "run {f.at} less often, asynchronously, or after the epoch"),
-)
 
 
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
@@ -231,7 +232,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         kind=kind,
         native=evidence.native_in("other"),
     )
-    fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
+    fix = work.without(work.advice, 1.0)
     if hot is None and samples.total and fix.gain is not None:
         # samples do not show what could be done less often
         fix = fix._replace(gain=Interval(1.0, fix.gain.high))

@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.rules.hang.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
 from tests.session.records import extend, frames, process, stacks, still, thread
 from tuimon.diagnosis.judging import diagnose
-from tuimon.diagnosis.rules.hang import IDLE_S, LONG_S
+from tuimon.diagnosis.rules.hang import IDLE_S, LONG_IDLE_S
 from tuimon.monitor.live_verdicts import suspicion
 from tuimon.records import Exit, Gpu, GpuProcess, Standstill
 
@@ -50,11 +50,11 @@ def test_at_the_exit_the_threads_of_which_one_keeps_it_alive_are_named():
 
 
 def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():
-    (lately,) = found(SLEEPS, LONG_S - 1, util=0.0)
-    (long,) = found(SLEEPS, LONG_S + 1, util=0.0)
+    (lately,) = found(SLEEPS, LONG_IDLE_S - 1, util=0.0)
+    (long,) = found(SLEEPS, LONG_IDLE_S + 1, util=0.0)
     assert (lately.severity, long.severity) == ("info", "warning")
     assert long.headline == "the training ended 10 min 21 s ago, and the process sleeps and holds 12 GiB of GPU memory"
-    assert [each.severity for each in found(SLEEPS, LONG_S + 1)] == ["info"]
+    assert [each.severity for each in found(SLEEPS, LONG_IDLE_S + 1)] == ["info"]
 
 
 @pytest.mark.parametrize(

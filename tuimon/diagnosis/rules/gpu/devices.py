@@ -10,7 +10,7 @@ from tuimon.diagnosis import xids
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
-from tuimon.diagnosis.finding import SEVERITY, Figure, Finding, Fix, Severity, verdict
+from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, verdict
 from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process
@@ -186,7 +186,7 @@ def _trouble(text: str, remedy: str, severity: Severity, lost: float = 0.0, **fi
 
 def _gravest(found: Iterable[tuple[Finding, GpuRow, Machine]]) -> Finding | None:
     """The most severe fault, and among equals the most costly, with the remedies for all faults of its GPU."""
-    order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -(each[0].share_of_step or 0.0)))
+    order = sorted(found, key=lambda each: (SEVERITY_ORDER[each[0].severity], -(each[0].share_of_step or 0.0)))
     if not order:
         return None
     worst, gpu, machine = order[0]

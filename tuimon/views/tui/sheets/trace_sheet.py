@@ -25,7 +25,7 @@ from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.words import flops_text, trace_text
 
-TRACED_STEPS = 5
+STEPS_TO_TRACE = 5
 _ROWS = 12
 #: Characters of a line of the user's code beside an operator.
 _WHERE = 32
@@ -196,15 +196,15 @@ class TraceSheet(Sheet):
         taking = self._progress
         if taking is None or taking.taken is None:
             waited_s = taking.waited_s if taking is not None else 0.0
-            text = f"The next {TRACED_STEPS} steps of process {self._known.pid} will be recorded …"
+            text = f"The next {STEPS_TO_TRACE} steps of process {self._known.pid} will be recorded …"
             return text if waited_s < 5 else f"{text} no backward pass has ended for {duration(waited_s)}"
         if taking.is_over:
             return "Reading the trace …"
-        return f"Recorded {taking.taken} of {TRACED_STEPS} steps …"
+        return f"Recorded {taking.taken} of {STEPS_TO_TRACE} steps …"
 
     def take(self) -> Summary | None:
         """Take the trace; runs on a thread of its own."""
-        with closing(TraceOrder(self._known.pid, TRACED_STEPS)) as taking:
+        with closing(TraceOrder(self._known.pid, STEPS_TO_TRACE)) as taking:
             self._progress = taking
             while not taking.is_over:
                 if self._left.wait(POLL_S):
