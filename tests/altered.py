@@ -235,6 +235,7 @@ MIG = gpus(
 )
 SLOW_LINK = gpus(pcie_generation=4, pcie_width=8, pcie_generation_max=5, pcie_width_max=16)
 UNCOUNTED = gpus(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0)
+COMMANDS = gpus(pcie_rx_bytes_per_s=1e6, pcie_tx_bytes_per_s=1e6)
 FEW_COPIED = gpus(lambda gpu: {"pcie_rx_bytes_per_s": (gpu.pcie_rx_bytes_per_s or 0.0) / 10})
 A100 = {
     **{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": 8.0, "power_limit_w": 400.0, "power_w": 125.0},
@@ -278,6 +279,9 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "beside_others_while_idle": (FED_SLOWLY, (beside(0.2),)),
     "beside_others": (BUSY, (beside(0.5, own=0.5),)),
     "beside_others_at_a_time": (BUSY, (beside(0.5, own=0.95),)),
+    "beside_an_idle_one": (BUSY, (beside(0.0, own=0.93),)),
+    "others_after_the_end": (BUSY, (then(3, processes=[GpuProcess(1087, 1 << 30), GpuProcess(99, 1 << 30, 0.5)]),)),
+    "others_until_the_end": (BUSY, (beside(0.5, own=0.5), then(3, processes=[], pids=[]))),
     "unnamed": (WAITING, (UNNAMED,)),
     "memory_error": (BUSY, (gpus(xids=[48]),)),
     "ecc_errors": (WAITING, (gpus(ecc_errors=3),)),
@@ -289,7 +293,9 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "low_clocks_while_idle": (FED_SLOWLY, (SLOW,)),
     "power_limit_below_default": (WAITING, (SLOW, CAPPED)),
     "slow_link": (WAITING, (SLOW_LINK,)),
-    "no_copies": (COPYING, (UNCOUNTED,)),
+    "no_copies": (COPYING, (COMMANDS,)),
+    "uncounted_copies": (COPYING, (UNCOUNTED,)),
+    "copies_counted_one_way": (COPYING, (gpus(pcie_rx_bytes_per_s=None),)),
     "copies_over_c2c": (COPYING, (UNCOUNTED, gpus(c2c=True))),
     "few_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=5, pcie_width=16))),
     "slow_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=1, pcie_width=2))),

@@ -39,7 +39,15 @@ def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("no_copies", 0.7), ("copies_over_c2c", 0.0), ("few_copies", 0.15), ("slow_copies", 0.0)]
+    ("name", "least"),
+    [
+        ("no_copies", 0.7),
+        ("uncounted_copies", 0.0),
+        ("copies_counted_one_way", 0.0),
+        ("copies_over_c2c", 0.0),
+        ("few_copies", 0.15),
+        ("slow_copies", 0.0),
+    ],
 )
 def test_a_gpu_that_copies_for_most_of_the_time_does_not_idle(name: str, least: float) -> None:
     assert idle(altered(name))[0] == pytest.approx(least, abs=0.05)

@@ -45,6 +45,15 @@ def test_visible_devices_count_only_until_a_process_tells():
     assert used(session) == ["GPU-1"]
 
 
+@pytest.mark.parametrize("span", ["recent", "whole"])
+def test_a_gpu_whose_process_has_ended_was_used_all_the_same(span):
+    """At the end of a run its driver lists no process any more; torch before 2.5 does not tell which GPU it is."""
+    held = [gpu(t, pids=[100], processes=[GpuProcess(100, 7)]) for t in range(1, 11)]
+    session = one_process(loop(10, {"forward": 100.0}), held, gpu(11), process(100, t=11.0, ended=True))
+    (row,) = session.over(span).gpus()
+    assert (row.used_by_run, [*row.run_pids]) == (True, [100])
+
+
 def test_the_histories_of_a_whole_run_are_of_its_steps():
     session = one_process(gpu_uuids=["GPU-0"])
     for t in range(1, 2001):

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from tuimon.bounds import HELD
+from tuimon.interval import Interval
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
 from tuimon.session.series import LATEST, NEVER, ROWS_EACH, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
-from tuimon.threshold import MOST
+from tuimon.threshold import MOST, TINY
 
 
 class GpuMeans(Struct, frozen=True, gc=False):
@@ -38,6 +39,7 @@ class GpuMeans(Struct, frozen=True, gc=False):
     nvlink_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     power_w: float | None = None
+    temperature_c: float | None = None
     sm_clock_mhz: float | None = None
     memory_used_bytes: float | None = None
     watts: float | None = None  # mean power by the energy counter
@@ -45,6 +47,14 @@ class GpuMeans(Struct, frozen=True, gc=False):
 
 #: The fields of ``Gpu`` that have a mean, or a maximum.
 COUNTERS = tuple(name for name in GpuMeans.__struct_fields__ if name in Gpu.__struct_fields__)
+
+
+class OnGpu(NamedTuple):
+    """A process on a GPU; shares are of the time that ``GpuMeans`` covers."""
+
+    pid: int  # 0 for all that the driver does not name here
+    present: float  # of several with pid 0 the sum
+    computing: Interval  # its kernels run; the upper end counts the time in which the driver measures no process's
 
 
 #: Figures count as old after three windows, but not before these seconds: the driver may be polled only every 5 s.
@@ -57,7 +67,8 @@ class GpuRow(Struct, frozen=True):
     latest: Gpu
     stale_s: float  # age of ``latest``
     used_by_run: bool  # a process of the run has a context on it, or reports to use it
-    run_pids: Mapping[int, int | None] = {}  # those of ``latest.processes`` that belong to the run, and their ranks
+    holders: Sequence[OnGpu] = ()  # over the steps that the phases cover; without steps, over the last 30 s
+    run_pids: Mapping[int, int | None] = {}  # those of the holders that belong to the run, and their ranks
     # Values by field of ``Gpu``, oldest first: of the latest records; over the whole run, means of equal stretches.
     course: Mapping[str, tuple[float | None, ...]] = {}
     # (cause, share of the steps' time in which it held the clocks down), most first; without steps, of the last 30 s
@@ -97,22 +108,22 @@ class GpuRow(Struct, frozen=True):
         return used / total if used is not None and total else None
 
     @property
-    def others(self) -> list[GpuProcess]:
+    def others(self) -> list[OnGpu]:
         """The processes on it that certainly do not belong to the run.
 
         Empty if the driver names no process of the run: its pids may then come from another namespace.
         """
-        return [each for each in self.latest.processes if self.run_pids and each.pid not in self.run_pids]
+        return [each for each in self.holders if self.run_pids and each.pid not in self.run_pids]
 
     @property
     def taken_ratio(self) -> float:
         """The share of the GPU's time that these processes take."""
-        return min(1.0, sum(process.sm_ratio or 0.0 for process in self.others))
+        return min(1.0, sum(each.computing.low for each in self.others))
 
     @property
     def is_shared(self) -> bool:
         """True if another process is on it as well: another rank, or one that is not of the run."""
-        return len(self.latest.processes) > 1
+        return sum(each.present for each in self.holders) > 1.0 + TINY
 
 
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
@@ -213,7 +224,9 @@ class DeviceHistory:
         self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS_EACH, how)
         self._util = Series(_Util, ROWS_EACH, {"util_ratio": _mean_of})
-        self._causes = Keys[str](1)  # by cause of lower clocks: its time in microseconds
+        # by cause of lower clocks, and by process on it: its time in microseconds; in which its kernels run; in which
+        # the driver measures no process's kernels
+        self._times = Keys[str | int](3)
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -231,9 +244,10 @@ class DeviceHistory:
         if counted is not None and count is not None and count != counted:
             self._resent = record.t, max(0, count - counted)
         covers_us = 1e6 * (record.t - begin_s)
-        ratios = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
-        causes = self._causes.counts((cause, round(covers_us * ratio)) for cause, ratio in ratios)
-        self._counters.fold(record, causes, begin_s=begin_s, joules=joules, joules_s=joules_s)
+        causes = ((each.cause, 1.0 if each.ratio is None else each.ratio, 0.0, 0.0) for each in record.throttled)
+        ratios = (*causes, *_held(self.latest.processes))
+        times = ((key, *(round(covers_us * ratio) for ratio in each)) for key, *each in ratios)
+        self._counters.fold(record, self._times.counts(times), begin_s=begin_s, joules=joules, joules_s=joules_s)
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
         for number, ratio in enumerate(samples if each_s else ()):
@@ -268,15 +282,15 @@ class DeviceHistory:
             watts=_mean(parts, watts, _LEAST_ENERGY_S),
         )
 
-    def throttled(self, spans: Sequence[SteppingSpan]) -> tuple[tuple[str, float], ...]:
-        """Share of the time in these stretches by cause, most first; all of a record's time if that is not counted."""
-        held_us, covered_s = Counter[int](), 0.0
-        for span in (Span(each.begin_s, each.end_s) for each in spans) if self._causes.numbers else ():
-            held_us.update(self._counters.counts(span))
+    def shares(self, spans: Sequence[SteppingSpan]) -> Mapping[str | int, Sequence[float]]:
+        """By cause of lower clocks, and by process: its times, as shares of the time in these stretches."""
+        times_us, covered_s = Counter[int](), 0.0
+        for span in (Span(each.begin_s, each.end_s) for each in spans) if self._times.numbers else ():
+            times_us.update(self._counters.counts(span))
             columns = self._counters.columns(span, ("begin_s", "end_s"))
             covered_s += sum(columns["end_s"]) - sum(columns["begin_s"])
-        causes = self._causes.figures(held_us) if covered_s else {}
-        return tuple(sorted(((cause, us / 1e6 / covered_s) for cause, (us,) in causes.items()), key=lambda e: -e[1]))
+        times = self._times.figures(times_us) if covered_s else {}
+        return {key: [us / 1e6 / covered_s for us in figures] for key, figures in times.items()}
 
     def resent(self, now_s: float) -> int:
         """Packets that were sent again over PCIe in the last minute: the driver is asked once a minute."""
@@ -304,18 +318,22 @@ def gpu_rows(
     live = [process for process in run if not process.ended] or run
     latest = [device.latest for device in devices.values()]
     reported = {bare_uuid(uuid) for process in live for uuid in process.gpu_uuids}
-    used = used_uuids(latest, reported, {process.pid for process in live})
+    shares = {uuid: device.shares(spans) for uuid, device in devices.items()}
+    held = {uuid: _processes(device.latest, shares[uuid]) for uuid, device in devices.items()}
+    seen = [structs.replace(gpu, pids=[*gpu.pids, *_pids(held[gpu.uuid])]) for gpu in latest]
+    used = used_uuids(seen, reported, {process.pid for process in live})
     means = {uuid: device.means(spans) for uuid, device in devices.items()}
     joules, divided = _joules_per_step(latest, focus, steps_per_s, means), {gpu.parent_uuid for gpu in latest}
     old_after_s = max(_OLD_S, _OLD_WINDOWS * interval_s * max(1, -(-len(used) // GPUS_A_WINDOW)))
     rows = [
         GpuRow(
-            latest=(gpu := device.latest),
-            stale_s=max(0.0, now_s - gpu.t),
+            latest=device.latest,
+            stale_s=max(0.0, now_s - device.latest.t),
             used_by_run=uuid in used,
-            run_pids={process.pid: ranks[process.pid] for process in gpu.processes if process.pid in ranks},
+            holders=held[uuid],
+            run_pids={pid: ranks[pid] for pid in (*_pids(held[uuid]), *_pids(device.latest.processes)) if pid in ranks},
             course=device.course(course),
-            throttled=device.throttled(spans),
+            throttled=_causes(shares[uuid]),
             joules_per_step=joules.get(uuid),
             xids=tuple(device.xids),
             resent_per_min=device.resent(now_s),
@@ -326,6 +344,34 @@ def gpu_rows(
         for uuid, device in devices.items()
     ]
     return sorted(rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid))
+
+
+def _causes(shares: Mapping[str | int, Sequence[float]]) -> tuple[tuple[str, float], ...]:
+    """The causes of lower clocks, most first."""
+    causes = ((key, held) for key, (held, *_) in shares.items() if isinstance(key, str) and held)
+    return tuple(sorted(causes, key=lambda each: -each[1]))
+
+
+def _pids(processes: Iterable[OnGpu | GpuProcess]) -> list[int]:
+    return [process.pid for process in processes]
+
+
+def _held(processes: Sequence[GpuProcess]) -> Iterator[tuple[int, float, float, float]]:
+    """By pid: 1, the share of time in which its kernels ran, and in which none was measured; an idle one has none."""
+    unknown = float(not any(each.sm_ratio is not None for each in processes))
+    return ((each.pid, 1.0, each.sm_ratio or 0.0, unknown) for each in processes)
+
+
+def _processes(latest: Gpu, shares: Mapping[str | int, Sequence[float]]) -> tuple[OnGpu, ...]:
+    """The processes on a GPU in a stretch of time; those of its latest record if there were none."""
+    found = [(key, *share) for key, share in shares.items() if isinstance(key, int) and share[0]]
+    sums: dict[int, list[float]] = {}
+    for pid, *share in found or _held(latest.processes):
+        sums[int(pid)] = [sum(both) for both in zip(sums.get(int(pid), [0.0] * 3), share, strict=True)]
+    return tuple(
+        OnGpu(pid, present, Interval(computes, min(present, computes + unknown)))
+        for pid, (present, computes, unknown) in sums.items()
+    )
 
 
 def _joules_per_step(

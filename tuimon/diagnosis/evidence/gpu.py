@@ -149,7 +149,10 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     def rows(self) -> tuple[GpuRow, ...]:
         """The run's GPUs that this training uses; all GPUs of the run if it has not reported which."""
         known, process = used_gpus(self._own.view, self._own.node), self._own.process
-        return tuple(map(_without_dead_counters, [row for row in known if process.uses(row.latest)] or known))
+        own = [row for row in known if process.uses(row.latest)]
+        if not own:
+            own = [row for row in known if not process.gpu_uuids or process.pid in row.run_pids]
+        return tuple(map(_without_dead_counters, own))
 
     @cached_property
     def is_used(self) -> bool | None:
@@ -252,7 +255,9 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             time=time._replace(idle=idle, phases=phases),
             step_ms=step_ms,
             contradiction=None if agree or by_counters is None else (by_events, by_counters),
-            wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most) if agree else None,
+            wide_because=why_wide(idle, by_counters, self.rows, self.copying_at_most, self.is_shared)
+            if agree
+            else None,
             untimed=untimed,
             sm_ratio=mean_of_known(means.sm_ratio for _, means in counted),
             power_ratio=mean_of_known(_part(means.power_w, gpu.power_limit_w) for gpu, means in counted),
@@ -282,10 +287,21 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             copying = max(copying, min((share / in_steps for share in shares), default=in_forward))
             error = max(error, TINY / in_steps)
         most = max(means.util_at_most or 0.0 for _, means in known) + error
-        least = min(means.util_at_least or 0.0 for _, means in known) - error
+        least = min((means.util_at_least or 0.0) - self._beside(row) for row, means in known) - error
         copying = min(1.0, copying) + (TINY if self._own.world_size < 2 else DEVICE_COPIES)
-        at_most = 1.0 if any(row.is_shared for row in self.rows) else 1.0 - max(0.0, least)
-        return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
+        return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), 1.0 - max(0.0, least))
+
+    @property
+    def is_shared(self) -> bool:
+        """True if kernels of other processes may run on its GPUs."""
+        return any(self._beside(row) >= TINY for row in self.rows)
+
+    def _beside(self, row: GpuRow) -> float:
+        """The largest share of the time in which kernels of other processes may run on a GPU."""
+        others = [each for each in row.holders if each.pid != self._own.pid]
+        if len(others) == len(row.holders):
+            return float(row.is_shared)  # the driver does not name this one
+        return min(1.0, sum(each.computing.high for each in others))
 
     def _launching(self) -> dict[str, float]:
         """Share of the step that the CPU is in a phase and does not wait for the GPU, where samples show that it waits.
@@ -470,15 +486,23 @@ def pcie_peak(generation: int | None, width: int | None) -> float | None:
 
 
 def pcie_rates(gpu: GpuRow, figures: GpuMeans | Gpu) -> list[float]:
-    """Bytes a second by PCIe counters; empty if copies between host and GPU go over C2C, which they do not count."""
-    rates = (figures.pcie_rx_bytes_per_s, figures.pcie_tx_bytes_per_s) if not gpu.latest.c2c else ()
-    return [rate for rate in rates if rate is not None]
+    """Bytes a second by PCIe counters, both ways.
+
+    Empty if one is absent or both are dead (even launches are read over PCIe), or if copies between host and GPU go
+    over C2C, which they do not count.
+    """
+    rates = [figures.pcie_rx_bytes_per_s, figures.pcie_tx_bytes_per_s]
+    known = [rate for rate in rates if rate is not None]
+    return known if len(known) == len(rates) and max(known) and not gpu.latest.c2c else []
 
 
-def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copying: float | None) -> str | None:
+def why_wide(
+    idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copying: float | None, are_shared: bool
+) -> str | None:
     """Why the bounds are far apart; None if they are close.
 
     ``counters``: the bounds by NVML's utilisation. ``copying``: the most of all time in copies, by samples.
+    ``are_shared``: other processes may compute on the GPUs.
     """
     if idle.width < LARGE:
         return None
@@ -486,7 +510,7 @@ def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], 
     if counters is None:
         reasons.append("NVML's utilisation is not known")
     else:
-        if any(row.is_shared for row in gpus):
+        if are_shared:
             reasons.append("NVML counts other processes as busy")
         if copying is None and not any(pcie_rates(row, row.latest) for row in gpus):
             reasons.append("NVML does not count copies, which may take all the time without a kernel")

@@ -227,15 +227,14 @@ def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | N
     50 % of each step is lost, unless its own kernels ran at the same time, as under MPS. Without GPU times only a GPU
     that nearly always runs a kernel proves any harm.
     """
-    known = [process for process in gpu.others if process.sm_ratio is not None]
-    taken = gpu.taken_ratio
-    own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
+    known, taken = [each for each in gpu.others if each.computing.low], gpu.taken_ratio
+    own = sum(each.computing.low for each in gpu.holders if each.pid in gpu.run_pids)
     steps, used = evidence.gpu.steps if machine is evidence.machine else None, utilisation(gpu)
     idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
     lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
     if lost.high < REPORTED:
         return None
-    pid = max(known, key=lambda process: process.sm_ratio or 0.0).pid
+    pid = max(known, key=lambda each: each.computing.low).pid
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
     action = "choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"
     fix = without_cost(evidence, action, lost)

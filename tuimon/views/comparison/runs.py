@@ -183,7 +183,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     )
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in view.gpus() if row.used_by_run], cells_of(evidence)
-    taken = [row.taken_ratio for row in gpus]  # at the end
+    taken = [row.taken_ratio for row in gpus]  # in the steps
     found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # while it was a finding
     in_steps = sum(cell.share for cell in divided if cell.phase in STEP) or 1.0
     return Run(

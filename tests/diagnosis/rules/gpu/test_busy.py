@@ -59,10 +59,17 @@ def test_a_busy_gpu_is_judged_by_what_it_does(run, name, says, fix):
         ("hot_while_idle", "throttled", "thermal (hardware)"),
         ("second_gpu_unused", "idle_gpu/unused", "nothing runs on GPU 1: the training uses 1 of 2 GPUs"),
         ("ranks_on_one_gpu", "neighbour", "3 ranks share GPU 0"),
+        ("others_until_the_end", "neighbour", "process 99 takes 50 % of GPU 0's time: the training waits meanwhile"),
     ],
 )
 def test_one_altered_fact_is_told(run, name, says):
     assert says in findings_of(run)[name].headline
+
+
+@pytest.mark.parametrize("run", ["beside_an_idle_one", "others_after_the_end"])
+def test_a_process_that_takes_no_time_of_the_steps_changes_nothing(run):
+    alone = accepted_reports("logs")["h100_guard_in_every_layer"]
+    assert [*findings_of(run).values()] == alone.findings
 
 
 def test_idle_time_that_launches_explain_has_no_unknown_cause() -> None:
@@ -200,3 +207,5 @@ def test_each_rank_is_judged_by_its_own_gpu():
     assert [row.latest.uuid for row in evidence_of(session.over("recent").of(PID)).gpu.rows] == [UUID]
     assert [row.latest.uuid for row in evidence_of(session.over("recent").of(300)).gpu.rows] == ["GPU-second"]
     assert len(evidence_of(session.over("recent").of(301)).gpu.rows) == 2  # it has not reported which
+    session.add(process(302, rank=2, torch="2.13.0+cu130", gpu_uuids=["GPU-lost"]))  # which gives no figures
+    assert evidence_of(session.over("recent").of(302)).gpu.rows == ()

@@ -49,7 +49,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
     own = [row for row in gpus if row.used_by_run]
     if not own or not evidence.gpu.has_stepped_for_long or evidence.gpu.is_contradicted:
         return None
-    still = [row for row in own if runs_nothing(row) and len(row.latest.processes) == len(row.run_pids)]
+    still = [row for row in own if runs_nothing(row) and all(each.pid in row.run_pids for each in row.latest.processes)]
     if len(still) == len(own):
         return _idle("model_on_cpu", _MODEL_ON_CPU, still, own, evidence.hottest_in("forward"))
     if still:
@@ -276,7 +276,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
             throttled_share=share,
             sm_clock_mhz=mhz,
             sm_clock_max_mhz=most_mhz,
-            temperature_c=latest.temperature_c,
+            temperature_c=gpu.figures.temperature_c,
             power_w=gpu.figures.power_w,
             power_limit_w=limit_w,
         )

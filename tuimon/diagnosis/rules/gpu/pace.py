@@ -383,8 +383,7 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     products.
     """
     active = min(1.0 - gpu.idle.low, means.sm_ratio if means.sm_ratio is not None else 1.0)
-    beside = evidence.world_size > 1 or any(row.is_shared for row in evidence.gpu.rows)
-    if means.occupancy_ratio is None or means.dram_ratio is None or beside:
+    if means.occupancy_ratio is None or means.dram_ratio is None or evidence.world_size > 1 or evidence.gpu.is_shared:
         return Interval(0.0, active)
     others = max(means.occupancy_ratio / MOST, means.dram_ratio / OTHER_TRAFFIC)
     return Interval(max(0.0, active - others), active)
