@@ -73,7 +73,7 @@ def gap_now(hooked, monkeypatch, steps=10):
     gaps_always(monkeypatch, steps)
     monkeypatch.setattr(hooked, "facts_due", False)
     loop = Loop()
-    while not pace.pace.counting:
+    while not pace.pace.counting_thread:
         loop.step()
     return loop
 
@@ -178,7 +178,7 @@ def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     gaps_always(monkeypatch, 50)
     monkeypatch.setattr(hooked, "facts_due", False)
     loop, batches = Loop(), iter(DataLoader(Batches(1000)))
-    while not pace.pace.counting:
+    while not pace.pace.counting_thread:
         loop.step(next(batches))
     found = markers_of(hooked, lambda: [loop.step() for _ in range(200)])
     end = next(marker for marker in found if marker.kind == layout.GAP_END)
@@ -204,7 +204,7 @@ def test_another_thread_that_trains_is_timed_meanwhile(hooked, monkeypatch):
         thread.join()
         loop.step()
 
-    assert kinds_of(hooked, beside) == STEP * 2 and pace.pace.counting
+    assert kinds_of(hooked, beside) == STEP * 2 and pace.pace.counting_thread
 
 
 def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, monkeypatch):
@@ -219,12 +219,12 @@ def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, mon
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert pace.pace.counting
+    assert pace.pace.counting_thread
     while os.path.exists(f"/proc/self/task/{other[0]}"):
         time.sleep(0.001)
     end, *_ = [each for each in markers_of(hooked, Loop().step) if each.kind not in STEP]
     assert (end.kind, end.tid, layout.unpack_gap(end.value).updates) == (layout.GAP_END, other[0], 1 + 20)
-    assert not pace.pace.counting and pace.pace.thread == threading.get_ident()
+    assert not pace.pace.counting_thread and pace.pace.thread == threading.get_ident()
 
 
 def test_a_backward_that_fails_in_a_gap_shows_no_frame_of_ours(hooked, monkeypatch):
@@ -232,7 +232,7 @@ def test_a_backward_that_fails_in_a_gap_shows_no_frame_of_ours(hooked, monkeypat
     with pytest.raises(RuntimeError) as failed:
         loop.weight.detach().sum().backward()
     names = [entry.name for entry in failed.traceback]
-    assert pace.pace.counting and "_engine_run_backward" in names and "tuimon_backward" not in names
+    assert pace.pace.counting_thread and "_engine_run_backward" in names and "tuimon_backward" not in names
 
 
 def test_hooks_that_are_removed_in_a_gap_stay_removed(hooked, monkeypatch):
@@ -241,7 +241,7 @@ def test_hooks_that_are_removed_in_a_gap_stay_removed(hooked, monkeypatch):
     monkeypatch.setattr(writer, "emit_of", lambda time_ns, thread, kind, value, flag: found.append(kind))
     install.uninstall()
     loop.step()
-    assert found == [layout.GAP_END] and not pace.pace.counting
+    assert found == [layout.GAP_END] and not pace.pace.counting_thread
 
 
 class FakeWriter:
@@ -345,4 +345,4 @@ def test_more_is_not_owed_than_a_gap_can_pay():
 def test_a_forked_child_forgets_its_parents_gap(hooked, monkeypatch):
     gap_now(hooked, monkeypatch, 1000)
     assert markers_of(hooked, pace.pace.leave) == []
-    assert not pace.pace.counting and not pace.pace.thread
+    assert not pace.pace.counting_thread and not pace.pace.thread

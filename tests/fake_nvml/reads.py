@@ -19,7 +19,7 @@ def main() -> None:
     now = [0.0]
     call_timeout_s, costs, root, name = sys.argv[1:]
     if not int(costs):
-        drivers.SLOW_RATIO = source.BUSY_RATIO = math.inf
+        drivers.SLOW_QUERIES_RATIO = source.BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
     driver = AmdSmi if name == AmdSmi.name else Nvml
     timeout_s = float(call_timeout_s)

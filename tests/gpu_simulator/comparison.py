@@ -9,11 +9,11 @@ from tests.gpu_simulator.training import Training
 from tuimon.interval import NONE
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import DeviceTimes, GpuTimeRow
-from tuimon.session.series import EVER
+from tuimon.session.series import WHOLE_RUN
 from tuimon.sources.gpu_clock.offset import TimedBoundary
-from tuimon.sources.gpu_clock.tracker import BOUNDARIES
+from tuimon.sources.gpu_clock.tracker import EVENT_BOUNDARIES
 
-KINDS = {name: kind for kind, name in BOUNDARIES.items()}
+KINDS = {name: kind for kind, name in EVENT_BOUNDARIES.items()}
 
 
 def timed(records: Iterable[Record]) -> list[GpuTime]:
@@ -26,7 +26,7 @@ def shares(records: Iterable[Record]) -> GpuTimeRow:
     times = DeviceTimes(0)
     for record in timed(records):
         times.add_window(record)
-    return times.over(EVER) or GpuTimeRow(0, 0, NONE, (), None)
+    return times.over(WHOLE_RUN) or GpuTimeRow(0, 0, NONE, (), None)
 
 
 def true_leads_us(training: Training, boundary: str, since_s: float = 0.0, until_s: float = 1e12) -> list[float]:
@@ -52,4 +52,4 @@ def lead_errors_us(training: Training, records: Iterable[Record]) -> list[tuple[
 def event_errors_us(training: Training, seen: Iterable[TimedBoundary]) -> list[tuple[float, float]]:
     """How far each lead at a boundary is off, and the half width that is admitted."""
     true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    return [(abs(each.lead_us - true[each.time_ns]), each.error_us) for each in seen if each.kind in BOUNDARIES]
+    return [(abs(each.lead_us - true[each.time_ns]), each.error_us) for each in seen if each.kind in EVENT_BOUNDARIES]

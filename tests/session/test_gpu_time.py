@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import MS, one_process, steps
 from tuimon.records import GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Lead, TorchMemory
 from tuimon.session.gpu_time import GpuTimeStats
-from tuimon.session.series import EVER, Span
+from tuimon.session.series import WHOLE_RUN, Span
 
 PHASES = {"data": 40, "forward": 20, "backward": 30, "optimizer": 10}
 SPANS = (("data", 30, 30, 0), ("forward", 20, 0, 0), ("backward", 40, 0, 40), ("optimizer", 10, 0, 0))
@@ -102,4 +102,4 @@ def test_what_is_recent_is_the_latest_and_sums_add_up():
     assert len(row.exchanges) == 64
     assert row.exchanges[-1] == (38, 38.875, 10, 30, 5)
     assert row.accumulation == GpuAccumulation(45, 450, 900)  # of 15 windows
-    assert stats.over(EVER, 40.0).accumulation == GpuAccumulation(57, 570, 1140)  # without the first
+    assert stats.over(WHOLE_RUN, 40.0).accumulation == GpuAccumulation(57, 570, 1140)  # without the first

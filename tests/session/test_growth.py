@@ -38,7 +38,7 @@ from tuimon.records import (
     Uncaught,
 )
 from tuimon.session import series
-from tuimon.session.series import EVER, Series, Singles, Span, Stretch
+from tuimon.session.series import WHOLE_RUN, Series, Span, Stretch, ThinnedRows
 from tuimon.session.steps import step_series, stretch_of
 
 FACTS = LoaderFacts(
@@ -399,21 +399,21 @@ class Single(NamedTuple):
 
 
 def test_ranks_that_begin_apart_keep_the_same_ones_of_a_long_run():
-    early, late = Singles(Single, 64, 512), Singles(Single, 64, 512)
+    early, late = ThinnedRows(Single, 64, 512), ThinnedRows(Single, 64, 512)
     for second in range(10_000):
         for t in (second + 0.25, second + 0.5):
             early.append(Single(second, t))
             if second >= 777:
                 late.append(Single(second, t))
-    kept = [set(of.over(EVER)) for of in (early, late)]
+    kept = [set(of.over(WHOLE_RUN)) for of in (early, late)]
     assert 200 <= len(kept[1]) <= len(kept[0]) <= 512
     assert kept[1] == {single for single in kept[0] if single.number >= 777}
     assert [single.t for single in early.over(Span(9998.3, last_s=30.0))] == [9998.5, 9999.25, 9999.5]
 
 
 def test_damaged_numbers_are_bounded():
-    singles = Singles(Single, 4, 8)
+    singles = ThinnedRows(Single, 4, 8)
     for _ in range(1000):
         singles.append(Single(0, 1.0))
-    assert len(singles.over(EVER)) == 8
+    assert len(singles.over(WHOLE_RUN)) == 8
     assert len(singles.over(Span(last_s=30.0))) == 4

@@ -11,7 +11,7 @@ from tests.session.records import MS, frames, header, process, rank, session_of,
 from tests.state_size import size_of
 from tuimon.records import Exit, Gpu, PhaseTime, RankStep, SlowStep
 from tuimon.session.ranks import RankTimes, rank_rows, split_ranks, with_utilisation
-from tuimon.session.threads import MainThread
+from tuimon.session.threads import TrainingThread
 
 LINES = frames(
     ("train.py", 10, "main", "loss.backward()", True),
@@ -85,7 +85,7 @@ def test_a_stopped_one():
     made = [window(t, n, cpu=0.1, state=of[n]) for t, of in enumerate(states, 1) for n in range(3)]
     session = session_of(header(), RANKS, made)
     row = rank_rows(session.over("recent"))[1]
-    assert (row.state, row.main.stopped_ratio) == ("stopped", pytest.approx(0.5, abs=0.06))
+    assert (row.state, row.thread.stopped_ratio) == ("stopped", pytest.approx(0.5, abs=0.06))
 
 
 def test_a_training_of_one_process_has_no_rows():
@@ -165,7 +165,7 @@ NO_SAMPLES = Counter()
 
 
 def times(cpu=None, delay=0.0, samples=NO_SAMPLES, on_gpu=False, stopped=0.0, **ms):
-    main = MainThread(cpu, None if cpu is None else delay, stopped)
+    main = TrainingThread(cpu, None if cpu is None else delay, stopped)
     return RankTimes(ms, main, samples, on_gpu)
 
 

@@ -16,7 +16,7 @@ from tests.session.records import (
     total_of,
 )
 from tuimon.records import Loader, RangeTime, RankStep
-from tuimon.session.series import EVER, Span
+from tuimon.session.series import WHOLE_RUN, Span
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
 
@@ -276,6 +276,6 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
 def test_steps_of_a_rank_come_back_as_they_were() -> None:
     rows = [RankStep(2**40, 1_500_000, 1, 2, 3, 4, 5, 6), RankStep(2**40 + 1, 0, 0, 0, 4 * 10**9, 0, 0, 0)]
     shared = session_of(steps(50.0, {"data": 1}, rank_steps=rows)).step_stats[100].shared
-    assert shared.over(EVER) == [(2**40, 48.5, 1, 2, 3, 4, 5, 6), (2**40 + 1, 50.0, 0, 0, 4 * 10**9, 0, 0, 0)]
-    assert shared.over(EVER)[1].parts_us[2] == 4 * 10**9
+    assert shared.over(WHOLE_RUN) == [(2**40, 48.5, 1, 2, 3, 4, 5, 6), (2**40 + 1, 50.0, 0, 0, 4 * 10**9, 0, 0, 0)]
+    assert shared.over(WHOLE_RUN)[1].parts_us[2] == 4 * 10**9
     assert [step.number for step in shared.over(Span(49.0))] == [2**40 + 1]

@@ -46,8 +46,9 @@ class Pace(StepCounter):
         super().__init__()
         self.held = False  # every step must be timed
         self.thread = self._tid = 0  # of the loop: ident and OS id
-        self.counting = 0  # ident of the thread in a gap, else 0
-        self.going_on, self.usual_iterator = 0, -1  # in a gap that the next step does not end: thread and iterator
+        self.counting_thread = 0  # ident of the thread in a gap, else 0
+        self.open_gap_thread = 0  # the same while the next step does not end the gap
+        self.usual_iterator = -1  # whose fetches are then counted
         self.is_inside = False  # a backward is under way
         self.fetches = self.backwards = self.steps = 0  # counted in the gap
         self.begun = 0  # further fetches, which have begun a step each
@@ -76,11 +77,11 @@ class Pace(StepCounter):
         elif self.begin_fetch():
             self._begin_step(FETCH_BEGIN)
         self.fetches += 1
-        return self.counting != 0
+        return self.counting_thread != 0
 
     def fail_fetch(self, iterator: int) -> None:
         """Handle a counted fetch that has brought no batch: it ends the gap, and has begun within it."""
-        if self.counting:  # otherwise the end of the gap has counted the fetch
+        if self.counting_thread:  # otherwise the end of the gap has counted the fetch
             self.fetches -= 1
             self.last = BACKWARD
             runtime.emit(FETCH_BEGIN, iterator, layout.FETCHED_IN_GAP)
@@ -91,12 +92,12 @@ class Pace(StepCounter):
             if self.begin_backward():
                 self._begin_step(BACKWARD_BEGIN)
             self.backwards += 1
-        return self.counting != 0
+        return self.counting_thread != 0
 
     def mark(self) -> None:
         """``tuimon.step()`` in the loop's thread."""
         self.mark_step()
-        if not self.counting or self._kind != STEP:
+        if not self.counting_thread or self._kind != STEP:
             runtime.emit(STEP)
         self._begin_step(STEP)
 
@@ -104,12 +105,12 @@ class Pace(StepCounter):
         """Read the clock in a gap; if the gap has been long enough, the next step ends it."""
         self.clock_read_ns = monotonic_ns()
         if self.updates >= self._until or self.clock_read_ns > self.bucket.now_ns + 2 * LONGEST_NS:
-            self.going_on, self.usual_iterator = 0, -1
+            self.open_gap_thread, self.usual_iterator = 0, -1
 
     def end(self, kind: int = 0) -> None:
         """End the gap, and write its counts; ``kind``: of the boundary at which it ends, 0 within a step."""
-        self.going_on, self.usual_iterator = 0, -1
-        thread, self.counting = self.counting, 0
+        self.open_gap_thread, self.usual_iterator = 0, -1
+        thread, self.counting_thread = self.counting_thread, 0
         if not thread:
             return
         writer, ended_ns, passed = self._writer, monotonic_ns(), self.updates - self.bucket.steps
@@ -134,11 +135,11 @@ class Pace(StepCounter):
 
     def _begin_step(self, kind: int) -> None:
         """Begin a step at this boundary; begin a gap too, if a spell is over and timing has cost too much."""
-        if self.counting:
+        if self.counting_thread:
             self.steps += kind == self._kind != BACKWARD_BEGIN
-            if not self.going_on or kind != self._kind:
+            if not self.open_gap_thread or kind != self._kind:
                 self.end(kind)
-        if self.counting or self.updates < self._until:
+        if self.counting_thread or self.updates < self._until:
             return
         writer, bucket, self._until = runtime.writer(), self.bucket, self.updates + SPELL
         if writer is None or runtime.emit not in (writer.emit, self.emit_in_gap) or runtime.has_clock():
@@ -154,8 +155,8 @@ class Pace(StepCounter):
         writer.flush()  # the monitor learns no more until the gap ends
         self.fetches = self.backwards = self.steps = self.begun = 0
         self._writer, self._kind, self.clock_read_ns, self._until = writer, kind, bucket.now_ns, self.updates + updates
-        runtime.emit, self.counting = self.emit_in_gap, self.thread
-        self.going_on, self.usual_iterator = self.thread, self._iterator if kind == FETCH_BEGIN else -1
+        runtime.emit, self.counting_thread = self.emit_in_gap, self.thread
+        self.open_gap_thread, self.usual_iterator = self.thread, self._iterator if kind == FETCH_BEGIN else -1
 
 
 pace = Pace()

@@ -41,7 +41,7 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import StackNode
 from tuimon.session.state import TimePart, goodput
-from tuimon.session.tables import once
+from tuimon.session.tables import cached_query
 from tuimon.threshold import MOST
 
 #: Phases of a step, then those outside the steps.
@@ -203,7 +203,7 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
     return Interval(max(taken.low, gpu.idle.low - left.high), min(taken.high, gpu.idle.high - left.low))
 
 
-@once
+@cached_query
 def cells_of(evidence: Evidence) -> Cells:
     """Divides the wall time of the evidence's span: all of it over a whole run, only the loop over the last 30 s."""
     outside, in_loop = _outside_loop(evidence)
@@ -525,7 +525,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
-    delays = [row.main.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
+    delays = [row.thread.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
     for_core = min(1.0, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
     for_core = min(1.0 - late_part, for_core)
     for cell in cells:

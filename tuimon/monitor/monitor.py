@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 QUEUE_LIMIT = 10_000
 #: Longest time for which a tick handles records, so that the screen responds while a long log is replayed.
-TICK_S = 0.25
+LONGEST_TICK_S = 0.25
 #: A pause between two ticks is recorded if it exceeds this and two windows: tuimon was stopped, or the machine was
 #: overloaded. Views tick at least once per window.
 PAUSE_S = 5.0
@@ -180,7 +180,7 @@ class Monitor:
         self._ticked_s = now_s
         if not self._replay and pause_s > PAUSE_S + 2 * self._window_s:
             self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s, so nothing was sampled in that time")
-        changed = self._drain(now_s + TICK_S)
+        changed = self._drain(now_s + LONGEST_TICK_S)
         if self._ending and self.launched is not None:
             changed = self.launched.continue_end(now_s) is not None or changed
         changed = self._check_end(now_s) or changed
@@ -200,7 +200,7 @@ class Monitor:
         self._stopped = True
         self.pollers.stop()
         if not self._replay:
-            self._drain(self._clock() + TICK_S)
+            self._drain(self._clock() + LONGEST_TICK_S)
             self._record_end(self._clock())
             self.diagnose_if_due(self._clock())
         self._observers.close(self.session, self.findings)
@@ -249,7 +249,7 @@ class Monitor:
         if now_s < self._stop_by_s and not self.pollers.are_done:
             return False
         late = self.pollers.unfinished
-        self._drain(now_s + TICK_S)
+        self._drain(now_s + LONGEST_TICK_S)
         if not self.records.empty() and now_s < self._stop_by_s + STOP_TIMEOUT_S:
             return True
         if late:

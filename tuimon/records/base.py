@@ -28,9 +28,9 @@ PHASES = (*STEP, "eval")
 #: The session divides it among the phases of ``DIVIDED``, by stack samples.
 BETWEEN = "between"
 DIVIDED: tuple[StepPhase, ...] = ("data", "forward", "other")
-#: The phases in which only the model computes, those that only a training has, and both.
+#: The phases in which only the model computes, those that only a training has, and both together.
 MODEL: tuple[StepPhase, ...] = ("forward", "backward")
-UPDATE: tuple[StepPhase, ...] = ("backward", "optimizer")
+TRAINING_PHASES: tuple[StepPhase, ...] = ("backward", "optimizer")
 PASSES: tuple[StepPhase, ...] = ("forward", "backward", "optimizer")
 
 Phase = Literal["data", "forward", "backward", "optimizer", "other", "eval", "between"]

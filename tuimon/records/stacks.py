@@ -21,15 +21,15 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kept: Kept = "graph"
 
 
-#: A setting in a line of code: how many threads share one of torch's operations on the CPU, how many workers there are,
-#: which cores may be used, which function traces the program, or which autograd calls.
-CountSetting = Literal["threads", "workers", "cores", "tracer", "hook"]
+#: The number of threads that share one of torch's operations on the CPU, the number of workers, the cores that may be
+#: used, the function that traces the program, or the one that autograd calls.
+Setting = Literal["threads", "workers", "cores", "tracer", "hook"]
 
 
-class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line of code that makes a ``CountSetting``: ``[what, line, function, source]``."""
+class SettingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A line of code that sets something: ``[what, line, function, source]``."""
 
-    what: CountSetting
+    what: Setting
     line: Count
     function: str
     source: str
@@ -52,7 +52,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     # first and last line of the function or ``with`` block around it that disables gradients; None: unknown
     no_grad: tuple[Count, Count] | None = None
     branch: tuple[Count, Count] | None = None  # no longer used; in older logs: lines of an ``if`` around it
-    counts: tuple[CountSettings, ...] = ()  # in the first frame of a file: its lines that make such a setting
+    counts: tuple[SettingLine, ...] = ()  # in the first frame of a file: its lines that make such a setting
     loop: bool = False  # whether it is known to be in a ``for`` or ``while`` of its function
     keeping: tuple[KeepingLine, ...] = ()  # in the first frame of a file: its lines that keep objects
     polls: bool = False  # whether it is known to be in a ``while`` that does nothing but wait

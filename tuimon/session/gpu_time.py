@@ -12,7 +12,18 @@ from tuimon.bounds import has_room
 from tuimon.interval import Interval
 from tuimon.records import GPU_BOUNDARIES, STEP, GpuAccumulation, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
-from tuimon.session.series import EVER, FEW_ROWS, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
+from tuimon.session.series import (
+    FEW_ROWS,
+    WHOLE_RUN,
+    Joins,
+    KeyNumbers,
+    Series,
+    Span,
+    ThinnedRows,
+    latest,
+    row_of,
+    weighted_median,
+)
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
@@ -130,8 +141,8 @@ class DeviceTimes:
         self.device = device
         self.times = Series(_Times, FEW_ROWS, {"lead_error_us": latest})
         # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
-        self._phases = Keys[str](3, len(STEP))
-        self._exchanges = Singles(TimedExchange, _RECENT, _OF_RUN)
+        self._phases = KeyNumbers[str](3, len(STEP))
+        self._exchanges = ThinnedRows(TimedExchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
     def add_window(self, record: GpuTime) -> None:
@@ -304,7 +315,7 @@ class GpuTimeStats:
             rows.append(device.over(within))
         found = max((row for row in rows if row is not None), key=lambda row: row.steps, default=None)
         is_first = found is None or (found.device == self._first[0] and found.steps < _STEPS)
-        return self._devices[self._first[0]].over(EVER) if is_first and span.last_s == math.inf else found
+        return self._devices[self._first[0]].over(WHOLE_RUN) if is_first and span.last_s == math.inf else found
 
     def memory(self, gpu_uuids: Sequence[str]) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds on each device."""

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from tuimon.bounds import HELD
 from tuimon.interval import Interval
 from tuimon.records import GPU_FACTS, GPUS_A_WINDOW, Gpu, GpuProcess, Process, bare_uuid, used_uuids
-from tuimon.session.series import LATEST, NEVER, ROWS_EACH, Keys, Series, Span, row_of
+from tuimon.session.series import LATEST, NEVER, ROWS_EACH, KeyNumbers, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 from tuimon.threshold import MOST, TINY
 
@@ -127,7 +127,7 @@ class GpuRow(Struct, frozen=True):
 
 
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
-LEAST_S = 1.0
+LEAST_MEAN_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
 _LEAST_ENERGY_S = 5.0
 #: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
@@ -171,7 +171,7 @@ def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[S
     return found
 
 
-def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAST_S) -> float | None:
+def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAST_MEAN_S) -> float | None:
     """The mean of a counter's measured parts, weighted by their time in steps; None if that is below ``least_s``."""
     known = [(value, part) for part in parts if not math.isnan(value := column[part.row])]
     if not known or sum(part.whole_s for _, part in known) < least_s:
@@ -182,7 +182,7 @@ def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAS
 def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
     """Bounds of the time in steps with a kernel: if 1 s has kernels for 0.7 s and steps for 0.9 s, 0.6 to 0.7 s."""
     steps_s, whole_s = sum(part.steps_s for part in parts), sum(part.whole_s for part in parts)
-    if whole_s < LEAST_S:
+    if whole_s < LEAST_MEAN_S:
         return {}
     ran = [(column[part.row] * part.whole_s, part) for part in parts]
     return {
@@ -226,7 +226,7 @@ class DeviceHistory:
         self._util = Series(_Util, ROWS_EACH, {"util_ratio": _mean_of})
         # by cause of lower clocks, and by process on it: its time in microseconds; in which its kernels run; in which
         # the driver measures no process's kernels
-        self._times = Keys[str | int](3)
+        self._times = KeyNumbers[str | int](3)
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""

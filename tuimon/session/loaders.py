@@ -10,7 +10,7 @@ from msgspec import Struct
 from tuimon.bounds import Latest
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.processes import RunProcesses
-from tuimon.session.series import EVER, Keys, Series, Span, Stretch, weighted_median
+from tuimon.session.series import WHOLE_RUN, KeyNumbers, Series, Span, Stretch, weighted_median
 from tuimon.session.stacks.samples import HotLine
 
 
@@ -129,7 +129,7 @@ class LoaderStats:
         self._epoch = EpochRow(0)
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(Stretch, _REPORT_ROWS)
-        self._figures = Keys[int](_FIGURES)  # by the number of a worker; times in us
+        self._figures = KeyNumbers[int](_FIGURES)  # by the number of a worker; times in us
         self._first_end_s: float | None = None  # of an epoch
         self.workers = Latest[int, tuple[float, int]]()  # when each has reported last, and its number, by pid
 
@@ -184,7 +184,7 @@ class LoaderStats:
         figures = self._figures.figures(counts)
         measured = (row for row in self._series.rows(span) if row.p95_fetches)
         p95_ns = weighted_median((row.p95_sum_ns / row.p95_fetches, row.p95_fetches) for row in measured)
-        course = self._series.course(EVER._replace(last_s=span.last_s), _ROWS)
+        course = self._series.course(WHOLE_RUN._replace(last_s=span.last_s), _ROWS)
         return LoaderRow(
             latest=latest,
             facts=facts,

@@ -5,9 +5,9 @@ And the trainings of a run: several may run side by side, or one after the other
 Markers measure how long a phase is. The part of it spent waiting for other ranks is estimated in two ways:
 
 - In Python, stacks show it: a sample inside ``all_reduce``, ``barrier``, ``Work.wait``.
-- DistributedDataParallel waits in C++, at the end of ``backward``, where no Python frame shows it. There the main
-  thread sleeps: the wait is the time in which it neither runs nor is ready to run, less its waits elsewhere in the
-  stacks.
+- DistributedDataParallel waits in C++, at the end of ``backward``, where no Python frame shows it. There the
+  training thread sleeps: the wait is the time in which it neither runs nor is ready to run, less its waits elsewhere
+  in the stacks.
 
 Three ranks in step, the third 20 ms longer in forward: 5 + 40 ms of which 25 asleep, 5 + 40 of which 25 asleep, and
 25 + 20 of which 5 asleep. So their own times are 20, 20 and 40 ms, and the third holds the others up by 20.
@@ -30,8 +30,8 @@ from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.steps import StepStats, StepStretch
-from tuimon.session.tables import once
-from tuimon.session.threads import MainThread
+from tuimon.session.tables import cached_query
+from tuimon.session.threads import TrainingThread
 from tuimon.threshold import REPORTED
 
 #: Activities in which a thread sleeps, without waits for ranks. Files and the network may keep it busy: saving is
@@ -47,8 +47,8 @@ class RankTimes(Struct, frozen=True, gc=False):
     """Measurements of one rank over some steps."""
 
     ms: Mapping[str, float]  # of a step, by phase; if its length is unknown, shares of the step
-    main: MainThread = MainThread()
-    samples: Mapping[tuple[str, Activity], int] = {}  # of the main thread, by phase and by what it was doing
+    thread: TrainingThread = TrainingThread()
+    samples: Mapping[tuple[str, Activity], int] = {}  # of the training thread, by phase and activity
     on_gpu: bool = False  # then the CPU does not wait for collectives, and spins while it waits for the GPU
 
     @property
@@ -135,14 +135,14 @@ def _waits(rank: RankTimes, shared: Mapping[str, float]) -> dict[str, float]:
 
 
 def _asleep_in_backward(rank: RankTimes, elsewhere_ms: float) -> float | None:
-    """The ms of a step for which the main thread sleeps in backward; None if that is unknown, and on GPUs.
+    """The ms of a step for which the training thread sleeps in backward; None if that is unknown, and on GPUs.
 
     ``elsewhere_ms``: its waits for ranks in other phases.
     """
-    busy, total = rank.main.busy_ratio, rank.count()
+    busy, total = rank.thread.busy_ratio, rank.count()
     if rank.on_gpu or busy is None:
         return None
-    asleep_ms = (1.0 - busy - rank.main.stopped_ratio) * rank.step_ms
+    asleep_ms = (1.0 - busy - rank.thread.stopped_ratio) * rank.step_ms
     for phase in dict.fromkeys(phase for phase, _ in rank.samples):
         waiting = rank.count(*_WAITS, phases=(phase,))
         elsewhere_ms += min(waiting / total * rank.step_ms, rank.ms.get(phase, 0.0))
@@ -152,7 +152,7 @@ def _asleep_in_backward(rank: RankTimes, elsewhere_ms: float) -> float | None:
 def _asleep_error_ms(rank: RankTimes) -> float:
     """The error of the sleep in backward: the standard error of the sleep elsewhere, by the thread's samples."""
     count = rank.count()
-    if rank.on_gpu or rank.main.busy_ratio is None or not count:
+    if rank.on_gpu or rank.thread.busy_ratio is None or not count:
         return 0.0
     share = rank.count(*_WAITS) / count
     return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
@@ -199,7 +199,7 @@ class RankRow(Struct, frozen=True):
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
     gc_ratio: float = 0.0  # share of the step in the garbage collector
-    main: MainThread = MainThread()
+    thread: TrainingThread = TrainingThread()
     on_gpu: bool = False
     # its last windows (None: those of all time); None if windows on the CPU do not show how late it is
     history: Callable[[int | None], Sequence[StepStretch]] | None = None
@@ -237,7 +237,7 @@ class RankRow(Struct, frozen=True):
 Row = TypeVar("Row", bound=RankRow)
 
 
-@once
+@cached_query
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none if it has no ranks."""
     ranks = training_of(view.focus)
@@ -304,7 +304,7 @@ def rows_of(ranks: Sequence[ProcessView]) -> list[RankRow]:
                 phases=measured.shares(ms),
                 error=max(phase.error or 0.0 for phase in phases) if inferred else 0.0,
                 gc_ratio=sums.gc_ns / max(1.0, sums.steps) / 1e6 / step_ms,
-                main=own.training,
+                thread=own.training,
             )
             if not row.behind:  # one at the end of its data waits for the others outside steps
                 times[own.pid] = measured
@@ -390,7 +390,7 @@ def training_numbers(session: Session) -> dict[int, int]:
     return {process.pid: number for number, members in enumerate(trainings, 1) for process in members}
 
 
-@once
+@cached_query
 def _trainings(session: Session) -> list[list[Process]]:
     """The processes of each training that goes on, by rank; if none does, of those that ended last."""
     trainings: list[list[Process]] = []

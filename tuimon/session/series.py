@@ -68,7 +68,7 @@ def row_of(*names: str) -> type[Any]:
 
 #: A span in which nothing lies.
 NEVER = Span(math.inf, -math.inf)
-EVER = Span()
+WHOLE_RUN = Span()
 #: The span of the latest row.
 LATEST = Span(last_s=0.0)
 
@@ -216,12 +216,12 @@ class Series(Generic[R]):
                 _subtract(self._total, [self._counts[at]])
                 del self._numbers[at * self._width : (at + 1) * self._width], self._counts[at], self._levels[at]
 
-    def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
+    def rows(self, span: Span = WHOLE_RUN, last: int | None = None) -> list[R]:
         """The rows of a span, oldest first: those that have their middle in it; of them only the ``last`` ones."""
         begin, end = self._within(span)
         return self._rows(begin if last is None else max(begin, end - last), end)
 
-    def even_rows(self, span: Span = EVER) -> list[R]:
+    def even_rows(self, span: Span = WHOLE_RUN) -> list[R]:
         """The rows of a span, neighbours joined until all are of about the length of the longest."""
         begin, end = self._within(span)
         levels = self._levels
@@ -239,13 +239,13 @@ class Series(Generic[R]):
         """The rows of a span for a chart: stretches of equal length; for a span of last seconds, the latest rows."""
         return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
 
-    def columns(self, span: Span = EVER, names: Sequence[str] = ()) -> dict[str, array[float]]:
+    def columns(self, span: Span = WHOLE_RUN, names: Sequence[str] = ()) -> dict[str, array[float]]:
         """The rows of a span as columns, all or those of these names: quicker than rows if only some are needed."""
         (begin, end), numbers, width = self._within(span), self._numbers, self._width
         first = {name: begin * width + self._names.index(name) for name in names or self._names}
         return {name: numbers[at : end * width : width] for name, at in first.items()}
 
-    def over(self, span: Span = EVER) -> R | None:
+    def over(self, span: Span = WHOLE_RUN) -> R | None:
         """The sums of a span as one row; None if it has no row."""
         begin, end = self._within(span)
         if begin < end and (begin, end) not in self._sums:
@@ -268,7 +268,7 @@ class Series(Generic[R]):
             found.insert(0 if edge == begin else len(found), cut)
         return self.joined(found)
 
-    def counts(self, span: Span = EVER) -> dict[Any, int]:
+    def counts(self, span: Span = WHOLE_RUN) -> dict[Any, int]:
         """The counts of a span: those of its rows, or those of all rows less those outside, whichever are fewer."""
         (begin, end), rows = self._within(span), self._counts
         if 2 * (end - begin) <= len(rows):
@@ -339,7 +339,7 @@ def _layout_of(columns: int) -> struct.Struct:
     return struct.Struct("=dd" + "f" * (columns - 2))
 
 
-class Singles(Generic[R]):
+class ThinnedRows(Generic[R]):
     """Single steps of one of several ranks: the latest, and some of the whole run, evenly spread.
 
     A row is a named tuple of numbers, first the number by which ranks are compared, then a moment. Over the run, steps
@@ -377,11 +377,11 @@ class Singles(Generic[R]):
         return [row for row in rows if row[1] >= span.begin_s]
 
 
-class Keys(Generic[K]):
+class KeyNumbers(Generic[K]):
     """Numbers that stand for the keys of counts, with a fixed number of figures each, so that a series holds only
     numbers.
 
-    >>> keys = Keys[str](figures=2)
+    >>> keys = KeyNumbers[str](figures=2)
     >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])
     >>> counts, keys.figures(counts)
     ({0: 3, 1: 800, 2: 1}, {'compile': (3, 800), 'break': (1, 0)})

@@ -18,13 +18,13 @@ from tuimon.session.gpus import GpuRow, gpu_rows
 from tuimon.session.loaders import LoaderRow, worker_name
 from tuimon.session.phase_table import PhaseTable, SplitShares, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling, sampling
-from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
+from tuimon.session.series import LATEST, NEVER, WHOLE_RUN, WINDOW_S, Span
 from tuimon.session.stacks.process import RECENT, ProcessStacks
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepStats, StepSummary, Totals
-from tuimon.session.tables import Tables, once
-from tuimon.session.threads import MainThread, ThreadRow, thread_rows
+from tuimon.session.tables import Tables, cached_query
+from tuimon.session.threads import ThreadRow, TrainingThread, thread_rows
 
 #: ``recent``: the last 30 s, or the last few steps if these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
@@ -101,7 +101,7 @@ class Session(Tables):
         node = self.focus_node
         return [pid for pid in self.trainers() if node_of(pid) == node]
 
-    @once
+    @cached_query
     def pids_by_node(self) -> Mapping[int, list[int]]:
         """The processes of each node, in the order in which they came."""
         pids = defaultdict[int, list[int]](list)
@@ -136,7 +136,7 @@ class SessionView:
         self._session = None
         self.answers.clear()
 
-    @once
+    @cached_query
     def of(self, pid: int) -> ProcessView:
         """One process over this span."""
         return ProcessView(pid, self)
@@ -175,7 +175,7 @@ class SessionView:
         span = self.focus.span
         return span.begin_s if span.last_s == math.inf else math.inf
 
-    @once
+    @cached_query
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases cover; empty before the first, and unmarked."""
         return self.focus.stats.spans(self.focus.span)
@@ -190,7 +190,7 @@ class SessionView:
             return sampling(samplers, Span(self.now_s - SPAN_S, self.now_s), cpu_ratio)
         whole_s = self.now_s - (self.now_s if session.sampled_since_s is None else session.sampled_since_s)
         nodes = max(1, len(session.nodes.known))
-        return sampling(samplers, EVER, session.sampling_cost_s / whole_s / nodes if whole_s > 0 else None)
+        return sampling(samplers, WHOLE_RUN, session.sampling_cost_s / whole_s / nodes if whole_s > 0 else None)
 
     # -- nodes
 
@@ -235,7 +235,7 @@ class SessionView:
         nodes = sorted(self.session.nodes.known) or [self.session.focus_node]
         return [row for node in nodes for row in self.gpus_on(node)]
 
-    @once
+    @cached_query
     def gpus_on(self, node: int) -> list[GpuRow]:
         """The GPUs of a node, those the run uses first."""
         session, focus = self.session, self.focus
@@ -247,8 +247,8 @@ class SessionView:
         )
 
 
-class once_property(Generic[T]):
-    """A property of a process in a view that is worked out once, for rules and panes."""
+class cached_view_property(Generic[T]):
+    """A property of a process in a view whose value is kept as long as the view, for rules and panes."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:  # Any: a kind of ProcessView
         self._read, self._name, self.__doc__ = read, read.__name__, read.__doc__
@@ -271,7 +271,7 @@ class ProcessView(Struct, frozen=True, dict=True):
     def answers(self) -> dict[object, Any]:
         return self.view.answers
 
-    @once_property
+    @cached_view_property
     def process(self) -> Process:
         """Its latest record, or one without facts; over the whole run it counts as alive if it lived in that span."""
         known = self.view.session.process(self.pid)
@@ -291,7 +291,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         node = session.nodes.known.get(self.node)
         return node.host if node is not None else session.header.host if session.header is not None else None
 
-    @once_property
+    @cached_view_property
     def workers(self) -> list[Process]:
         """Its live DataLoader workers; over the whole run, when all have ended, those that were the last."""
         return self.view.session.run_processes.workers(self.pid, self.view.lived_s)
@@ -305,12 +305,12 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- spans
 
-    @once_property
+    @cached_view_property
     def span(self) -> Span:
         """The span that its figures cover: its steady part, or the last seconds."""
         return self.steady_span if self.view.is_whole else RECENT
 
-    @once_property
+    @cached_view_property
     def steady_span(self) -> Span:
         """The steady part of its steps; without steps of its own, that of the process in focus.
 
@@ -323,14 +323,14 @@ class ProcessView(Struct, frozen=True, dict=True):
             return session.step_stats[own].steady_span()
         process, sampled = session.process(focus), session.stacks[focus]
         is_shown = sampled.has_whole_step and process is not None and not process.markers
-        return Span(sampled.begin_s) if is_shown else EVER
+        return Span(sampled.begin_s) if is_shown else WHOLE_RUN
 
-    @once_property
+    @cached_view_property
     def threads_span(self) -> Span:
         """The span of what its threads use: the steady part, empty before the first step; or the latest window."""
         if not self.view.is_whole:
             return LATEST
-        return NEVER if self.span == EVER else self.span
+        return NEVER if self.span == WHOLE_RUN else self.span
 
     # -- steps and phases
 
@@ -344,11 +344,11 @@ class ProcessView(Struct, frozen=True, dict=True):
         """True if markers delimit its steps."""
         return self.pid in self.view.session.step_stats
 
-    @once_property
+    @cached_view_property
     def phases(self) -> PhaseTable:
         """Phase breakdown; empty before the first step.
 
-        Without markers the shares are inferred from its main thread's stack samples.
+        Without markers the shares are inferred from its training thread's stack samples.
         """
         if self.is_marked:
             return phase_table(self.pid, self.totals, self.split)
@@ -361,7 +361,7 @@ class ProcessView(Struct, frozen=True, dict=True):
             self.pid, found.marked_counts(), found.covered_s, found.unsure, forward_only=sampled.forward_only
         )
 
-    @once_property
+    @cached_view_property
     def totals(self) -> Totals:
         """Sums over the steps; without markers empty."""
         return self.stats.over(self.span)
@@ -378,7 +378,7 @@ class ProcessView(Struct, frozen=True, dict=True):
         per_second = self.view.session.samplers[self.pid].steps_per_second(since_s)
         return None if per_second is None or self.process.markers else StepSummary(0, None, None, per_second, 0)
 
-    @once_property
+    @cached_view_property
     def split(self) -> SplitShares:
         """How the time that markers cannot split is divided."""
         return self.samples.split.with_optimizer(self.totals.sums.phases_ns)
@@ -440,7 +440,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- threads
 
-    @once_property
+    @cached_view_property
     def threads(self) -> list[ThreadRow]:
         """Its threads with their roles, as they were in its latest window, or means over the whole run."""
         session, figures = self.view.session, self.thread_figures or self.view.session.threads[self.pid].latest
@@ -450,13 +450,13 @@ class ProcessView(Struct, frozen=True, dict=True):
         gil_ratio = partial(session.gil[self.pid].ratio, self.stats.steady_span().begin_s)
         return thread_rows(figures, session.process(self.pid), self.stacks, self.native, gil_ratio, cores, name_of)
 
-    @once_property
+    @cached_view_property
     def thread_figures(self) -> Threads | None:
         """The use of its threads, without their roles: the latest, or means over the steps."""
         return self.view.session.threads[self.pid].over(self.threads_span)
 
-    @once_property
-    def training(self) -> MainThread:
+    @cached_view_property
+    def training(self) -> TrainingThread:
         """Means of the thread that trains, since its first step."""
         recent = Span(self.steady_span.begin_s, last_s=WINDOW_S)
         return self.view.session.threads[self.pid].training(self.threads_span if self.view.is_whole else recent)
@@ -471,7 +471,7 @@ class ProcessView(Struct, frozen=True, dict=True):
 
     # -- DataLoaders and GPUs
 
-    @once_property
+    @cached_view_property
     def loaders(self) -> tuple[LoaderRow, ...]:
         """Its DataLoaders, in the last 30 s those in which they were used; those for training first."""
         session = self.view.session
@@ -489,14 +489,14 @@ class ProcessView(Struct, frozen=True, dict=True):
         latest = (device.latest for device in self.view.session.nodes.of(self.node).devices.values())
         return [gpu for gpu in latest if self.process.uses(gpu)]
 
-    @once_property
+    @cached_view_property
     def torch_memory(self) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds, by device."""
         named = {bare_uuid(gpu.uuid): gpu.uuid for gpu in self.devices}
         uuids = [named.get(bare_uuid(uuid), uuid) for uuid in self.process.gpu_uuids]
         return self.view.session.gpu_times[self.pid].memory(uuids)
 
-    @once_property
+    @cached_view_property
     def gpu_time(self) -> GpuTimeRow | None:
         """Its steps on the GPU's clock; None if none were timed."""
         return self.view.session.gpu_times[self.pid].over(self.span, self.view.now_s)

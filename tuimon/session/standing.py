@@ -286,7 +286,7 @@ def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
     }
 
 
-class Past(Struct):
+class PastStandstill(Struct):
     """One standstill whose stacks were taken; None if it has not ended, or no step was known."""
 
     taken: Standstill
@@ -309,7 +309,7 @@ class Standstills:
     """Folds Standstill records, and the steps that end them."""
 
     def __init__(self) -> None:
-        self.past: deque[Past] = deque(maxlen=16)  # each has up to 150 kB of stacks
+        self.past: deque[PastStandstill] = deque(maxlen=16)  # each has up to 150 kB of stacks
         self.moved_s: float | None = None  # when a process last read or wrote files during a standstill
 
     def add_standstill(self, record: Standstill, step: int | None) -> None:
@@ -332,7 +332,7 @@ class Standstills:
                     idle=one.idle + record.idle,
                 )
                 return
-        self.past.append(Past(record, step))
+        self.past.append(PastStandstill(record, step))
 
     def add_collectives(self, record: Collectives) -> None:
         """Fold a record of the collectives of the latest standstill."""
@@ -347,7 +347,7 @@ class Standstills:
         if record.t - record.window_s / 2 > self.past[-1].taken.t:
             self.past[-1].ended_s = record.t
 
-    def since(self, begin_s: float) -> Past | None:
+    def since(self, begin_s: float) -> PastStandstill | None:
         """The standstill that began at this moment; None if its stacks have not been taken."""
         last = self.past[-1] if self.past else None
         return last if last is not None and last.ended_s is None and last.taken.t >= begin_s else None

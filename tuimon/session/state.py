@@ -28,15 +28,15 @@ StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_
 OVER = "its training loop has ended"
 
 #: Seconds without the end of a step after which the state is shown: our choice, so that slow loops do not flicker.
-LONG_S = 3.0
+LONG_STEP_S = 3.0
 #: ... and this many typical steps: our choice, because one step of twice the usual length is not worth showing.
-LONG_RATIO = 3.0
+LONG_STEP_RATIO = 3.0
 
-#: Seconds without any boundary after which findings about steps no longer describe the present: our choice, twice the
-#: time after which a pause is shown, and a third of that of a hang.
-STILL_S = 5.0
-#: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``, for loops that have paused as long before.
-STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
+#: Seconds without any boundary after which the loop stands still, and findings about steps no longer describe the
+#: present: our choice, longer than a pause that is shown, and a third of a hang.
+STANDSTILL_S = 5.0
+#: ... and this many times the longest step so far, up to a limit (s), for loops that have paused for as long before.
+STANDSTILL_RATIO, STANDSTILL_LIMIT_S = 1.5, 10.0
 #: Seconds without any step in the run from which processes that show none are named: our choice, longer than imports
 #: and set-up usually take; a longer set-up is named as well, and the words leave that open.
 _UNSEEN_S = 60.0
@@ -66,7 +66,7 @@ def run_state(session: Session) -> RunState:
         return _in_steps(own)
     if own.phases:
         since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
-        if since_step_s < LONG_S:
+        if since_step_s < LONG_STEP_S:
             return RunState("training")
         return RunState("between_steps", since_step_s, place=own.place)
     for_s = session.now_s - session.start_s
@@ -100,16 +100,16 @@ def stands_still(session: Session) -> bool:
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
         return False
     if stats.latest is None:
-        return (state.for_s or 0.0) >= STILL_S
+        return (state.for_s or 0.0) >= STANDSTILL_S
     if not stats.total:
         return False
-    return (state.doing_for_s or 0.0) >= still_from_s(stats)
+    return (state.doing_for_s or 0.0) >= standstill_after_s(stats)
 
 
-def still_from_s(stats: StepStats) -> float:
+def standstill_after_s(stats: StepStats) -> float:
     """The seconds without a boundary from which a loop with such steps stands still."""
     longest_s = (stats.over().quantile_ms(1.0) or 0.0) / 1e3
-    return max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
+    return max(STANDSTILL_S, min(STANDSTILL_RATIO * longest_s, STANDSTILL_LIMIT_S))
 
 
 def ended_before_torch(session: Session) -> bool:
@@ -129,7 +129,7 @@ def _without_python(session: Session, for_s: float) -> str | None:
         return None
     if session.exit is not None:
         return "no Python process was seen; only CPU and GPU were measured"
-    return "no Python process so far: only CPU and GPU are measured" if for_s >= STILL_S else None
+    return "no Python process so far: only CPU and GPU are measured" if for_s >= STANDSTILL_S else None
 
 
 def _in_steps(own: ProcessView) -> RunState:
@@ -140,14 +140,14 @@ def _in_steps(own: ProcessView) -> RunState:
     if stats.total and latest.open_for_s is None and not stats.has_left_loop:
         return RunState("training")
     for_s, open_for_s = latest.t - stats.open_since_s, latest.open_for_s or 0.0
-    if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
+    if stats.total and for_s < max(LONG_STEP_S, LONG_STEP_RATIO * (median_ms or 0.0) / 1e3):
         return RunState("training")
     if stats.has_left_loop:
         return RunState("between_steps", for_s, OVER, for_s)
     phase = latest.open_phase if latest.open_phase != "between" else None
     doing, doing_for_s = f"in {phase}" if phase is not None else None, latest.open_for_s
     # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
-    since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
+    since_s = latest.t - open_for_s if open_for_s >= LONG_STEP_S else -math.inf
     place = sampled.threads.place_of(own.tid, phase, since_s)
     compiling_since_s = sampled.spent.compiling_since_s
     if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
@@ -292,7 +292,7 @@ def goodput(session: Session) -> Goodput | None:
             after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
             awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
             stood_s = max(awaited_s, _waited_s(own))
-            after |= {"hang": stood_s if stood_s >= still_from_s(stats) else 0.0}
+            after |= {"hang": stood_s if stood_s >= standstill_after_s(stats) else 0.0}
         divided += [loop, _divided(now_s - last_s, after, rest)]
     parts = ((part, sum(each.get(part, 0.0) for each in divided)) for part in PARTS)
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in parts if took_s}, loop)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tuimon.bounds import HELD, has_room
 from tuimon.records import BETWEEN, MORE_RANGES, PHASES, STEP, Steps, bucket_length_ns
-from tuimon.session.series import EVER, ROWS_EACH, WINDOW_S, Keys, Series, Singles, Span, first
+from tuimon.session.series import ROWS_EACH, WHOLE_RUN, WINDOW_S, KeyNumbers, Series, Span, ThinnedRows, first
 from tuimon.threshold import LARGER
 
 
@@ -277,14 +277,14 @@ class StepStats:
     def __init__(self) -> None:
         self._series = step_series()
         # by path of a range: its uses and ns; under None: steps with known samples and tokens, then samples and tokens
-        self._ranges = Keys[str | None](3, HELD + 2)
+        self._ranges = KeyNumbers[str | None](3, HELD + 2)
         self._phases: dict[str, str] = {}  # of each path
         self.total = 0
         self.dropped = 0
         self.backwards = 0
         self.updates = 0
         self.latest: Steps | None = None
-        self.shared = Singles(SharedStep, _SHARED, _SHARED_OF_RUN)
+        self.shared = ThinnedRows(SharedStep, _SHARED, _SHARED_OF_RUN)
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.begin_s: float | None = None  # when its loop began, once a step has ended
         self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
@@ -392,7 +392,7 @@ class StepStats:
         """True if a signal has stopped it for a part of the latest window."""
         return self.latest is not None and bool(self.latest.outside_s) and self.latest.open_for_s is not None
 
-    def over(self, span: Span = EVER) -> Totals:
+    def over(self, span: Span = WHOLE_RUN) -> Totals:
         """The steps of a span, to its last step or evaluation, without the warm-up.
 
         The last seconds, or the last few steps if these take longer, include the time since the last step; but a
@@ -403,7 +403,7 @@ class StepStats:
         return self._over[span]
 
     def _totals_over(self, span: Span) -> Totals:
-        if span.last_s == EVER.last_s:
+        if span.last_s == WHOLE_RUN.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
         columns = self._series.columns(self._last_span(span.last_s), ("begin_s", "span_s", "steps", "eval_count"))
         rows = [*zip(*columns.values(), strict=True)]  # columns alone: each rank's are read once a second
@@ -447,7 +447,7 @@ class StepStats:
 
     def spans(self, span: Span) -> list[SteppingSpan]:
         """When it made the steps that ``over`` covers."""
-        is_ever = span.last_s == EVER.last_s
+        is_ever = span.last_s == WHOLE_RUN.last_s
         stretches = self.stretches() if is_ever else self._series.rows(self._last_span(span.last_s))
         return stepping_spans(stretches, self.steady_span().begin_s)
 

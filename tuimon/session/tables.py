@@ -50,7 +50,7 @@ class Answering(Protocol):
     def answers(self) -> dict[object, Any]: ...  # Any: by query, each of its own type
 
 
-def once(query: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[A, P], T]:
+def cached_query(query: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[A, P], T]:
     """A query whose answer is kept, for all callers, until the session changes."""
 
     @wraps(query)
@@ -149,7 +149,7 @@ class Tables:
 
     # -- the processes that train, and the one in focus
 
-    @once
+    @cached_query
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank.
 
@@ -158,7 +158,7 @@ class Tables:
         with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
         return self.run_processes.trainers(self._trained_pids() or with_steps or self._sampled_in_steps())
 
-    @once
+    @cached_query
     def trainer(self) -> int:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known.
 
@@ -174,7 +174,7 @@ class Tables:
             return self.header.pid if self.header is not None else 0
         return self.group_of(trainers[0])[0]  # the first of them; of a rank that was restarted the last
 
-    @once
+    @cached_query
     def group_of(self, pid: int) -> list[int]:
         """The processes of a training, by rank; without ranks, the process alone."""
         ranks = ranks_of(pid, self.run_processes.known, set(self.trainers()))

@@ -12,7 +12,7 @@ from msgspec import Struct, field, structs
 from tuimon.native_code import NativeUse
 from tuimon.records import Place, Process, ThreadCpu, ThreadFaults, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
-from tuimon.session.series import EVER, FEW_ROWS, LATEST, Keys, Series, Span, Stretch, latest
+from tuimon.session.series import FEW_ROWS, LATEST, WHOLE_RUN, KeyNumbers, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
 from tuimon.threshold import LARGER, MOST, TINY, UNUSUAL
@@ -114,7 +114,7 @@ class _Use(NamedTuple):
 Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
-class MainThread(Struct, frozen=True, gc=False):
+class TrainingThread(Struct, frozen=True, gc=False):
     """Means of the thread that trains; None if the kernel does not report it."""
 
     cpu_ratio: float | None = None
@@ -146,7 +146,7 @@ class ProcessThreads:
         self._windows = Series(Stretch, 4)
         # by place, in us: CPU, the time that it covers, delay, the time that it covers; then minor and major faults.
         # Under _WRITES: windows of its steps in which writing was read, those of them in bursts, bursts, their bytes
-        self._figures = Keys[int](6, _PLACES + 1)
+        self._figures = KeyNumbers[int](6, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None = None, steps: int = 0) -> None:
@@ -249,12 +249,12 @@ class ProcessThreads:
             ended_cpu_s=presence * sums.childrens_s,
         )
 
-    def training(self, span: Span) -> MainThread:
+    def training(self, span: Span) -> TrainingThread:
         sums = self.use.over(span)
         if sums is None:
-            return MainThread()
+            return TrainingThread()
         at_ends = sums.stopped_s / sums.seconds, sums.disk_s / sums.seconds
-        return MainThread(sums.ratio("training_cpu"), sums.ratio("training_delay"), *at_ends)
+        return TrainingThread(sums.ratio("training_cpu"), sums.ratio("training_delay"), *at_ends)
 
     @property
     def is_stopped(self) -> bool:
@@ -267,7 +267,7 @@ class ProcessThreads:
         columns = self.use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
         return readings_of(columns["end_s"], columns[what], columns["steps"])
 
-    def written(self, span: Span = EVER) -> tuple[int | None, int]:
+    def written(self, span: Span = WHOLE_RUN) -> tuple[int | None, int]:
         """Bursts of writing since the first steps, or None if they are too close to be separated; and their bytes."""
         figures = self._figures.figures(self._windows.counts(span)).get(_WRITES, (0,) * 6)
         windows, of_bursts, bursts, burst_bytes, *_ = figures

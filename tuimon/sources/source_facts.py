@@ -12,7 +12,7 @@ from tuimon.code_origin import function_at, is_user_file
 from tuimon.line_syntax import last_name, parsed, turns_off_gradients
 from tuimon.proc.ring_facts import RawFrame
 from tuimon.proc.target_files import Rights, TargetFiles
-from tuimon.records import CountSetting, CountSettings, Frame, KeepingLine
+from tuimon.records import Frame, KeepingLine, Setting, SettingLine
 from tuimon.sources.keeping_lines import keeping_lines
 from tuimon.sources.source_text import FILES_HELD, SOURCE_CHARS, SourceText, line_of
 from tuimon.text import CodeLine, plain
@@ -71,7 +71,7 @@ class FileFacts:
         self._comprehensions: list[Block] = []
         #: the packages that it imports, by the name that stands for each, or for something taken out of it
         self.imports: dict[str, str] = {}
-        settings, calls = list[tuple[int, CountSetting]](), dict[int, str]()  # the latter: on one line each
+        settings, calls = list[tuple[int, Setting]](), dict[int, str]()  # the latter: on one line each
         for node in ast.walk(tree):  # which does not recurse: each ``elif`` is nested in the one before
             self._note(node)
             settings += _settings(node)
@@ -81,7 +81,7 @@ class FileFacts:
         sources = {line: line_of(lines, line) for line, _ in settings} | calls
         #: lines of it that set how many threads share an operation, how many workers load, its cores, tracer and hooks
         self.counts = tuple(
-            CountSettings(what, line, at.name if (at := self._around(line)) else "<module>", sources[line])
+            SettingLine(what, line, at.name if (at := self._around(line)) else "<module>", sources[line])
             for line, what in sorted(set(settings))[:4]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
@@ -265,7 +265,7 @@ def _names(nodes: Sequence[ast.AST]) -> set[str]:
     return {node.id for each in nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
 
 
-def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
+def _settings(node: ast.AST) -> Iterator[tuple[int, Setting]]:
     """The settings of a node, by line: ``torch.set_num_threads(8)``, ``num_workers=4``."""
     match node:
         case ast.Call(func=func, args=args):

@@ -17,7 +17,7 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.progress import Progress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
+from tuimon.session.standing import PastStandstill, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, RunState, TimePart, Unseen
 from tuimon.session.steps import StepSummary
 from tuimon.text import at, code_place, function_text, kernel_name
@@ -186,7 +186,7 @@ def sampling_text(sampling: Sampling) -> str:
     return " · ".join(parts)
 
 
-def standstill_head(past: Past, session: Session) -> str:
+def standstill_head(past: PastStandstill, session: Session) -> str:
     """``nothing moved for 41s, from 1m12s on, after step 340``; one that goes on counts up to the latest record."""
     until_s = past.ended_s if past.ended_s is not None else session.now_s
     step = f", after step {count(past.step)}" if past.step is not None else ""
@@ -194,13 +194,13 @@ def standstill_head(past: Past, session: Session) -> str:
     return f"nothing moved for {duration(until_s - past.since_s)}, from {since} on{step}"
 
 
-def standstill_line(past: Past, session: Session) -> str:
+def standstill_line(past: PastStandstill, session: Session) -> str:
     """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
     stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), NAMED)])
     return f"{standstill_head(past, session)}: {stands}"
 
 
-def list_lines(past: Past) -> list[str]:
+def list_lines(past: PastStandstill) -> list[str]:
     """The stacks of a standstill, a line for each group with its ranks and its code; idle groups are left out."""
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]

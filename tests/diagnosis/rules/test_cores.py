@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import workers
 from tests.session.records import by_rule, frames, header, loop, native, process, session_of, thread, threads
 from tuimon.diagnosis.finding import Fix
-from tuimon.records import Cost, CountSettings, Frame, MachineMemory, Place
+from tuimon.records import Cost, Frame, MachineMemory, Place, SettingLine
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 
@@ -190,7 +190,7 @@ def test_the_environment_that_sets_the_threads_is_named():
     ],
 )
 def test_the_line_that_sets_the_threads_is_the_place_unless_it_sets_another_number(source, is_named):
-    line = CountSettings("threads", 5, "begin", source)
+    line = SettingLine("threads", 5, "begin", source)
     found = run(setting(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
     assert "torch.set_num_threads(2)" in found.action
     assert found.where == ((Place("/home/me/train.py", 5, "begin", source),) if is_named else ())
@@ -210,8 +210,8 @@ def test_the_line_that_sets_the_threads_is_the_place_unless_it_sets_another_numb
     ],
 )
 def test_large_operations_on_one_thread_beside_idle_cores(threads, cores, used, calls, workers_cpu, number, which):
-    variable = CountSettings("threads", 2, "main", 'os.environ["OMP_NUM_THREADS"] = "1"')
-    line = CountSettings("threads", 3, "main", "torch.set_num_threads(1)")
+    variable = SettingLine("threads", 2, "main", 'os.environ["OMP_NUM_THREADS"] = "1"')
+    line = SettingLine("threads", 3, "main", "torch.set_num_threads(1)")
     code = native(12, (100, ("interpreter", "forward", calls), ("torch", "forward", 100 - calls)))
     lines = frames(Frame("train.py", 9, "main", "loss = model(x)", True, counts=(variable, line)))
     beside = workers(1, workers_cpu) if workers_cpu else ()

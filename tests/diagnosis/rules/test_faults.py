@@ -5,10 +5,10 @@ import pytest
 from tests.diagnosis.cpu import BACKWARD, FORWARD, HEALTHY, SIDE, training
 from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
-from tuimon.records import CountSettings
+from tuimon.records import SettingLine
 
 TORCH = "/lib/site-packages/torch"
-REGISTERS = CountSettings("hook", 50, "hooks", "return graph.saved_tensors_hooks(self.pack, self.unpack)")
+REGISTERS = SettingLine("hook", 50, "hooks", "return graph.saved_tensors_hooks(self.pack, self.unpack)")
 LINES = frames(
     ("model.py", 12, "forward", "self.lock.acquire()", True),  # 20
     ("model.py", 13, "forward", "time.sleep(0.02)", True),

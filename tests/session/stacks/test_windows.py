@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps
-from tuimon.session.series import EVER, Span
+from tuimon.session.series import WHOLE_RUN, Span
 from tuimon.session.stacks.process import RECENT, Windows
 from tuimon.session.stacks.trie import Trie, Window
 from tuimon.session.state import run_state
@@ -107,11 +107,11 @@ def window(t, *counted, window_s=1.0):
     return Window(t - window_s, t, {100: {TRIE.node([number]): count for number, count in counted}})
 
 
-def counts_of(windows, span=EVER):
+def counts_of(windows, span=WHOLE_RUN):
     return {node.ids: count for node, count in windows.of(100).counts(span).items()}
 
 
-def covered_s(windows, span=EVER):
+def covered_s(windows, span=WHOLE_RUN):
     row = windows.of(100).over(span)
     return row.end_s - row.begin_s
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import CountSettings
+from tuimon.records import SettingLine
 from tuimon.sources.source_facts import FileFacts, SourceFacts
 
 KEPT = {
@@ -213,8 +213,8 @@ main(parse())
 
 def test_each_has_its_line_and_function():
     assert list(FileFacts(SCRIPT.splitlines()).counts) == [
-        CountSettings("threads", 5, "main", "torch.set_num_threads(args.threads)"),
-        CountSettings("workers", 9, "main", "loader = DataLoader(Data(), num_workers=4)  # num_workers=8 was slower"),
+        SettingLine("threads", 5, "main", "torch.set_num_threads(args.threads)"),
+        SettingLine("workers", 9, "main", "loader = DataLoader(Data(), num_workers=4)  # num_workers=8 was slower"),
     ]
 
 

@@ -85,7 +85,7 @@ def hook_backward(autograd: Any) -> None:
         if dispatch_modes() and dynamo.is_tracing():
             return original(*args, **kwargs)
         thread, is_inside = ident(), state.is_inside
-        is_counted = state.going_on == thread and not is_inside
+        is_counted = state.open_gap_thread == thread and not is_inside
         if is_counted:
             state.last = 0
             state.backwards += 1
@@ -140,11 +140,11 @@ def hook_optimizer(optimizer: Any) -> None:
     state, ident = pace, get_ident
 
     def step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if state.counting != ident():
+        if state.counting_thread != ident():
             _begin_optimizer_step(id(optimizer))
 
     def step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if state.going_on == ident():
+        if state.open_gap_thread == ident():
             if state.last <= 0:
                 state.last, state.updated = 1, True
                 state.updates += 1
@@ -169,7 +169,7 @@ def hook_scaler(grad_scaler: Any) -> None:
 
     @wraps(original)
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if pace.counting != get_ident():
+        if pace.counting_thread != get_ident():
             _begin_optimizer_step(id(self))
         try:
             result = original(self, *args, **kwargs)
@@ -197,7 +197,7 @@ def _begin_optimizer_step(optimizer: int) -> None:
 def _end_optimizer_step(optimizer: int) -> None:
     """Mark that a step of an optimizer, or of a scaler around it, has ended; in a gap it is only counted."""
     if pace.thread == get_ident() or pace.claim():
-        is_counted = pace.counting
+        is_counted = pace.counting_thread
         pace.end_optimizer_step()
         if is_counted:
             return

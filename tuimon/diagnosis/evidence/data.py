@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from tuimon.code_origin import is_library_file, is_user_file
 from tuimon.diagnosis.evidence.process import SLOW_RATIO, ProcessEvidence, works
 from tuimon.native_code import NativeUse
-from tuimon.records import UPDATE, Place, Process, Threads
+from tuimon.records import TRAINING_PHASES, Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView
@@ -442,7 +442,7 @@ def rollout_shares(main: Samples) -> Rollout | None:
     making = data.where(lambda node: node.makes_data)
     if data.total < MIN_SAMPLES or not making.total:
         return None
-    stepping, loop = frozenset(making.through), frozenset(main.where(phase=UPDATE).through)
+    stepping, loop = frozenset(making.through), frozenset(main.where(phase=TRAINING_PHASES).through)
     calling = (row.node.before("module") for row in data.rows if row.node.has("module"))
     callers = (next((frame.code for frame in reversed(frames) if frame.user), None) for frames in calling)
     acting = frozenset(filter(None, callers)) - stepping - loop

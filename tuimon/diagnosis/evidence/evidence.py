@@ -25,7 +25,7 @@ from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import ProcessView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.tables import once
+from tuimon.session.tables import cached_query
 from tuimon.threshold import MIN_SAMPLES, NEARLY_ALL
 
 #: Activities in torch, and the kinds of libraries that run meanwhile.
@@ -164,7 +164,7 @@ class Evidence(ProcessEvidence, frozen=True, dict=True):
         return self.exchanges.get(self.pid) if self.world_size > 1 else None
 
 
-@once
+@cached_query
 def evidence_of(own: ProcessView) -> Evidence:
     """A process, and the run around it, over the view's span; computed once for all who ask."""
     return Evidence(own.pid, own.view)

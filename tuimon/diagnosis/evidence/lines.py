@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from tuimon.code_origin import function_at, is_library_file
-from tuimon.records import UPDATE, Place
+from tuimon.records import TRAINING_PHASES, Place
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, heaviest_place, hottest_place
 from tuimon.session.stacks.trie import FrameKind, Function, Stack, StackNode, user_place
 from tuimon.text import code_place
@@ -149,8 +149,8 @@ def update_path(samples: Samples) -> set[Function]:
     evaluation more often are left out, except one that most of training passes through: it calls both.
     """
     training, evaluation = Counter[Function](), Counter[Function]()
-    for row in samples.where(phase=(*UPDATE, "eval")).rows:
-        counts = training if row.phase in UPDATE else evaluation
+    for row in samples.where(phase=(*TRAINING_PHASES, "eval")).rows:
+        counts = training if row.phase in TRAINING_PHASES else evaluation
         counts.update(dict.fromkeys((frame.code for frame in user_path(row)), row.count))
-    most = samples.where(phase=UPDATE).total / 2
+    most = samples.where(phase=TRAINING_PHASES).total / 2
     return {own for own, count in training.items() if count > min(evaluation[own], most)}

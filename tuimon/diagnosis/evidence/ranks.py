@@ -103,8 +103,8 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     if phase == "backward" and grow_together(forward, backward, update, TimeGrowth(0.0, lateness)):
         phase = "forward"  # backward takes longer because forward did more
     why = _why(late, others)
-    if why == "no core" and (late.main.delay_ratio or 0.0) < _STARVED * median(
-        row.main.delay_ratio or 0.0 for row in others
+    if why == "no core" and (late.thread.delay_ratio or 0.0) < _STARVED * median(
+        row.thread.delay_ratio or 0.0 for row in others
     ):
         return None
     waits = [row.wait_ratio for row in others if row.wait_ratio is not None]
@@ -129,12 +129,12 @@ def _lateness(row: RankRow) -> float:
 
 
 def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
-    if late.main.stopped_ratio >= REPORTED:
+    if late.thread.stopped_ratio >= REPORTED:
         return "stopped"
     if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):
         return "collections"
-    own, mains = late.main, [row.main for row in others]
-    ratios = [main.delay_ratio / main.cpu_ratio for main in mains if main.cpu_ratio and main.delay_ratio is not None]
+    own, threads = late.thread, [row.thread for row in others]
+    ratios = [each.delay_ratio / each.cpu_ratio for each in threads if each.cpu_ratio and each.delay_ratio is not None]
     if own.cpu_ratio is None or own.delay_ratio is None or not ratios:
         return None
     beyond = own.delay_ratio - own.cpu_ratio * median(ratios)  # than as much work waits in other ranks

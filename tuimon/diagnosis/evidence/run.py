@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.data import are_renewed
 from tuimon.native_code import NativeUse
-from tuimon.records import PIDS, CountSetting, Kept, Place, Threads
+from tuimon.records import PIDS, Kept, Place, Setting, Threads
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     GROWTH_S,
@@ -23,9 +23,9 @@ from tuimon.session.machines import (
     growth_going_on,
     steady_growth,
 )
-from tuimon.session.series import EVER, WINDOW_S, Span
+from tuimon.session.series import WHOLE_RUN, WINDOW_S, Span
 from tuimon.session.session import ProcessView, SessionView
-from tuimon.session.tables import once
+from tuimon.session.tables import cached_query
 from tuimon.session.threads import INTRA_OP, Held, ProcessThreads
 from tuimon.text import plural
 from tuimon.threshold import NEARLY_ALL, SMALL, UNUSUAL, Threshold
@@ -167,7 +167,7 @@ class Machine(Struct, frozen=True, dict=True):
         if growing:
             pid = max(growing, key=lambda each: growing[each].per_s)
             return Filling(store, growing[pid], sum(each.per_s for each in growing.values()), pid, len(growing) - 1)
-        spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
+        spans = (Span(last_s=GROWTH_S), WHOLE_RUN) if store.name and self._begun and store.resource != "memory" else ()
         for span in spans:  # the whole run as well, as checkpoints are written far apart
             growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
             if growth is None:
@@ -299,9 +299,9 @@ class Machine(Struct, frozen=True, dict=True):
         """The values of OMP_NUM_THREADS with which its training processes were started."""
         return {number for own in self.trainers if (number := own.process.omp_num_threads) is not None}
 
-    def set_at(self, what: CountSetting) -> tuple[Place, ...]:
+    def set_at(self, what: Setting) -> tuple[Place, ...]:
         """The lines of the program that set one of these numbers, as far as stacks lead to them."""
-        return tuple(self._view.session.trie.counts[what])
+        return tuple(self._view.session.trie.setting_lines[what])
 
     @cached_property
     def demand(self) -> Demand | None:
@@ -373,7 +373,7 @@ class Machine(Struct, frozen=True, dict=True):
         return {"host": self.host} if self.host is not None else {}
 
 
-@once
+@cached_query
 def machines(view: SessionView) -> tuple[Machine, ...]:
     """All machines of the run, the one in focus first."""
     session = view.session

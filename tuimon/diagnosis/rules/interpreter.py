@@ -258,7 +258,7 @@ def python_in_model(evidence: Evidence) -> Finding | None:
     An operation of torch on the user's line looks the same but releases the GIL. So a function counts only if it holds
     the GIL, or if its lines call only other packages.
     """
-    samples = evidence.samples.where(phase=MODEL).whole
+    samples = evidence.samples.where(phase=MODEL).without_bare_module_calls
     hot = without_settings(samples, evidence).hottest(runs_python)
     if hot is None or samples.total < MIN_SAMPLES:
         return None

@@ -277,10 +277,10 @@ def _of_process(evidence: Evidence, late: LateRank) -> tuple[str, Fix, HotLine |
     by = f"{ms_text(row.late_ms)} " if row.late_ms is not None else ""  # as panes and reports show it
     clause = f"which is {by}late, mostly in {late.phase}" if by else f"which takes longer in {late.phase}"
     if late.why == "stopped":
-        clause = f"which is stopped {percent(row.main.stopped_ratio)} of the time"
+        clause = f"which is stopped {percent(row.thread.stopped_ratio)} of the time"
         action = f"find who stops rank {row.rank}'s process: a tool that limits its CPU, or a debugger"
     elif late.why == "no core":
-        clause = f"whose training thread waits {percent(row.main.delay_ratio or 0.0)} of the time for a core"
+        clause = f"whose training thread waits {percent(row.thread.delay_ratio or 0.0)} of the time for a core"
         action = f"give rank {row.rank} cores of its own: check what else runs on its machine, and its CPU limit"
     elif late.why == "collections":
         clause += ", in the garbage collector"
@@ -331,7 +331,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     if median([row.wait_ratio for row in evidence.ranks if row.wait_ratio is not None] or [0.0]) < REPORTED:
         return None  # spares comparing single steps, which takes longer
     turns = late_turns(evidence.ranks, lambda pid: evidence.view.of(pid).shared_steps)
-    waits = median([row.main.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
+    waits = median([row.thread.delay_ratio or 0.0 for row in evidence.ranks] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
     # the phase with most samples of all ranks: they run the same code, and each of them is late now and then

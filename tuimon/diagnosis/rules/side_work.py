@@ -20,7 +20,7 @@ from tuimon.diagnosis.step_model import host_model, without, without_if_sure
 from tuimon.diagnosis.words import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
-from tuimon.records import PASSES, UPDATE
+from tuimon.records import PASSES, TRAINING_PHASES
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.activity import outer_calls
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
@@ -177,7 +177,7 @@ class _Work(Struct, frozen=True):
             return "look for logging, metrics or checkpoints in the loop"
         if known is not None:
             return f"make {at} cheaper ({known.action}); or {option or 'run it less often'}"
-        if not self.evidence.phases.share_of(*UPDATE):  # nothing trains: each step of a model that runs needs the work
+        if not self.evidence.phases.share_of(*TRAINING_PHASES):  # each step of a model that runs needs it
             return f"make {at} cheaper, or do it in another process while the model runs"
         if option:
             return option
@@ -300,7 +300,7 @@ class _Update:
     """The stacks that belong to each update, apart from the optimizer's step."""
 
     def __init__(self, samples: Samples) -> None:
-        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in UPDATE)
+        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in TRAINING_PHASES)
         # lines that lead only to the optimizer's step, at which Opacus clips and adds noise before torch's own step;
         # ``trainer.fit(model)`` is the line of backward as well
         self._lines = {(f.file, f.line) for row in in_optimizer for f in user_path(row)[-1:]}

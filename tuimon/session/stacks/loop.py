@@ -28,10 +28,10 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tuimon.library_code import evaluates_by_name
-from tuimon.records import BETWEEN
+from tuimon.records import BETWEEN, TRAINING_PHASES
 from tuimon.session.stacks.activity import WAITS, Activity
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import UPDATES, Block, Function, Stack, StackNode, to_user
+from tuimon.session.stacks.trie import Block, Function, Stack, StackNode, to_user
 from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
@@ -107,7 +107,7 @@ class LoopPlace(NamedTuple):
 
     position: Position  # on the path to backward
     on_line: bool  # at the line that leads to backward
-    is_librarys: bool  # a library's code, or its call, leaves the path
+    is_library_code: bool  # a library's code, or its call, leaves the path
     is_before_model: bool | None  # None: no sample has shown the model
     inside: Stack  # what is called there
 
@@ -165,7 +165,8 @@ class Loop:
         makes_steps = "steps" in facts and "training" not in facts  # without backward and update, by markers
         returned = _returned([*shown, *noted])
         shown, noted = (
-            [sample.at("forward") if sample.node in returned else sample for sample in each] for each in (shown, noted)
+            [each.in_phase("forward") if each.node in returned else each for each in samples]
+            for samples in (shown, noted)
         )
         self._path, own = _path_to("backward", shown, noted), "backward"
         if not self._path.position:
@@ -175,7 +176,7 @@ class Loop:
             self._path, own = _path_to_model(shown), "forward"
         #: True if the optimizer calls the forward pass and backward as a closure.
         self._trains_in_optimizer = self._path.passes_optimizer
-        self._ends = {"forward"} if self._is_forward_only else UPDATES
+        self._ends: Sequence[str] = ("forward",) if self._is_forward_only else TRAINING_PHASES
         #: The places at which the loop runs the model before that, and the path to the first of them.
         self._running, self._model = set[Position](), Path()
         self._note_torn(shown)
@@ -265,7 +266,7 @@ class Loop:
         called = place.inside[: len(place.inside) - (len(stack) - making)]
         if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
             return
-        if place.position > self._path.position and (generates or place.is_librarys):
+        if place.position > self._path.position and (generates or place.is_library_code):
             return  # what is generated after backward, or played by a library, shows how the model does
         own = next((frame for frame in called if frame.user), None)
         self._rollouts.add((own or stack[making]).code)
@@ -302,7 +303,7 @@ class Loop:
             is_after = not self._rollouts and self._is_after(self._at(sample.node))
             for block in {frame.block for frame in sample.node.outside_torch if frame.block is not None}:
                 totals[block] += sample.count
-                if sample.phase in UPDATES:
+                if sample.phase in TRAINING_PHASES:
                     training.add(block)
                 elif is_after or evaluates_by_name(block[2]):
                     apart[block] += sample.count
@@ -331,7 +332,7 @@ class Loop:
         whole = [(sample, left) for sample, left in lefts if left is not None]
         found = defaultdict[str, set[Position]](set)  # by phase
         for sample, left in whole:
-            found["updates" if sample.phase in UPDATES else sample.phase].add(left.position)
+            found["updates" if sample.phase in TRAINING_PHASES else sample.phase].add(left.position)
         both = set() if self._is_forward_only else (found["data"] & found["forward"]) - found["updates"]
         if all(at > self._last for at in found["forward"] - both):
             both = {at for at in both if at > self._last}
@@ -339,7 +340,7 @@ class Loop:
         self._evaluating = defaultdict[Position, set[Function | None]](set)
         for sample, left in whole:
             place = self._at(sample.node) if left.position in both and sample.phase == "forward" else None
-            if place is not None and (place.position > self._last if place.is_librarys else place.called):
+            if place is not None and (place.position > self._last if place.is_library_code else place.called):
                 self._evaluating[place.position].add(place.called)
         training = [(sample, left) for sample, left in whole if left.position not in self._evaluating]
         self._fetching = {left.position for sample, left in training if sample.phase == "data"}
@@ -436,25 +437,25 @@ class Loop:
             return sample
         counted = self._counted_as(place)
         if boundary != "optimizer" and self._is_in_block(node):  # markers see its fetches
-            return sample.at("eval", counted or ("other" if self._fetches else BETWEEN), moved=boundary != "data")
+            return sample.in_phase("eval", counted or ("other" if self._fetches else BETWEEN), moved=boundary != "data")
         if (
             boundary != "optimizer"
             and place is not None
             and place.position in self._evaluating
             and (boundary != "rest" or place.called in self._evaluating[place.position])
         ):
-            return sample.at("eval")
+            return sample.in_phase("eval")
         if boundary == "optimizer" and self._is_after_backward(place):
             is_own = any(frame.user for frame in node.closure)
-            return sample.at("other", "optimizer", moved=True) if is_own else sample
+            return sample.in_phase("other", "optimizer", moved=True) if is_own else sample
         if self._is_in_rollout(node, place):
             as_forward = boundary != "data" and self._fetches and in_closure  # markers count it as forward there
-            return sample.at("data", "forward" if as_forward else None, moved=True)
+            return sample.in_phase("data", "forward" if as_forward else None, moved=True)
         if boundary == "data":
             return sample
         if boundary == "forward":
             is_beside = self._shows_forward and self._is_after(place)
-            return sample.at("other" if is_beside else "forward", None if self._trains_in_optimizer else counted)
+            return sample.in_phase("other" if is_beside else "forward", None if self._trains_in_optimizer else counted)
         return self._at_rest(sample, place, counted)
 
     def _at_rest(self, sample: Sample, place: LoopPlace | None, counted: str | None) -> Sample:
@@ -468,24 +469,24 @@ class Loop:
         activity = sample.node.activity
         is_wait = activity in _WAITS
         if place is None:
-            return sample.at("other", unsure=not (is_wait or any(frame.user for frame in self._path.frames)))
+            return sample.in_phase("other", unsure=not (is_wait or any(frame.user for frame in self._path.frames)))
         if self._is_after(place) or place.position > self._path.position:
-            return sample.at("other", counted)
+            return sample.in_phase("other", counted)
         calls = place.called is not None and place.called not in self._training
-        if place.is_librarys and not self._is_training(place):
-            return sample.at("other", counted, moved=calls)
-        if place.called is None and not place.is_librarys and place.position in self._fetching:
-            return sample.at("forward", "forward")  # the old batch is freed as the new one replaces it
+        if place.is_library_code and not self._is_training(place):
+            return sample.in_phase("other", counted, moved=calls)
+        if place.called is None and not place.is_library_code and place.position in self._fetching:
+            return sample.in_phase("forward", "forward")  # the old batch is freed as the new one replaces it
         if place.is_before_model is None:
             is_data = is_wait or (self._makes_data and self._is_above(place))
-            return sample.at("data") if is_data else sample.at("forward", unsure=self._few)
+            return sample.in_phase("data") if is_data else sample.in_phase("forward", unsure=self._few)
         if not place.is_before_model:  # between two closures of an optimizer markers leave it open
-            return sample.at("forward", None if self._trains_in_optimizer else counted)
+            return sample.in_phase("forward", None if self._trains_in_optimizer else counted)
         if sample.node.is_upkeep:
-            return sample.at("other", counted)
+            return sample.in_phase("other", counted)
         if self._trains_in_optimizer and not self._fetches:
-            return sample.at("data", "other", moved=True)
-        return sample.at("data", counted, moved=calls and activity not in _COPIES)
+            return sample.in_phase("data", "other", moved=True)
+        return sample.in_phase("data", counted, moved=calls and activity not in _COPIES)
 
     def _is_training(self, place: LoopPlace) -> bool:
         """True if a place belongs to the training, in a loop that a library owns.
@@ -509,7 +510,7 @@ def _kind(sample: Sample) -> str:
 
 def _returned(samples: Sequence[Sample]) -> set[StackNode]:
     """The passes that only return gradients, and so belong to the forward pass; none if all do: then they train."""
-    passes = {sample.node for sample in samples if sample.phase in UPDATES}
+    passes = {sample.node for sample in samples if sample.phase in TRAINING_PHASES}
     found = {node for node in passes if node.returns_gradients}
     return set() if found == passes else found
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tuimon.bounds import MANY_HELD, Latest, has_room
-from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.records import TRAINING_PHASES, Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.series import LATEST, WINDOW_S, Series, Span, Stretch
 from tuimon.session.stacks.loop import Fact, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import CurrentWork, Spent, UnmarkedSteps, doing_after
-from tuimon.session.stacks.trie import UPDATES, StackNode, Trie, Window, place_of, to_user
+from tuimon.session.stacks.trie import StackNode, Trie, Window, place_of, to_user
 
 #: A step under way for this long (s) is kept apart; markers may come a window later than samples.
-_LONG_S = 2.0
+_LONG_STEP_S = 2.0
 #: Without markers it must also last this many times the longest stretch without samples of the loop before it
 _UNUSUAL = 2.0
 #: ... in which this many samples of the loop were to be expected: at least one then comes in 95 of 100 cases (Poisson).
@@ -121,7 +121,7 @@ class Windows:
         """True if the open step has lasted for long."""
         if math.isinf(self._until_s) or self._shown * self._sampled_since < _EXPECTED * self._sampled:
             return False
-        return self._latest_s - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
+        return self._latest_s - self._until_s >= max(_LONG_STEP_S, _UNUSUAL * self._longest_s)
 
     @property
     def end_s(self) -> float:
@@ -140,7 +140,7 @@ class Windows:
 
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
-_OF_LOOP = UPDATES | {"data"}
+_OF_LOOP = {*TRAINING_PHASES, "data"}
 #: The last 30 s.
 RECENT = Span(last_s=WINDOW_S)
 
@@ -368,7 +368,7 @@ class LatestStacks:
             return None
         own = self._counts(tid)
         if phase is not None:  # between boundaries and outside updates a stack need not show it
-            may_be = {phase} if phase in UPDATES else {phase, "forward", "rest"}
+            may_be = {phase} if phase in TRAINING_PHASES else {phase, "forward", "rest"}
             own = {node: n for node, n in own.items() if node.boundary in may_be}
         return place_of(max(own, key=own.__getitem__).frames) if own else None
 

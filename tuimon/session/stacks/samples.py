@@ -44,7 +44,7 @@ class Sample(Struct, frozen=True):
     moved_from: str | None = None  # the phase that markers count it in, if they cannot separate that from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
-    def at(self, phase: str, counted: str | None = None, *, moved: bool = False, unsure: bool = False) -> Sample:
+    def in_phase(self, phase: str, counted: str | None = None, *, moved: bool = False, unsure: bool = False) -> Sample:
         """The sample in another phase; ``counted``: in which markers measure it, inseparably if ``moved``."""
         moved_from = counted if moved and counted != phase else None
         return Sample(self.node, self.count, phase, counted is not None, unsure, moved_from)
@@ -140,7 +140,7 @@ class Samples(Struct, frozen=True, dict=True):
         return Samples(tuple(row for row in self.rows if row.phase != "eval"), self.covered_s)
 
     @cached_property
-    def whole(self) -> Samples:
+    def without_bare_module_calls(self) -> Samples:
         """The samples whose stack does not end in a call of a module, which leaves open what the module runs.
 
         The dropped stacks are rare ones, merged for the log, or were read while they changed.
@@ -159,9 +159,9 @@ class Samples(Struct, frozen=True, dict=True):
 
         If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
         """
-        if any(row.phase == "backward" and row.node.imports for row in self.rows):
+        if any(row.phase == "backward" and row.node.import_depth for row in self.rows):
             return self
-        return self.where(lambda node: not node.imports)
+        return self.where(lambda node: not node.import_depth)
 
     # ---- lines and functions
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.records import Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
-from tuimon.session.series import EVER, FEW_ROWS, Keys, Series, Span, Stretch, row_of
+from tuimon.records import TRAINING_PHASES, Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
+from tuimon.session.series import FEW_ROWS, WHOLE_RUN, KeyNumbers, Series, Span, Stretch, row_of
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -22,7 +22,7 @@ from tuimon.session.stacks.activity import (
     imported_at,
 )
 from tuimon.session.stacks.loop import ENOUGH_SAMPLES
-from tuimon.session.stacks.trie import UPDATES, StackNode, Window, place_of
+from tuimon.session.stacks.trie import StackNode, Window, place_of
 from tuimon.torch_code import is_compiler, is_worker_loop
 
 
@@ -31,13 +31,13 @@ class CompilerStats:
 
     def __init__(self) -> None:
         self._series = Series(Stretch, FEW_ROWS)
-        self._events = Keys[CompilerEvents](2)  # without count and time; how often each came, and its ns
+        self._events = KeyNumbers[CompilerEvents](2)  # without count and time; how often each came, and its ns
 
     def add_record(self, record: Compiler) -> None:
         events = ((replace(each, count=1, total_ns=0), each.count, each.total_ns) for each in record.events)
         self._series.fold(record, self._events.counts(events))
 
-    def events(self, *whats: CompilerWork, span: Span = EVER) -> list[CompilerEvents]:
+    def events(self, *whats: CompilerWork, span: Span = WHOLE_RUN) -> list[CompilerEvents]:
         """The events of a span; those that took longest, or came most often, first."""
         figures = self._events.figures(self._series.counts(span)).items()
         found = [replace(event, count=n, total_ns=ns) for event, (n, ns) in figures if event.what in whats]
@@ -143,7 +143,7 @@ class UnmarkedSteps:
 
 
 def _trains(node: StackNode, is_known: bool) -> bool:
-    if node.boundary not in UPDATES:
+    if node.boundary not in TRAINING_PHASES:
         return False
     # a thread of autograd's own may run the user's code in backward, but is not called by it
     return is_known or any(frame.user for frame in node.before("backward", "optimizer"))
@@ -180,7 +180,7 @@ def doing_after(before: CurrentWork | None, window: Window, pid: int) -> Current
 
 def _doing(node: StackNode) -> tuple[str, Place | None]:
     if node.work == "import":
-        return f"importing {imported_at(node.frames, node.imports) or 'modules'}", None
+        return f"importing {imported_at(node.frames, node.import_depth) or 'modules'}", None
     is_torchs = node.user_line is None and is_compiler(node.frame.file)  # a process that does nothing else
     if node.work == "compile" or is_torchs:
         words = COMPILING

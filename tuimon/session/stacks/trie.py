@@ -40,7 +40,7 @@ from msgspec.structs import astuple
 from tuimon import library_code, torch_code
 from tuimon.bounds import FRAMES_HELD, MANY_HELD
 from tuimon.code_origin import function_at, innermost_work, is_import_system, is_library_file, package_of
-from tuimon.records import CountSetting, Frame, Kept, Place, Stacks
+from tuimon.records import Frame, Kept, Place, Setting, Stacks
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -50,8 +50,6 @@ from tuimon.text import without_comment
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
-#: The phases in which gradients are made or used.
-UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "compile", "import", "none"]
 #: A function's file and its bare name.
 Function = tuple[str, str]
@@ -160,7 +158,7 @@ class Trie:
 
     def __init__(self) -> None:
         #: The lines of code that make each setting.
-        self.counts: dict[CountSetting, list[Place]] = {what: [] for what in get_args(CountSetting)}
+        self.setting_lines: dict[Setting, list[Place]] = {what: [] for what in get_args(Setting)}
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more thing each step, by its kind
         self.programs: set[str] = set()  # installed packages whose code counts as the user's: they are what runs
         self._frames: dict[int, KnownFrame] = {}
@@ -180,7 +178,7 @@ class Trie:
                 if frame.source:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
-                    places, place = self.counts[one.what], Place(frame.file, one.line, one.function, one.source)
+                    places, place = self.setting_lines[one.what], Place(frame.file, one.line, one.function, one.source)
                     if len(places) < _COUNTS_LIMIT and place not in places:
                         places.append(place)
                 for line in frame.keeping:
@@ -249,7 +247,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return role in self.roles
 
     @cached_property
-    def imports(self) -> int:
+    def import_depth(self) -> int:
         """The depth of its outermost import; 0 without one: the root is the program itself."""
         return self.kinds.index("import", 1) if self.has("import") and "import" in self.kinds[1:] else 0
 
@@ -304,7 +302,7 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
         for depth, (caller, frame) in enumerate(pairwise(self.frames), 2):
             if not frame.user or "optimizer" in self.roles or "backward" in self.kinds[depth:]:
                 continue
-            lines = (at for at in self.trie.counts["hook"] if torch_code.is_hook_of(at.source, frame.function))
+            lines = (at for at in self.trie.setting_lines["hook"] if torch_code.is_hook_of(at.source, frame.function))
             registered = next(lines, None)
             if registered is not None or caller.kind == "backward":
                 return frame, registered
@@ -360,8 +358,8 @@ class StackNode(Struct, frozen=True, eq=False, dict=True, weakref=True):
             return "prompt"
         if self.has("compile"):
             return "compile"
-        if self.imports:  # compilers are imported at their first use
-            is_for_compiler = any(torch_code.is_compiler(frame.file) for frame in self.frames[: self.imports])
+        if self.import_depth:  # compilers are imported at their first use
+            is_for_compiler = any(torch_code.is_compiler(frame.file) for frame in self.frames[: self.import_depth])
             return "compile" if is_for_compiler else "import"
         if self.activity == "compile":  # in another process
             return "compile"

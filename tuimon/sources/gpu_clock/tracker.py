@@ -21,7 +21,7 @@ from tuimon.sources.loop.step import MarkedStretch
 
 _KINDS = layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END
 #: The boundaries that may have an event.
-BOUNDARIES = dict(zip(_KINDS, GPU_BOUNDARIES, strict=True))
+EVENT_BOUNDARIES = dict(zip(_KINDS, GPU_BOUNDARIES, strict=True))
 _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
 
 
@@ -106,7 +106,7 @@ class TimedStepFinder:
         """Add the next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
         kind, flag = stretch.kind, stretch.flag
-        if kind not in BOUNDARIES or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
+        if kind not in EVENT_BOUNDARIES or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
             return
         if layout.has_event(flag):
             self._add_boundary(TimedBoundary(stretch, self._evaluated), flag)
@@ -231,7 +231,9 @@ class Sums:
             steps=self.steps,
             total_ns=sum(sums[0] for name, sums in self._phases.items() if name != "eval"),
             phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
-            leads=[lead_record(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
+            leads=[
+                lead_record(each, self.leads[kind]) for kind, each in EVENT_BOUNDARIES.items() if kind in self.leads
+            ],
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
             bounded=True,
             exchanges=self._exchanges if several_ranks else [],
@@ -260,7 +262,7 @@ class GpuTracker:
     def add_stretch(self, stretch: MarkedStretch, tid: int) -> None:
         """A stretch of any thread; nothing is kept before the first that ends with an event."""
         if self._thread != tid:
-            if not layout.has_event(stretch.flag) or stretch.kind not in BOUNDARIES:
+            if not layout.has_event(stretch.flag) or stretch.kind not in EVENT_BOUNDARIES:
                 return
             self._thread = tid
             self.active = True

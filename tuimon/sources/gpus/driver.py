@@ -216,7 +216,7 @@ def process_fields(found: Collection[GpuProcess]) -> dict[str, Any]:  # Any: fie
 
 
 #: Share of the time that the slow queries may take (process lists, ECC, power limit, PCIe link).
-SLOW_RATIO = 0.02
+SLOW_QUERIES_RATIO = 0.02
 
 
 class Device:
@@ -251,7 +251,7 @@ class Device:
             before_s = self.handle.cost_s
             self.poll_slow()
             cost_s = self.handle.cost_s - before_s
-            self._slow_due_s = t - 0.1 + max(SELDOM_S, cost_s / SLOW_RATIO)  # a record may come 0.1 s early
+            self._slow_due_s = t - 0.1 + max(SELDOM_S, cost_s / SLOW_QUERIES_RATIO)  # a record may come 0.1 s early
         figures = self.figures(t) | self.slow
         cost_ms = round(self.handle.cost_s * 1000, 2)
         self.handle.end_window()
@@ -274,7 +274,7 @@ class VisibleGpu(Struct, frozen=True, gc=False):
     numbered: bool = True  # see ``VendorLibrary.numbered``
 
 
-_RETRY_S = (5.0, 60.0)
+_OPEN_RETRY_S = (5.0, 60.0)
 
 
 class Slot:
@@ -346,6 +346,6 @@ class Slot:
             self._last = [Gpu(t=now_s, pid=0, index=self.index, uuid=self.gpu.uuid, name=self.gpu.name, xids=xids)]
         self.problem = self.library.explain_device(self.words, error, xids)
         self.close()
-        first_s, longest_s = _RETRY_S
+        first_s, longest_s = _OPEN_RETRY_S
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
         self.failures += 1

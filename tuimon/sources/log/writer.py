@@ -133,7 +133,7 @@ def cannot_write(path: str, error: OSError) -> LogError:
 
 
 #: Time between a failed write and the next attempt.
-RETRY_S = 5.0
+WRITE_RETRY_S = 5.0
 #: At the end of the run: how often a write is tried, and the time between.
 _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
@@ -232,7 +232,7 @@ class LogWriter:
         try:
             self._write_pending()
         except OSError as error:
-            self._retry_s = now_s + RETRY_S
+            self._retry_s = now_s + WRITE_RETRY_S
             if self._broken:
                 return None
             self._broken = True

@@ -255,7 +255,7 @@ class RingFollower:
         elif kind == layout.RANGE_POP:
             loop.ranges.end(time_ns, value, counts=not steps.is_slowed)
         elif kind == layout.PROFILER_ON:
-            steps.begin_profiler(time_ns, traces=flag == layout.TRACED_STEPS)
+            steps.begin_profiler(time_ns, traces=flag == layout.OF_TRACE)
         elif kind == layout.PROFILER_OFF:
             steps.end_profiler()
         elif kind == layout.LOOP_LEFT:

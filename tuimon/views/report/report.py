@@ -29,10 +29,10 @@ from tuimon.session.ranks import (
 )
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import ProcessView, Session, SessionView
-from tuimon.session.standing import Past, group_json, standing
+from tuimon.session.standing import PastStandstill, group_json, standing
 from tuimon.session.state import PARTS, ended_before_torch, goodput, run_state, stands_still, unseen_trainings
 from tuimon.session.steps import StepStats, StepSummary
-from tuimon.session.tables import once
+from tuimon.session.tables import cached_query
 from tuimon.threshold import SMALL
 from tuimon.torch_code import makes_batch
 from tuimon.views import report_types as types
@@ -214,13 +214,13 @@ def _evidence(own: ProcessView) -> Evidence:
     return evidence_of(own)
 
 
-@once
+@cached_query
 def parts_of(view: SessionView) -> Parts:
     """The parts over the span of a view, the same for all who ask."""
     return Parts(view)
 
 
-@once
+@cached_query
 def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None]:
     """The phases of a process and its steps on the GPU's clock, with the idle time that the verdict uses."""
     times, step_ms = own.gpu_time, own.phases.mean_ms
@@ -242,7 +242,7 @@ def steps_on_gpu(own: ProcessView) -> tuple[list[types.Phase], GpuTimeRow | None
     return phases, times
 
 
-@once
+@cached_query
 def loaders_of(own: ProcessView) -> list[LoaderRow]:
     """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
 
@@ -466,7 +466,7 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
     return [filled(types.TrainingFinding, finding, headline=headline_text(finding)) for finding in found[:_FINDINGS]]
 
 
-def _standstill(past: Past, session: Session) -> types.StandstillJson:
+def _standstill(past: PastStandstill, session: Session) -> types.StandstillJson:
     return types.StandstillJson(
         at_s=past.since_s - session.start_s,
         step=past.step,

@@ -10,7 +10,7 @@ import pytest
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import by_rule, frames, one_process, stacks, steps, thread
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import CountSettings, Gil, GilCount, Gpu, OptimizerFacts
+from tuimon.records import Gil, GilCount, Gpu, OptimizerFacts, SettingLine
 
 TORCH = "/lib/site-packages/torch"
 POLICY = frames(
@@ -131,7 +131,7 @@ FOLLOWS = ("tools.py", 8, "trace", "seen[frame.f_code] += 1", True)
     ],
 )
 def test_samples_show_a_tracer_of_python_where_nothing_reports_it(frame, handed, is_tracer) -> None:
-    sets = () if handed is None else (CountSettings("tracer", 3, "main", handed),)
+    sets = () if handed is None else (SettingLine("tracer", 3, "main", handed),)
     main = ("train.py", 30, "main", "loss = model(x)", True, "", "", None, None, sets)
     traced = frames(main, frame, first=len(POLICY.frames))
     first = len(POLICY.frames)

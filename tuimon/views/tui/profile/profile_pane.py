@@ -67,7 +67,7 @@ class Scope(NamedTuple):
         trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
             own = session.shown().of(pid).samples_of(tid, now=True)
-            found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
+            found.append(own if pid in trainers else Samples(tuple(row.in_phase("none") for row in own.rows)))
         return Samples.joined(found)
 
     def wider(self, session: Session) -> Scope:
