@@ -166,7 +166,7 @@ def test_a_gap_ends_soon_after_its_last_update_if_something_long_follows(clock, 
 
 def test_a_gap_that_ends_with_a_boundary_ends_there(clock, hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10)
-    while pace.pace.going_on:
+    while pace.pace.open_gap_thread:
         loop.step()
     clock.ahead_ns = 10**15
     end, *timed = markers_of(hooked, loop.step)
@@ -285,7 +285,7 @@ class Simulated:
         self.writer.count += 4 * is_timed
         self.now_ns += self.step_ns
         self.pace.end_optimizer_step()
-        if self.pace.going_on and self.pace.updates % pace.CLOCK_UPDATES == 0:
+        if self.pace.open_gap_thread and self.pace.updates % pace.CLOCK_UPDATES == 0:
             self.pace.check_length()
         self.timed.append(is_timed)
 

@@ -166,7 +166,7 @@ class Series(Generic[R]):
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
         self._apart: tuple[float, ...] = ()
         self._sums: dict[tuple[int, int], R] = {}  # by first row, and the one after the last, since the latest window
-        self._total: dict[Any, int] = {}  # the counts of all rows
+        self._total: dict[Any, int] | None = None  # the counts of all rows; None: not asked for yet
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -183,7 +183,8 @@ class Series(Generic[R]):
             numbers.extend(row)
         packed = _packed(counts)
         self._counts.insert(at, packed)
-        _add(self._total, [packed])
+        if self._total is not None:
+            _add(self._total, [packed])
         levels.insert(at, 0)
         level = 0
         while levels.count(level) > self.limit:
@@ -211,9 +212,9 @@ class Series(Generic[R]):
 
     def drop(self, is_dropped: Callable[[R], bool]) -> None:
         self._sums.clear()
+        self._total = None
         for at, row in reversed([*enumerate(self.rows())]):
             if is_dropped(row):
-                _subtract(self._total, [self._counts[at]])
                 del self._numbers[at * self._width : (at + 1) * self._width], self._counts[at], self._levels[at]
 
     def rows(self, span: Span = WHOLE_RUN, last: int | None = None) -> list[R]:
@@ -273,6 +274,8 @@ class Series(Generic[R]):
         (begin, end), rows = self._within(span), self._counts
         if 2 * (end - begin) <= len(rows):
             return _add({}, rows[begin:end])
+        if self._total is None:
+            self._total = _add({}, rows)
         return _subtract(dict(self._total), rows[:begin] + rows[end:])
 
     def joined(self, rows: Sequence[R]) -> R:
@@ -328,7 +331,7 @@ class Series(Generic[R]):
             sums = _add({}, (counts[at], following))
             kept = self.shrunk(sums)
             counts[at] = _packed(kept)
-            if kept is not sums:
+            if kept is not sums and self._total is not None:
                 _subtract(self._total, [_packed(sums)])
                 _add(self._total, [counts[at]])
 
