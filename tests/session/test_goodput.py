@@ -10,7 +10,7 @@ from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, S
 from tuimon.session.state import Goodput, goodput
 from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report_types import GoodputPart
-from tuimon.views.words import goodput_text
+from tuimon.views.run_text import goodput_text
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 LINES = frames(

@@ -8,7 +8,7 @@ from tests.session.records import session_of
 from tests.views.streams import gpu
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches, TracedFlops, TraceTaken
 from tuimon.session.progress import Progress, progress_of, run_progress
-from tuimon.views.words import flops_rate_text, left_text, position_text, progress_text, rate_texts
+from tuimon.views.run_text import flops_rate_text, left_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import extend, frames, header, one_process, process, session_of, stacks, steps, threads
 from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
-from tuimon.views.words import sampling_text
+from tuimon.views.run_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = frames(

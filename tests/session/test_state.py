@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
 from tuimon.records import NO_TORCH_YET, Exit
 from tuimon.session.state import RunState, run_state, stands_still, unseen_trainings
-from tuimon.views.words import state_text, unseen_text
+from tuimon.views.run_text import state_text, unseen_text
 
 LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
 STEP = {"data": 10, "forward": 50, "backward": 40}

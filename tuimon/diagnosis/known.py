@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.words import KnownWork, callee_at, most_at, percent
+from tuimon.diagnosis.line_text import KnownWork, callee_at, most_at, percent
 from tuimon.native_code import KERNEL, CodeKind, NativeUse, kind_of
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples

@@ -25,7 +25,7 @@ from tuimon.diagnosis.rule import (
     Rule,
 )
 from tuimon.diagnosis.rules import compute, cores, course, hang, input, interpreter, memory, model, ranks, side_work
-from tuimon.diagnosis.rules.gpu import devices, pace, waits
+from tuimon.diagnosis.rules.gpu import bottleneck, devices, waits
 from tuimon.records import PASSES, STEP
 
 #: In the order of their findings at equal severity and share.
@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
         takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
     ),
     Rule(
-        pace.launch_bound,
+        bottleneck.launch_bound,
         "Launches set the pace",
         (GPU_TIMES,),
         kind="leftovers",
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         of_moment=True,
     ),
     Rule(devices.placement, "Cores far from the GPU", (NUMA_NODES,), of_moment=True),
-    Rule(pace.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), kind="fault"),
+    Rule(bottleneck.low_precision_unused, "Tensor cores unused", (GPU_COUNTERS, TENSOR_ACTIVITY), kind="fault"),
     Rule(
         waits.unexplained_idle,
         "GPU idle, cause unknown",
@@ -167,7 +167,7 @@ RULES: tuple[Rule, ...] = (
     Rule(waits.queue_full, "The GPU's queue is full", (GPU_TIMES, GPU_WAITS)),
     Rule(waits.spin_wait, "Busy waiting for the GPU", (GPU_TIMES,), takes=lambda cell, _: cell.doing == "sync"),
     Rule(
-        pace.compute_bound,
+        bottleneck.compute_bound,
         "The GPU is the bottleneck",
         (GPU_TIMES,),
         kind="no_fault",
@@ -175,7 +175,7 @@ RULES: tuple[Rule, ...] = (
             *("few_sms", "memory_traffic", "few_products", "low_power", "other_streams"),
             *("padding", "repeated_backward", "unused_gradients"),
         ),
-        of_unclaimed=pace.keeps_busy,
+        of_unclaimed=bottleneck.keeps_busy,
     ),
     Rule(
         model.compute_bound_cpu,
@@ -190,7 +190,7 @@ RULES: tuple[Rule, ...] = (
         ),
         of_unclaimed=model.on_the_cpu,
     ),
-    Rule(pace.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="no_fault"),
+    Rule(bottleneck.small_batch, "Room for a larger batch", (GPU_COUNTERS, GPU_LOAD), kind="no_fault"),
     Rule(hang.not_ended, "Job does not end", (BOUNDARIES,), of_moment=True),
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}

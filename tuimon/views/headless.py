@@ -16,7 +16,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import MOST_WIDTH, advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.report.report import Parts, marked, parts_of
-from tuimon.views.words import (
+from tuimon.views.run_text import (
     ended_text,
     gpu_text,
     idle_share_text,

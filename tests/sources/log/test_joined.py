@@ -34,7 +34,7 @@ from tuimon.sources.base import Done
 from tuimon.sources.log.runs import choose
 from tuimon.sources.log.source import LogSource, NodeLog, Renumbering, SharedFrameIds, merged
 from tuimon.sources.log.writer import log_line
-from tuimon.views.words import nodes_text
+from tuimon.views.run_text import nodes_text
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
 

@@ -33,7 +33,7 @@ from tuimon.sources.stacks import in_process, pyspy
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.source import WindowRecords
 from tuimon.sources.standstill import take_stacks
-from tuimon.views.words import sampling_text
+from tuimon.views.run_text import sampling_text
 
 TRAINING = """
 import torch

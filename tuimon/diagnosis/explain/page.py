@@ -94,7 +94,7 @@ def all_pages() -> list[Page]:
 
 @cache
 def written(family: str) -> dict[str, dict[str, str]]:
-    """The sections of a family's pages, such as ``gpu/pace``, by rule and heading; the meaning has an empty heading."""
+    """The sections of a family of pages (``gpu/bottleneck``) by rule and heading; the meaning has an empty heading."""
     text = (files(__package__) / "pages" / f"{family}.md").read_text(encoding="utf-8")
     pages = {}
     for name, body in _parts(text, "# "):

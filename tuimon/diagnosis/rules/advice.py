@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.words import CHANGES_TRAINING
+from tuimon.diagnosis.line_text import CHANGES_TRAINING
 from tuimon.records import Place
 from tuimon.text import at, code_place
 

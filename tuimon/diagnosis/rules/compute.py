@@ -11,10 +11,10 @@ from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import decomposes, in_inner_loop
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, EditName, Finding, Fix, leading, verdict
+from tuimon.diagnosis.line_text import at_hot, in_library, percent
 from tuimon.diagnosis.rule import is_sure
 from tuimon.diagnosis.rules.advice import ANOMALY, options
 from tuimon.diagnosis.step_model import TAKES_ERROR, without, without_cost, without_if_sure
-from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.library_code import is_tracer
 from tuimon.records import MODEL, OptimizerFacts

@@ -10,9 +10,9 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, used_gpus, worst_of
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix, verdict
+from tuimon.diagnosis.line_text import percent
 from tuimon.diagnosis.rule import waits_for_cores
 from tuimon.diagnosis.step_model import without_cost
-from tuimon.diagnosis.words import percent
 from tuimon.interval import Interval
 from tuimon.node_ids import own_id
 from tuimon.records import Place

@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix, verdict
 from tuimon.diagnosis.known import known_work_at
-from tuimon.diagnosis.words import after, percent
+from tuimon.diagnosis.line_text import after, percent
 from tuimon.interval import Interval
 from tuimon.text import ms_text
 from tuimon.threshold import HOLD_S

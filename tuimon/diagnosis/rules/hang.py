@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import used_gpus
 from tuimon.diagnosis.evidence.standstill import Gone, StalledRanks, StaysFor, last_seen
 from tuimon.diagnosis.finding import Finding, verdict
-from tuimon.diagnosis.words import after
+from tuimon.diagnosis.line_text import after
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing

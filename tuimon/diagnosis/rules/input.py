@@ -16,12 +16,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.process import works
 from tuimon.diagnosis.finding import Finding, Fix, Severity, bounds, verdict
 from tuimon.diagnosis.known import POLLING, figures
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part, percent
 from tuimon.diagnosis.rule import claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.rules.input_facts import MOST_FIELDS, Facts, facts_of
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model import HALF, StepModel
-from tuimon.diagnosis.words import CHANGES_TRAINING, WAIT_TIPS, at_hot, idle_part, percent
 from tuimon.interval import Interval
 from tuimon.session.stacks.samples import Samples
 from tuimon.text import ms_text

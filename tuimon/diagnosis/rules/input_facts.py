@@ -14,10 +14,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.finding import Change, EditName, Fix
 from tuimon.diagnosis.known import known_page_reads, known_work_at
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, callee_at, in_library, percent, wait_of, work_at
 from tuimon.diagnosis.rule import Claim
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, StepModel, measured_model
-from tuimon.diagnosis.words import WAIT_TIPS, KnownWork, callee_at, in_library, percent, wait_of, work_at
 from tuimon.interval import WHOLE, Interval
 from tuimon.native_code import NativeUse
 from tuimon.session.loaders import LoaderRow

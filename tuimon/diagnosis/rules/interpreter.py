@@ -15,10 +15,10 @@ from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.process import Contention
 from tuimon.diagnosis.finding import Finding, Fix, verdict
 from tuimon.diagnosis.known import POLLING, figures, known_work_at
+from tuimon.diagnosis.line_text import KnownWork, at_hot, in_library, percent
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.compute import without_settings
 from tuimon.diagnosis.step_model import without
-from tuimon.diagnosis.words import KnownWork, at_hot, in_library, percent
 from tuimon.interval import Interval
 from tuimon.native_code import CodeKind
 from tuimon.records import MODEL, CompilerEvents, Place

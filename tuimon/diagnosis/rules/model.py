@@ -29,6 +29,7 @@ from tuimon.diagnosis.known import (
     known_work_in,
     shown_at,
 )
+from tuimon.diagnosis.line_text import WAIT_TIPS, percent, times_a_step, work_at
 from tuimon.diagnosis.rule import Unclaimed, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, warned_of
 from tuimon.diagnosis.rules.compute import lower_is_faster
@@ -36,7 +37,6 @@ from tuimon.diagnosis.rules.cores import threads_set_at
 from tuimon.diagnosis.rules.interpreter import python_in_model
 from tuimon.diagnosis.rules.side_work import wait_in_pass
 from tuimon.diagnosis.step_model import HALF, without, without_cost
-from tuimon.diagnosis.words import WAIT_TIPS, percent, times_a_step, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import ALLOCATOR, CodeKind, NativeUse
 from tuimon.records import MODEL, PASSES, Place

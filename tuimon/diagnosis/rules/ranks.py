@@ -19,10 +19,10 @@ from tuimon.diagnosis.evidence.ranks import (
     late_turns,
 )
 from tuimon.diagnosis.finding import Figure, Finding, Fix, verdict
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
 from tuimon.diagnosis.rule import UNSURE, is_sure
 from tuimon.diagnosis.rules.advice import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model import without, without_cost
-from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, in_library, most_at, percent, work_at
 from tuimon.interval import NONE, Interval
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, DIVIDED

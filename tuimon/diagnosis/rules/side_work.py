@@ -14,10 +14,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import is_collecting, library_place, update_path, user_path, with_library
 from tuimon.diagnosis.finding import Change, Finding, Fix, bounds, calls_per_step, verdict
 from tuimon.diagnosis.known import BELOW, COMPRESSING, figures, known_work_at, known_work_in
+from tuimon.diagnosis.line_text import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
 from tuimon.diagnosis.rule import Claim, Unclaimed, claim_on, is_sure
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import host_model, without, without_if_sure
-from tuimon.diagnosis.words import WAIT_TIPS, KnownWork, idle_part, in_library, percent, wait_of, work_at
 from tuimon.interval import Interval
 from tuimon.native_code import NativeUse
 from tuimon.records import PASSES, TRAINING_PHASES

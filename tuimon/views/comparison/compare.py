@@ -12,7 +12,7 @@ from typing import NamedTuple, get_args
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.line_text import percent
 from tuimon.errors import NotComparable
 from tuimon.interval import NONE, Interval
 from tuimon.records import PHASES, STEP, Place
@@ -45,7 +45,7 @@ from tuimon.views.comparison.runs import (
 )
 from tuimon.views.format import LISTED
 from tuimon.views.report_types import RunFacts
-from tuimon.views.words import started_program
+from tuimon.views.run_text import started_program
 
 #: Share of the step below which two runs, or their waits for a core, count as equal: our choice, the smallest
 #: difference that a minute of each run can show.

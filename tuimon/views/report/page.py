@@ -38,8 +38,8 @@ from tuimon.views.format import ON_PAGE, count, percent
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
+from tuimon.views.run_text import CHARTED, goodput_bar, how_ended, idle_text, steps_text, survivors_text
 from tuimon.views.scale import ceiling, mean, spread
-from tuimon.views.words import CHARTED, goodput_bar, how_ended, idle_text, steps_text, survivors_text
 
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.

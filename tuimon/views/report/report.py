@@ -39,8 +39,7 @@ from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.format import ON_PAGE, says_nothing
 from tuimon.views.report_types import STEP_BOUNDS, WELL, Report, SpanJson, filled
-from tuimon.views.scale import Axis, axis_of
-from tuimon.views.words import (
+from tuimon.views.run_text import (
     end_tip,
     goodput_text,
     memory_lines,
@@ -52,6 +51,7 @@ from tuimon.views.words import (
     traced_gpu_idle,
     unseen_text,
 )
+from tuimon.views.scale import Axis, axis_of
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.evidence.evidence import Evidence

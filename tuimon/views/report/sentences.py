@@ -9,7 +9,7 @@ from tuimon.diagnosis.rulebook import is_minor
 from tuimon.views.finding_text import gain_text, headline_text, none_found, only_minor, rule_title, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report_types import Phase, RankShare, Report
-from tuimon.views.words import last_state_text, started_program
+from tuimon.views.run_text import last_state_text, started_program
 
 _IS = "The verdict is"
 

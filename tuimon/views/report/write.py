@@ -44,7 +44,7 @@ from tuimon.views.json_text import json_text, with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import Phase, Rank, Report
-from tuimon.views.words import ended_text, idle_text, last_state_text, nodes_text, steps_text, survivors_text
+from tuimon.views.run_text import ended_text, idle_text, last_state_text, nodes_text, steps_text, survivors_text
 
 #: Significant digits of numbers in JSON: more than any of them is measured to, and shares still add to 1.
 DIGITS = 5

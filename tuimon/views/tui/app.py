@@ -27,6 +27,7 @@ from tuimon.text import code_place
 from tuimon.views.finding_text import markdown_lines
 from tuimon.views.format import plain
 from tuimon.views.report.report import parts_of
+from tuimon.views.run_text import how_ended
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.drawing.moving import MOVES
 from tuimon.views.tui.panes.ranks_pane import RanksPane
@@ -34,7 +35,6 @@ from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.profile.profile_pane import Mode
 from tuimon.views.tui.sheets.sheet import Choice, Overlay, QuitDialog, Sheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp, reset_job_control
-from tuimon.views.words import how_ended
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -21,10 +21,10 @@ from tuimon.text import at
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR
 from tuimon.views.report.report import parts_of
 from tuimon.views.report_types import StateJson, filled
+from tuimon.views.run_text import end_tip, state_text
 from tuimon.views.tui.drawing.lines import line_width, text_of
 from tuimon.views.tui.panes.title_line import TitleLine, title_items, title_line
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
-from tuimon.views.words import end_tip, state_text
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(

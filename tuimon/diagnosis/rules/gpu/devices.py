@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import READINGS, is_free, pcie_peak, runs_nothing, utilisation, whole_gpus
 from tuimon.diagnosis.evidence.run import Machine, used_gpus
 from tuimon.diagnosis.finding import SEVERITY_ORDER, Figure, Finding, Fix, Severity, verdict
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.line_text import percent
 from tuimon.interval import Interval
 from tuimon.records import GpuProcess, Process
 from tuimon.session.gpus import GpuRow

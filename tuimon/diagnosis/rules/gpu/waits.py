@@ -10,10 +10,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps, calls_at
 from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix, bounds, calls_per_step, verdict
+from tuimon.diagnosis.line_text import idle_part, percent
 from tuimon.diagnosis.rule import SAMPLES
 from tuimon.diagnosis.rules.advice import options
 from tuimon.diagnosis.step_model import HALF, without_cost
-from tuimon.diagnosis.words import idle_part, percent
 from tuimon.interval import Interval
 from tuimon.records import STEP, LineCalls, Place
 from tuimon.session.stacks.samples import HotLine

@@ -12,9 +12,9 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.series import sum_of_all
 from tuimon.session.session import ProcessView
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size
+from tuimon.views.run_text import CHARTED
 from tuimon.views.tui.drawing.charts import chart, layers, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, chained, clip, column, line, line_width
-from tuimon.views.words import CHARTED
 
 #: Columns of a row's name, and of its figure with the gap behind it; fewest of a chart, and of a gauge.
 _LABEL, _VALUE, _LEAST_CHART, _LEAST_GAUGE = 8, 7, 10, 4

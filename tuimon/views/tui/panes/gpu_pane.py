@@ -12,6 +12,7 @@ from tuimon.proc.numa import core_list
 from tuimon.session.gpus import GpuRow
 from tuimon.text import plural
 from tuimon.views.format import ABSENT, celsius, percent, plain, spread_text, watt
+from tuimon.views.run_text import CHARTED
 from tuimon.views.scale import Axis, mean, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart
@@ -44,7 +45,6 @@ from tuimon.views.tui.panes.gpu_card import (
     out_of,
     trouble_of,
 )
-from tuimon.views.words import CHARTED
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

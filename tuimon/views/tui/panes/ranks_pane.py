@@ -17,6 +17,7 @@ from tuimon.text import code_place, plural
 from tuimon.threshold import REPORTED
 from tuimon.views.format import ABSENT, ms, percent, plain, size
 from tuimon.views.report.report import compared_ranks
+from tuimon.views.run_text import started_program
 from tuimon.views.scale import Axis, mean, on_axis, spread
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
@@ -34,7 +35,6 @@ from tuimon.views.tui.drawing.lines import (
     that_fit,
 )
 from tuimon.views.tui.drawing.moving import MovingPane, Rows, scrolled
-from tuimon.views.words import started_program
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -17,6 +17,7 @@ from tuimon.threshold import BUSY_IDLE, MOST
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.report.report import compared_ranks
 from tuimon.views.report_types import Phase
+from tuimon.views.run_text import UNKNOWN, idle_share_text, idle_text
 from tuimon.views.scale import ceiling, means, on_axis
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
@@ -38,7 +39,6 @@ from tuimon.views.tui.drawing.lines import (
 )
 from tuimon.views.tui.panes.ranks_pane import WAIT, by_lateness, ranks_lines
 from tuimon.views.tui.panes.threads_pane import hot_lines
-from tuimon.views.words import UNKNOWN, idle_share_text, idle_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -12,14 +12,14 @@ from tuimon.session.gpus import GpuRow
 from tuimon.session.ranks import which_training
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate
 from tuimon.views.report.report import Parts
-from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.lines import Line, Span, justified, line, line_width
-from tuimon.views.words import (
+from tuimon.views.run_text import (
     gpu_text,
     nodes_text,
     progress_parts,
     started_program,
 )
+from tuimon.views.tui.drawing.canvas import Pane
+from tuimon.views.tui.drawing.lines import Line, Span, justified, line, line_width
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

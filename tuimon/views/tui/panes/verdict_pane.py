@@ -12,6 +12,7 @@ from tuimon.records import Exit
 from tuimon.text import at, code_place, function_text, plural
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, is_probable, only_minor, rule_title
 from tuimon.views.format import plain
+from tuimon.views.run_text import STATES, how_ended, survivors_text, unseen_reason
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import (
     BLANK,
@@ -27,7 +28,6 @@ from tuimon.views.tui.drawing.lines import (
     place_span,
     wrapped,
 )
-from tuimon.views.words import STATES, how_ended, survivors_text, unseen_reason
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity

@@ -16,6 +16,7 @@ from tuimon.text import function_text
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, plain
 from tuimon.views.report.report import parts_of
+from tuimon.views.run_text import goodput_bar
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     LEAST_TEXT,
@@ -34,7 +35,6 @@ from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines, Sheet, code_lines
-from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Unjudged, VerdictChange

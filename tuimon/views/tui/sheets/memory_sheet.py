@@ -10,9 +10,9 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, Notice
 from tuimon.sources.memory import RECORDED_STEPS
 from tuimon.views.format import advice, plain, size
+from tuimon.views.run_text import limits_text, memory_head
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, places_width
 from tuimon.views.tui.sheets.sheet import Sheet, frame_line
-from tuimon.views.words import limits_text, memory_head
 
 _HINT = f"records {RECORDED_STEPS} steps: which lines allocate memory that is not freed"
 _NUMBER = 10

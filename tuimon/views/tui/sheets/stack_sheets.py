@@ -17,6 +17,7 @@ from tuimon.session.standing import BESIDE, Standing, StandingRole, rank_list, s
 from tuimon.session.threads import ThreadRow
 from tuimon.text import AROUND_LINES
 from tuimon.views.format import duration, percent, plain
+from tuimon.views.run_text import standstill_head
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
@@ -29,7 +30,6 @@ from tuimon.views.tui.drawing.lines import (
 )
 from tuimon.views.tui.panes.threads_pane import thread_lines
 from tuimon.views.tui.sheets.sheet import CodeAround, CodeLines, Sheet, code_lines, frame_line
-from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
     from tuimon.sources.source_text import CloseUp

@@ -21,9 +21,9 @@ from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
+from tuimon.views.run_text import flops_text, trace_text
 from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.words import flops_text, trace_text
 
 STEPS_TO_TRACE = 5
 _ROWS = 12

@@ -1,4 +1,4 @@
-"""A run in words, for all views: its state, its progress, its time by part, its standstills, memory and traces.
+"""A run as text, for all views: its state, its progress, its time by part, its standstills, memory and traces.
 
 Unknown facts are left out.
 """

@@ -38,7 +38,7 @@ from tuimon.views.report.page import as_html, html_page
 from tuimon.views.report.report import report_of
 from tuimon.views.report.write import text_report
 from tuimon.views.report_types import Phase, filled
-from tuimon.views.words import gpu_text, nodes_text, state_text
+from tuimon.views.run_text import gpu_text, nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
 

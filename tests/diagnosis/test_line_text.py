@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.diagnosis.words import work_at
+from tuimon.diagnosis.line_text import work_at
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 

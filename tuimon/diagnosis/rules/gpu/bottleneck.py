@@ -1,4 +1,4 @@
-"""Rules about the pace of a step: set by launches, for which the GPU waits, or by the GPU, and how well it is used."""
+"""What sets the pace of a step: launches, for which the GPU waits, or the GPU; and how well the GPU is used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tuimon.diagnosis.cells import RUNS, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import GpuSteps
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix, bounds, leading, verdict
+from tuimon.diagnosis.line_text import CHANGES_TRAINING, at_hot, idle_part, in_library, percent, times_a_step
 from tuimon.diagnosis.rule import Unclaimed
 from tuimon.diagnosis.rules.advice import advice_on_debugging, options
 from tuimon.diagnosis.rules.compute import fused_fix
 from tuimon.diagnosis.rules.model import needless_work
 from tuimon.diagnosis.step_model import HALF, TAKES_ERROR, without_cost, without_if_sure
-from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, idle_part, in_library, percent, times_a_step
 from tuimon.interval import Interval
 from tuimon.records import MODEL, Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
