@@ -264,6 +264,8 @@ RANKS: dict[str, Callable[[], Iterable[Record]]] = {
 #: By name: a log, and how it is altered.
 ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "few_sms": (BUSY, (counters(sm_ratio=0.06, occupancy_ratio=0.005),)),
+    "some_sms": (BUSY, (IN_HALF, counters(sm_ratio=0.4, occupancy_ratio=0.1, tensor_ratio=0.2))),
+    "memory_traffic_by_some_sms": (BUSY, (counters(sm_ratio=0.45, dram_ratio=0.92),)),
     "memory_traffic": (BUSY, (counters(dram_ratio=0.92),)),
     "memory_traffic_in_half": (BUSY, (IN_HALF, counters(dram_ratio=0.92, tensor_ratio=0.2))),
     "in_half": (BUSY, (IN_HALF, counters(tensor_ratio=0.45))),

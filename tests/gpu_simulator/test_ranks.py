@@ -169,7 +169,7 @@ def test_a_busy_gpu_says_how_long_it_may_wait_for_the_others():
     ("counted", "cause", "says"),
     [
         ({"sm_ratio": 0.02, "dram_ratio": 0.1}, "few_sms", "but with 2 % of its SMs: its kernels are too small"),
-        ({"sm_ratio": 0.15, "dram_ratio": 0.1}, None, "is waiting for the other ranks"),  # as in kernels of NCCL
+        ({"sm_ratio": 0.3, "dram_ratio": 0.1}, None, "is waiting for the other ranks"),  # as in kernels of NCCL
         ({"sm_ratio": 0.8, "dram_ratio": 0.92}, "memory_traffic", "bound by its memory: 92 %"),
         ({"sm_ratio": None, "power_w": 180.0, "power_limit_w": 700.0}, None, "is waiting for the other ranks"),
     ],

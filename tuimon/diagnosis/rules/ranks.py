@@ -168,7 +168,9 @@ def _on_gpu(
 ) -> tuple[str, Fix, dict[str, Figure]]:
     """The headline, the fix and further figures of an exchange that the GPU's clock shows."""
     phase = "" if exchange.rests_on == "multiprocessors" else " in backward"
-    whom = f" for gradients of the other {evidence.world_size - 1} ranks"
+    whom = " for gradients of the other rank"
+    if evidence.world_size > 2:
+        whom = f" for gradients of the other {evidence.world_size - 1} ranks"
     if exchange.is_uneven:
         whom = f", mostly for whichever of the {evidence.world_size} ranks is late in that step"
     if exchange.rests_on == "no_sync" and all_measured:

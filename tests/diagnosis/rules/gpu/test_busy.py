@@ -30,7 +30,9 @@ FEW_PRODUCTS = "compute_bound/few_products", "most of its kernels do not use the
     ("run", "name", "says", "fix"),
     [
         ("few_sms", "compute_bound/few_sms", "but with 6 % of its SMs", "fewer, larger kernels"),
+        ("some_sms", "compute_bound/few_sms", "but with 40 % of its SMs", "fewer, larger kernels"),
         ("memory_traffic", *MEMORY_TRAFFIC),
+        ("memory_traffic_by_some_sms", *MEMORY_TRAFFIC),
         ("memory_traffic_in_half", *MEMORY_TRAFFIC),
         ("in_half", *AS_IT_SHOULD_BE),
         ("idle_at_the_end", *AS_IT_SHOULD_BE),
@@ -188,6 +190,14 @@ def test_a_larger_batch_has_to_fit_beside_others(others, times):
         action = finding.fixes[0].action
         assert "use a batch 2x as large" in action
         assert "at most 62 GiB of its 80 GiB are then in use" in action
+
+
+def test_where_torch_does_not_tell_its_memory_all_that_is_used_may_grow_with_the_batch():
+    found = without_events(util=0.3, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)
+    (larger,) = (finding.action for finding in diagnose(found) if finding.rule == "small_batch")
+    assert "at most 60 GiB of its 80 GiB are then in use" in larger
+    half = without_events(util=0.3, memory_used_bytes=38 * GIB, memory_total_bytes=80 * GIB)
+    assert "small_batch" not in {finding.rule for finding in diagnose(half)}
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

@@ -78,6 +78,7 @@ def test_a_hot_gpu_at_work_is_reported_with_its_clocks_and_what_they_cost_at_mos
             "power cap (990 of 1980 MHz), with a limit of 400 W instead of 700 W",
             "nvidia-smi -pl 700",
         ),
+        ({"throttled": [], "power_w": 71.0, "power_limit_w": 72.0}, "info", "power cap", "change nothing"),
     ],
 )
 def test_the_power_limit_of_a_busy_gpu_is_no_fault_unless_it_is_below_the_default(figures, severity, says, to_do):

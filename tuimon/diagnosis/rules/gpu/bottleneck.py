@@ -170,10 +170,11 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     # a large part of the memory stays free for fragmentation, and for sequences longer than those seen so far
     memory = "its memory use is unknown"
     for gpu in evidence.gpu.rows:
-        total, then = gpu.latest.memory_total_bytes, (gpu.figures.memory_used_bytes or more) + more
+        total, used = gpu.latest.memory_total_bytes, gpu.figures.memory_used_bytes or more
+        then = used + (more or used)
         if total is not None and then > (1.0 - LARGE) * total:
             return None
-        memory = f"at most {size_text(then)} of its {size_text(total)} are then in use" if more and total else memory
+        memory = f"at most {size_text(then)} of its {size_text(total)} are then in use" if then and total else memory
     loader = evidence.data.loader
     size = loader.facts.batch_size if loader is not None else None
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
@@ -314,16 +315,16 @@ def _bad_use(evidence: Evidence, gpu: GpuSteps, card: Gpu, means: GpuMeans, comp
             power_limit_w=card.power_limit_w,
         )
     figures = {"sm_ratio": means.sm_ratio, "tensor_ratio": means.tensor_ratio, "dram_ratio": means.dram_ratio}
-    if means.sm_ratio < LARGE * computing:
-        batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
-        how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
-        most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
-        return verdict(how, larger, most, cause="few_sms", evidence=figures)
     fused = f"fuse kernels, so that each tensor is read less often: {compiled}fused=True for the optimizer"
     if means.dram_ratio is not None and means.dram_ratio >= MOST:
         halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
         how = f"bound by its memory: {percent(means.dram_ratio)} of its peak traffic"
         return verdict(how, fused, None if _in_half(evidence) else halved, cause="memory_traffic", evidence=figures)
+    if means.sm_ratio < MOST * computing:  # "likely ineffective", says NVIDIA's manual, which the page links
+        batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
+        how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
+        most = batch.with_upper_bound(batch.gain and batch.gain.high) if batch is not None else None
+        return verdict(how, larger, most, cause="few_sms", evidence=figures)
     may_use_them = _in_half(evidence) or evidence.process.tf32
     if not may_use_them or means.tensor_ratio is None or means.tensor_ratio >= SMALL * computing:
         return None

@@ -253,16 +253,17 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
     idle = steps.idle if steps is not None else Interval.around(1.0 - used)
     latest, mhz, most_mhz = gpu.latest, gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else 0.0
+    power_w, limit_w, default_w = gpu.figures.power_w, latest.power_limit_w, latest.power_limit_default_w
     held = {cause: share for cause, share in gpu.throttled if share >= LARGE and cause in _CLOCKS}
-    # on NVIDIA's GPUs, whose driver names every cause but a lock; AMD's clocks follow the load
+    # NVIDIA's driver names every cause but a lock, or none at all on some GPUs; AMD's clocks follow the load
     if not held and slowed >= UNUSUAL and idle.high <= MOST and latest.uuid.startswith("GPU-"):
-        held = {_UNNAMED: 1.0}
+        is_at_limit = power_w is not None and limit_w is not None and power_w >= NEARLY_ALL * limit_w
+        held = {_POWER_CAP if is_at_limit else _UNNAMED: 1.0}
     for cause, share in held.items():
         remedy, gravest = _CLOCKS[cause]
         text = f"is throttled {percent(share)} of the time: {cause}"
         text = f"runs at a low clock, and {_UNNAMED}" if cause == _UNNAMED else text
         text += f" ({mhz:.0f} of {most_mhz} MHz)" if mhz and most_mhz else ""
-        limit_w, default_w = latest.power_limit_w, latest.power_limit_default_w
         if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:
             text += f", with a limit of {limit_w:.0f} W instead of {default_w:.0f} W"
             remedy, gravest = f"ask for the default power limit (nvidia-smi -pl {default_w:.0f})", "warning"
@@ -277,7 +278,7 @@ def _clocks(evidence: Evidence, gpu: GpuRow) -> Iterator[Finding]:
             sm_clock_mhz=mhz,
             sm_clock_max_mhz=most_mhz,
             temperature_c=gpu.figures.temperature_c,
-            power_w=gpu.figures.power_w,
+            power_w=power_w,
             power_limit_w=limit_w,
         )
 
