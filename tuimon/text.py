@@ -7,7 +7,7 @@ from typing import Protocol
 
 # CSI, OSC (ended by BEL or ST), other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-# Characters that reorder or hide the text around them, or end a line, and code points that are no characters.
+# Characters that reorder or hide the text around them, or end a line, and code points that are not characters.
 _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
 # C0, DEL, C1, and _FORMAT.
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 def whole_number(text: str) -> int | None:
     """The number that ``text`` spells in ASCII digits, at most 18 of them; None for any other text."""
-    # so many always fit into 62 bits, a record's limit
+    # this many always fit into 62 bits, a record's limit
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
@@ -128,5 +128,5 @@ def function_text(function: str) -> str:
 
 
 def at(place: CodeLine) -> str:
-    """``main() train.py:44``; of code that is in no function ``train.py:44``."""
+    """The place as ``main() train.py:44``; code outside all functions is ``train.py:44``."""
     return f"{'' if place.function.startswith('<') else function_text(place.function)} {code_place(place)}".lstrip()

@@ -62,7 +62,7 @@ TINY = Threshold(
 )
 LARGER = Threshold(
     1.5,
-    "times another figure from which one is clearly larger: a standstill than the longest step so far, for one",
+    "times another figure from which a figure is clearly larger, such as a standstill than the longest step so far",
     "our choice: half as much again",
 )
 HOLD_S = Threshold(

@@ -92,7 +92,7 @@ def is_module_body(file: str, function: str) -> bool:
     """True if a frame of a library runs while that is imported: ``torch/optim/adadelta.py``, ``<module>``.
 
     A shortened stack may hold it, or the import of torch that our hook waits for, without Python's import system. Code
-    that torch.compile has generated waits in its body for the kernels to be compiled, which is no import.
+    that torch.compile has generated waits in its body for the kernels to be compiled, and does not import.
     """
     if function == "<module>":
         return not is_generated(file)

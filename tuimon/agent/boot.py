@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PACKAGE = "_tuimon_agent"
 #: While the folder has an entry of this name, the main thread waits for the thread that it has started for us.
 WAITED_FOR = "wait"
-#: Time between two tries, or looks. Times are counted in these: on a busy machine both they and the work take longer.
+#: Seconds between two attempts or polls. Times are counted in these, as both take longer on a busy machine.
 _NAP_S = 0.005
 #: Most tries if the moment is not right, 5 s; how long the main thread and forks wait at most, 2 s: the installation
 #: takes some 50 ms.
@@ -74,7 +74,7 @@ def _wait(done: "Any", raised: "List[BaseException]") -> None:
 
 
 def _has_acquired(lock: "Any", naps: "Iterable[int]") -> bool:
-    """Wait for a lock for so many naps at most."""
+    """Wait for a lock, at most for these naps; True if it was acquired."""
     return any(lock.acquire(True, _NAP_S) for _ in naps)
 
 

@@ -101,7 +101,7 @@ class TokenBucket:
         return self._tokens_ns >= -(self.mean_ns // self._parts)
 
     def pass_steps(self, steps: int, now_ns: int) -> None:
-        """Pass this many steps by now, all of them counted."""
+        """Advance to the step of this number at ``now_ns``; the steps since the last call were counted, not timed."""
         count, took_ns = steps - self.steps, now_ns - self.now_ns
         self.steps, self.now_ns = steps, now_ns
         self._rounds = min(self._rounds + 1, self._most_rounds)

@@ -246,7 +246,7 @@ class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     """No training process had moved for long: the stacks of all of them and of their DataLoader workers, taken once.
 
-    If ``processes`` is empty, it was no standstill: one of them read or wrote files, received data or has a busy child.
+    If ``processes`` is empty, something moved: one of them read or wrote files, received data or has a busy child.
     """
 
     quiet_s: Seconds  # for how long nothing had moved when the stacks were taken

@@ -97,7 +97,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
-    # times that the training entered backward, or its update if there is no backward; None: samples too far apart
+    # times that the training entered backward, or its update if it has none; None: samples too far apart
     cycles: Count | None = None
     in_process: bool = False  # taken by the agent, because py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once they are known, and again when they change

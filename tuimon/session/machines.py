@@ -218,7 +218,7 @@ class MachineTable:
         )
 
     def _latest_used(self) -> _Used | None:
-        """The latest window, if what the run used in it is known: as far as windows of its processes reach."""
+        """The latest window in which the use by the run is known: up to which its processes have windows."""
         record = self._measured
         if record is None:
             return None

@@ -172,7 +172,7 @@ def inferred_phases(
     trains = counts["backward"] or counts["optimizer"] or (forward_only and counts["forward"])
     if not total or not trains:
         return PhaseTable(pid)
-    inside = total - counts["eval"]  # evaluation is no part of a step
+    inside = total - counts["eval"]  # evaluation does not belong to a step
     other = unsure.get("other", 0)
     may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
     rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in STEP]

@@ -20,7 +20,7 @@ LAST_MOMENT_S = 10.0
 #: Seconds within which a launcher starts the ranks of one machine: our choice, processes of a few ms each where others
 #: keep the machine busy.
 _RANKS_START_S = 5.0
-#: In the command line of Python's fork server, and of the processes that it forks: their parent is no trainer.
+#: In the command line of Python's fork server, and of the processes that it forks: their parent does not train.
 _FORK_SERVER = "multiprocessing.forkserver"
 
 

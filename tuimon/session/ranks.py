@@ -9,8 +9,12 @@ Markers measure how long a phase is. The part of it spent waiting for other rank
   training thread sleeps: the wait is the time in which it neither runs nor is ready to run, less its waits elsewhere
   in the stacks.
 
-Three ranks in step, the third 20 ms longer in forward: 5 + 40 ms of which 25 asleep, 5 + 40 of which 25 asleep, and
-25 + 20 of which 5 asleep. So their own times are 20, 20 and 40 ms, and the third holds the others up by 20.
+Three ranks, the third of which takes 20 ms longer in forward (times in ms)::
+
+    rank  forward  backward  of that asleep  own time
+    0           5        40              25        20
+    1           5        40              25        20
+    2          25        20               5        40    holds the others up by 20
 """
 
 from __future__ import annotations
@@ -81,8 +85,8 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     """Divides each rank's time into own work and waiting.
 
     The excess of a rank includes phases that only others have: samples may count work as data in one rank and as side
-    work in another. Sleep that no stack shows counts as waiting in backward. So a shorter own backward is no evidence;
-    a longer one is, beyond the error of that sleep.
+    work in another. Sleep that no stack shows counts as waiting in backward. So a shorter own backward does not count;
+    a longer one does, beyond the error of that sleep.
     """
     shared = _pooled(ranks)
     all_waits = [_waits(rank, shared) for rank in ranks]

@@ -116,7 +116,7 @@ Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
 ROWS_EACH = 512
-#: ... and for which the last half minute as it was recorded is enough.
+#: The same for a series that is read at full resolution only over the last half minute.
 FEW_ROWS = 32
 
 
@@ -149,7 +149,7 @@ class Series(Generic[R]):
         "_sums", "_total", "_width", "limit",
     )  # fmt: skip
 
-    #: True: a row that begins before a span is no part of it, even if it has its middle in it.
+    #: True: a row that begins before a span is left out, even if its middle lies inside.
     begin_inside: ClassVar[bool] = False
 
     def __init__(self, row: type[R], limit: int = ROWS_EACH, how: Mapping[str, Joins] | None = None) -> None:
@@ -206,7 +206,7 @@ class Series(Generic[R]):
         self.append(self._row(**columns), counts)
 
     def keep_apart(self, t: float) -> None:
-        """Never join rows with a moment between their middles: a span may begin there. The latest ones count."""
+        """Never join two rows across ``t``, as a span may begin there; only the latest 64 moments are kept."""
         if t not in self._apart:
             self._apart = (*self._apart[-63:], t)
 

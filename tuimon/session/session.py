@@ -171,7 +171,7 @@ class SessionView:
 
     @cached_property
     def lived_s(self) -> float:
-        """Processes that ended after this moment count as alive: over the whole run those that lived in it."""
+        """Processes that ended after this moment count as alive; for the whole run, all that lived in it."""
         span = self.focus.span
         return span.begin_s if span.last_s == math.inf else math.inf
 

@@ -260,18 +260,17 @@ _SHARED, _SHARED_OF_RUN = 64, 128
 class StepStats:
     """The steps of one process.
 
-    Parts of its time, by method:
+    The time that each method covers:
 
-    ==========================  ===========  ==================================================
-    method                      has warm-up  has the time after the last step
-    ==========================  ===========  ==================================================
-    ``over``                    no           evaluations; else over the last seconds alone
-    ``spans``, ``steady_span``  no           no
-    ``stretches``, ``in_loop``  yes          no
-    ``since_start``             yes          yes
-    ``since_step``              no           nothing else
-    ``windows``                 yes          yes; the time before the first step as well
-    ==========================  ===========  ==================================================
+    ==========================  ==========================================================================
+    ``over``                    from the end of the warm-up to the last step or evaluation; or the last
+                                seconds, with the time since the last step
+    ``spans``, ``steady_span``  from the end of the warm-up to the last step
+    ``stretches``, ``in_loop``  from the first step to the last
+    ``since_start``             from the first step to the latest window
+    ``since_step``              from the last step to the latest window
+    ``windows``                 all windows, those before the first step as well
+    ==========================  ==========================================================================
     """
 
     def __init__(self) -> None:
@@ -337,7 +336,7 @@ class StepStats:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
 
     def _ranges_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
-        """The user ranges of a window, by path; and under None its steps, samples and tokens, if the program says."""
+        """Path, uses, ns and 0 of each user range; and None, steps, samples and tokens if the program passes these."""
         if record.samples is not None or record.tokens is not None:
             yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
@@ -348,8 +347,7 @@ class StepStats:
     def _without_set_up(self, record: Steps) -> Steps:
         """A window up to the first with a step, without the time before the loop and collections of imports and set-up.
 
-        A log without these times holds the beginning within a window; the first step is at most one step before those
-        counted.
+        In a log without these times the loop began inside the window, at most one step before those that it counts.
         """
         if record.gc_count:
             record = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
@@ -415,7 +413,7 @@ class StepStats:
         return totals._replace(sums=totals.sums._replace(span_s=totals.sums.span_s + since_s))
 
     def _last_span(self, last_s: float) -> Span:
-        """The last seconds, or since the last but two windows with a step."""
+        """The last ``last_s`` seconds; further back if they hold fewer than three windows with a step."""
         span = Span(self._run_begin_s(), last_s=last_s)
         if sum(map(bool, self._series.columns(span, ["steps"])["steps"])) < _LEAST_WINDOWS:
             columns = self._series.columns(Span(span.begin_s), ("begin_s", "steps"))
@@ -424,7 +422,7 @@ class StepStats:
         return span
 
     def steps_within(self, seconds: float) -> float:
-        """The number of steps that it makes in a time (at most that of its longest window), by the last 30 s."""
+        """The steps to expect in ``seconds``, at most those of its longest window, at the pace of the last 30 s."""
         rows = self._series.rows(self._last_span(WINDOW_S))
         lengths = [row.end_s - row.begin_s for row in rows]
         return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
@@ -461,7 +459,7 @@ class StepStats:
         return self._series.over(Span(math.nextafter(self._last_step_s, math.inf))) or StepStretch()
 
     def since_start(self) -> Totals:
-        """Every step since the marker stream began, warm-up and winding down too: the sums never fall."""
+        """Every step since the marker stream began: the sums never fall, as a Prometheus counter requires."""
         return self.totals(Span(self._first.begin_s)) if self._first is not None else Totals()
 
     def totals(self, span: Span) -> Totals:

@@ -133,7 +133,7 @@ class TrainingThread(Struct, frozen=True, gc=False):
 class ProcessThreads:
     """The threads of one process.
 
-    Once a thread has ended, the next one of its name takes its place, so threads that each epoch starts again are one.
+    Once a thread has ended, the next one of its name takes its place, so a thread that every epoch starts anew is one.
     """
 
     def __init__(self, pid: int) -> None:
@@ -144,8 +144,9 @@ class ProcessThreads:
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, 4)
-        # by place, in us: CPU, the time that it covers, delay, the time that it covers; then minor and major faults.
-        # Under _WRITES: windows of its steps in which writing was read, those of them in bursts, bursts, their bytes
+        # By place: CPU, the time in which it was measured, delay, the time in which it was measured (us), minor and
+        # major page faults. Under _WRITES: windows of its steps in which writing was read, those of them in bursts,
+        # bursts, and the bytes of these.
         self._figures = KeyNumbers[int](6, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
@@ -303,7 +304,7 @@ def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
 
 
 def core_seconds(each: Sequence[ProcessThreads], begin_s: float, end_s: float) -> tuple[float, float]:
-    """The CPU time of processes in a stretch of time, in s, and until when it is known.
+    """The CPU time of processes in a stretch of time, and the moment up to which it is known, both in s.
 
     A process whose CPU is not known yet has begun just now: it used no more than a core, as one thread loads its code.
     """

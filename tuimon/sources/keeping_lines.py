@@ -306,7 +306,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _called(node: ast.AST) -> set[str]:
-    """The last names of the functions that a node calls."""
+    """The functions that a node calls, by the last part of their dotted names."""
     return {last_name(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 

@@ -31,12 +31,12 @@ from tuimon.threshold import LARGE
 if TYPE_CHECKING:
     from tuimon.sources.flight_recorders import Recorders
 
-# -- the stacks of many processes at once: by py-spy, or from what their agents have sampled
+# -- the stacks of many processes: by py-spy, or from the samples of their agents
 
 #: How many dumps run at a time, and how long one may take (s). A dump takes 0.05 to 0.1 s of a core.
 _AT_ONCE = 8
 _DUMP_S = 4.0
-#: All stacks must be there after so long (s), or are reported as unknown: 500 processes take 6 s on 8 cores.
+#: Stacks that are not there after this time (s) are reported as unknown: 500 processes take 6 s on 8 cores.
 ALL_S = 8.0
 #: Threads of one process that are read.
 _THREADS = 200
@@ -198,7 +198,7 @@ def group_stacks(
     return StackGroups(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
 
-#: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
+#: Seconds over which reading and writing are measured before the stacks are taken, and between later measurements.
 _BEFORE_S = 2.0
 _AGAIN_S = 5.0
 

@@ -80,7 +80,7 @@ class CountSource(Source):
         self._clock = clock
         self._request: Request | None = None
         self._read: _Reader = read_counts  # its answer
-        self._why = ""  # calls are not counted, as last reported
+        self._why = ""  # the latest reported reason why calls are not counted
         self._due_s: dict[tuple[Command, int], float] = {}  # when to ask a process again
 
     def read(self) -> Iterable[Record]:

@@ -1,10 +1,11 @@
 """Counts the calls that read or move tensors, by line, in two steps of the training thread.
 
 Python calls a profile function (``sys.setprofile``) meanwhile, at each call of this thread: 0.6 us each. The smaller
-number of both steps counts, so that what not every step does, such as logging or an evaluation, drops out. Nothing is
+number of both steps counts, so that work of some steps only, such as logging or an evaluation, drops out. Nothing is
 counted while the program is profiled, traced or debugged; with torch.compile, as Dynamo and observers of calls disturb
 each other (https://github.com/pytorch/pytorch/issues/158164); and before Python 3.11, which keeps all variables of a
-frame alive for a profile function, and writes them back. ``float(x)``, ``if x`` and ``x[mask]`` are no calls of Python.
+frame alive for a profile function, and writes them back. ``float(x)``, ``if x`` and ``x[mask]`` are not calls of
+Python.
 
 The answer's text is JSON: ``[name, file, line, calls]`` for each line that makes several calls of a name in a step.
 """

@@ -69,7 +69,7 @@ LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next bo
 COMPILER = 50  # torch.compile's work (torch_compat/compilations.py); flag: name id of the event, value: ns or a count
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
-#: After so many updates without a fetch, or a call of ``tuimon.step()``, a loop's steps no longer begin with it.
+#: After this many updates without a fetch, or a call of ``tuimon.step()``, a loop's steps no longer begin with it.
 BARE_UPDATES = 64
 #: Value of BACKWARD_*: ``autograd.grad``.
 RETURNED = 1

@@ -111,7 +111,7 @@ class CallTree:
         node.own += count
 
     def hottest_path(self) -> list[Call]:
-        """The heaviest child each time from the root on, as long as it holds a tenth of all samples."""
+        """The path from the root that always takes the heaviest child, while that holds a tenth of all samples."""
         path: list[Call] = []
         node = self.root
         while node.children:

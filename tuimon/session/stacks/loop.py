@@ -37,10 +37,12 @@ from tuimon.threshold import LARGE, MOST, NEARLY_ALL
 #: Facts about a loop from outside its samples: whether there are hooks; whether markers show fetches from a DataLoader,
 #: an optimizer, evaluation, steps that have ended, a backward or an update in any of them.
 Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
-#: When samples at a place show a boundary there; our choice, because py-spy reads a running process, and a stack may be
-#: made of two successive ones. An update: more than 1 in 9 of the place's samples, and more than 1 in 64 of those in
-#: updates. Another boundary: more than 1 in 9, or more than one and 1 in 64, of the samples at the place or in the
-#: boundary, whichever are more. Most of a boundary's samples always do.
+#: How many of the samples at a place must be in a boundary before the place counts as leading to it; our choice, as
+#: py-spy reads a running process, and a stack may be made of two successive ones. A place that holds most of a
+#: boundary's samples always counts.
+#: In an update: more than 1 in 9 of the place's samples, and more than 1 in 64 of all samples in updates.
+#: In another boundary: more than 1 in 9, or more than one and 1 in 64, of the place's or of the boundary's samples,
+#: whichever are more.
 _OF_PLACE, _OF_ALIKE = 9, 64
 #: If no sample runs a module, the user's lines before the backward call are the forward pass (of a model without
 #: modules), once this many samples are outside every boundary; with fewer they may be data as well. A forward pass in
@@ -133,9 +135,9 @@ def placed(
     backward. A pass that takes a thousandth of a step is in few samples, and many spans have none of it, although the
     lines of the loop never change. So these count for a boundary that no sample shows.
 
-    Without torn stacks: most begin at the thread's root, and of the others those count that show a boundary. The rest
-    have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without the user's code do
-    not show which root is the thread's.
+    Torn stacks are dropped: most stacks begin at the thread's root, and one that does not is kept only if it shows a
+    boundary. The others have lost their callers, because py-spy reads a running process, or run at its exit. Stacks
+    without the user's code do not show which root is the thread's.
     """
     sampled = [Sample(node, n, node.boundary) for node, n in counts.items()]
     missing = {"forward", "backward"} - {sample.phase for sample in sampled}
@@ -147,7 +149,9 @@ def placed(
     for sample in [sample for sample in sampled if sample.node.user_line is not None] or sampled:
         roots[sample.node.root] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
-    if roots.total() - most <= LARGE * roots.total():  # in quick calls 0.11 were read while the stack changed
+    if (
+        roots.total() - most <= LARGE * roots.total()
+    ):  # where calls are short, 11 % of the stacks changed while they were read
         sampled = [sample for sample in sampled if sample.phase != "rest" or sample.node.root == root]
     return tuple(map(loop.placed, sampled))
 
@@ -316,7 +320,7 @@ class Loop:
         return any(frame.block in self._blocks for frame in node.outside_torch)
 
     def _is_beside(self, sample: Sample) -> bool:
-        """True if a sample evaluates or runs a rollout's policy, and so does not show the model of a step."""
+        """True if a sample is in an evaluation or a rollout's policy, and so does not show the model of a step."""
         in_rollout = sample.phase == "forward" and self._is_in_rollout(sample.node, self._at(sample.node))
         return in_rollout or self._is_in_block(sample.node)
 
@@ -509,14 +513,14 @@ def _kind(sample: Sample) -> str:
 
 
 def _returned(samples: Sequence[Sample]) -> set[StackNode]:
-    """The passes that only return gradients, and so belong to the forward pass; none if all do: then they train."""
+    """The passes that only return gradients, and so belong to the forward pass; empty if all do, as these train."""
     passes = {sample.node for sample in samples if sample.phase in TRAINING_PHASES}
     found = {node for node in passes if node.returns_gradients}
     return set() if found == passes else found
 
 
 def _path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], noted: Iterable[Sample]) -> Path:
-    """The path to a boundary whose user lines most samples have.
+    """The path to a boundary: the user lines that most of its samples share.
 
     It has the frames that the hooks noted, else those of the most frequent stack.
     """
@@ -533,8 +537,8 @@ def _path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], 
 def _path_to_model(samples: Sequence[Sample]) -> Path:
     """The path to the model of a loop that does not train.
 
-    A stack that was read while it changed came from other work, so other stacks come through its line: that counts
-    against a line, in proportion.
+    A torn stack shows the model below a line of other work. So samples that pass through a line without reaching the
+    model count against it, in proportion.
     """
     paths: Counter[Stack] = Counter()
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Decides of each batch that a thread fetches: it trains on the batch, evaluates it, or the batch is itself a step."""
+"""Decides for each fetched batch whether it is trained on, evaluated, or itself a step."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tuimon.sources.loop.step import Step
 _HELD, _HELD_NS = 32, 20_000_000_000
 #: Most batches that the very first update may take, fetched in a row: no earlier step shows how many it takes.
 _FIRST_GROUP = 16
-#: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its fetch,
-#: as both last longer if a thread waits for a core.
+#: No model has used a batch if the next fetch begins within this many ns of it, or within this part of the time of its
+#: own fetch: both are longer if the thread waits for a core.
 _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 
 #: Time by label, in ns.

@@ -80,7 +80,7 @@ class MarkedStretch(NamedTuple):
     kind: int  # of the marker that ends it; its flag and value
     flag: int
     value: int
-    opened: MarkedStretch | None  # the stretch that ended at the begin marker of the pair that this one's marker closes
+    opened: MarkedStretch | None  # the stretch before the pair of markers that this stretch closes
     nested: bool  # whether it ends within a pair of the same kind, whose boundaries count instead
     evaluated: bool  # whether its end proves that the batch before was evaluated: no backward has used it
     cut: int  # pieces (``steps.py``) that had ended by then

@@ -1,10 +1,14 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
-Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
-or not gradients are inspected in between; without a DataLoader, or if each batch is fetched before the update, ahead of
-its step, from the end of one update to the end of the next, or, if optimizers take turns, of one round of their
-updates to that of the next; without a torch optimizer from backward to backward; while nothing has trained, from batch
-to batch. An update is a run of optimizer steps with no fetch and no backward between them.
+An update is a run of optimizer steps with no fetch and no backward between them. The first of these that applies ends
+one step and begins the next:
+
+1. ``tuimon.step()``;
+2. the first fetch after an update, whether or not gradients are inspected in between;
+3. without a DataLoader, or if batches are fetched ahead, before the update: the end of an update; if optimizers take
+   turns, that of a round of their updates;
+4. without a torch optimizer: backward;
+5. while nothing has trained: a batch.
 
 ``StepFinder`` cuts time into *pieces*, each ending with an update; ``Pieces`` decides how many of them make a step.
 """

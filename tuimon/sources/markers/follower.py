@@ -70,9 +70,9 @@ class CompilerTracker:
             yield Compiler(t=t, pid=pid, window_s=window_s, events=events)
 
 
-#: Markers a second up to which a ring may be read no sooner than its long windows end: then an eighth of it is filled.
+#: Up to this many markers a second a ring is read only at the end of each long window: it then is an eighth full.
 _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
-#: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
+#: Kind of the marker that stands for overwritten ones; a ring never holds it.
 _LOST = 0
 #: After these, the step under way is not timed by the GPU's clock.
 _INTERRUPT_GPU = layout.GAPS | {layout.PROFILER_ON, layout.PROFILER_OFF, layout.LOOP_LEFT}
@@ -353,7 +353,7 @@ class RingFollower:
         return isinstance(world_size, int) and world_size > 1
 
     def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
-        """The open phase; if markers of a fast loop that stands still wait in the writer, only since when it does."""
+        """The open phase; without its name while markers of a fast loop that stands still wait in the writer."""
         if loop.machine.left_ns is not None:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0

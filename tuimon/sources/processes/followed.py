@@ -46,7 +46,7 @@ class _Thread(Struct):
     begin_delay_ns: int
     faults: tuple[int, int]  # minor and major
     begin_faults: tuple[int, int]
-    slept: int = 0  # through so many reads
+    slept: int = 0  # reads in a row in which it slept
 
 
 class ThreadMeter:
@@ -350,7 +350,7 @@ class FollowedProcess(Struct):
         )
 
     def _private_bytes(self, now_s: float) -> int | None:
-        """A reading of the memory that it shares with no other process, if due."""
+        """The memory that it shares with no other process; None if it is not due to be read."""
         if now_s < self.private_due_s:
             return None
         began_s = time.thread_time()

@@ -60,7 +60,7 @@ class ControlGroups:
             limit_name, used_name, cache_name = _FILES[controller][is_old]
             limit, used = (procfs.read_text(f"{folder}/{name}").strip() for name in (limit_name, used_name))
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                cache = read_counters(procfs.read_text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
+                cache = counters_in(procfs.read_text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
                 yield ResourceUse(controller, max(0, int(used) - cache), int(limit))
 
     def tightest_cpu(self) -> GroupCpu | None:
@@ -70,7 +70,7 @@ class ControlGroups:
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_old else ("cpu.max",)
             words = " ".join(procfs.read_text(f"{folder}/{name}") for name in names).split()
             if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # else "max", or -1
-                known = read_counters(procfs.read_text(f"{folder}/cpu.stat"))
+                known = counters_in(procfs.read_text(f"{folder}/cpu.stat"))
                 throttled_s = known.get("throttled_time", 0) / 1e9 if is_old else known.get("throttled_usec", 0) / 1e6
                 groups.append(GroupCpu(int(words[0]) / int(words[1]), throttled_s))
         return min(groups, default=None)
@@ -95,12 +95,12 @@ class ControlGroups:
 
 def oom_kills(counter: str) -> int | None:
     """The count of such a file; None if there is none."""
-    return read_counters(procfs.read_text(counter)).get("oom_kill")
+    return counters_in(procfs.read_text(counter)).get("oom_kill")
 
 
-def read_counters(of: str) -> dict[str, int]:
-    """Numbers by name, of a file with one of each a line."""
-    lines = (line.split() for line in of.splitlines())
+def counters_in(text: str) -> dict[str, int]:
+    """The numbers of lines such as ``MemFree: 1024 kB``, by the first word."""
+    lines = (line.split() for line in text.splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
 
 
@@ -261,7 +261,7 @@ class MachineSource(Source):
         return round(float(share[1]) / 100, 4) if share is not None else None
 
     def _fields(self, path: str) -> dict[str, int]:
-        return read_counters(self._text(path))
+        return counters_in(self._text(path))
 
     def _text(self, path: str) -> str:
         return procfs.read_text(self._root + path)

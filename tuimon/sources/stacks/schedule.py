@@ -283,7 +283,7 @@ class WindowSchedule:
             waiting = [pid for pid in rotation if pid not in running]
             room = max(streams - (len(rotation) - len(waiting)), 0)
             may_begin = (key for key in map(key_of, waiting) if not waits_for_retry(key))
-            for key in islice(may_begin, room):  # one of them is taken at a time: of many most must wait anyway
+            for key in islice(may_begin, room):  # one at a time: with many, most wait anyway
                 process = self._process(key)
                 measured = process.windows > 0
                 longest_s = group.longest_s if measured else min(group.longest_s, _ROTATION_S)
@@ -337,7 +337,10 @@ class SampledProcesses:
         return not is_same or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:
-        self._version, self._first = self._table.version, self._table.sampled_first  # before what it is of
+        self._version, self._first = (
+            self._table.version,
+            self._table.sampled_first,
+        )  # first, so that a later change is seen
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
         serving = [pid for pid, role in roles.items() if role in ("worker", "child") and pid not in trainers]

@@ -129,9 +129,10 @@ def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | N
 def _cycles(inside: Sequence[bool]) -> int | None:
     """How often a thread was seen to enter backward, or to begin an update.
 
-    Samples come at random instants: a stay that has three of them on average has none in 5 of 100 cases, e**-3. With
-    shorter stays in backward, or shorter absences between two, the count would be too low: None. A stay or absence at
-    either end of the window was sampled in part and counts half.
+    A run of samples inside is a stay, a run outside an absence. Samples come at random instants, so a stay that has
+    three of them on average has none in 5 of 100 cases (e**-3). If stays or absences are shorter than that, the count
+    would be too low, and None is returned. A stay or absence at either end of the window was sampled in part and counts
+    half.
 
     With ``.`` outside and ``B`` inside, ``...BBB...BBBB...`` is 2: 7 samples in 2 stays, 9 in one whole absence and two
     halves. ``.B.B.B.`` is None: one sample for each stay.
